@@ -30,9 +30,9 @@ def make_marker(device: Any) -> Callable[[], Any]:
     """Return a function that launches the kernel in front of a case."""
     import numpy as np
 
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    launch = _cuda.launcher(_cuda.kernel(bench_marker), 1, 1)
+    launch = dialect.launcher(dialect.kernel(bench_marker), 1, 1)
     return partial(launch, device.upload(np.zeros(1, np.int32)))
 
 

@@ -83,11 +83,11 @@ def cpu_model() -> str:
 
 def gpu_name() -> str | None:
     """Return the GPU's name as its driver gives it, or None without one."""
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    if not _cuda.is_available():
+    if not dialect.is_available():
         return None
-    name = _cuda.cuda.get_current_device().name
+    name = dialect.cuda.get_current_device().name
     return name.decode() if isinstance(name, bytes) else str(name)
 
 

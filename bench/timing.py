@@ -55,7 +55,7 @@ def with_answers(result: Any) -> Any:
 
 def join_compilers() -> None:
     """Wait for what is compiled behind runs, which later ones take."""
-    from featgraph.runtime.behind.queue import COMPILER
+    from featgraph.runtime.background.queue import COMPILER
 
     COMPILER.wait()
 
@@ -63,7 +63,7 @@ def join_compilers() -> None:
 def wait_for_gpu(target: str) -> None:
     """Wait until the GPU is idle, if that is the target."""
     if target == "cuda":
-        from featgraph._cuda import cuda
+        from featgraph.cuda.dialect import cuda
 
         cuda.synchronize()
 
@@ -103,7 +103,7 @@ def time_events(call: Callable[[], Any], launches: int) -> tuple[float, float]:
     The first is between two events on the default stream, which holds what the host
     could not hide, too; the second is what the host took to submit.
     """
-    from featgraph._cuda import cuda
+    from featgraph.cuda.dialect import cuda
 
     begin, end = cuda.event(timing=True), cuda.event(timing=True)
     cuda.synchronize()

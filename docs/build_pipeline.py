@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.bfs import step as bfs
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
 from featgraph.algorithms.triangle_count import step as triangle_count
+from featgraph.cuda import dialect
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.lowering.passes import PASSES
+from featgraph.fold.passes.nests.passes import PASSES
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.nests import changed_lines
 from featgraph.fold.printing.shown import shown
-from featgraph.fold.syntax import nodes
+from featgraph.fold.tree import expressions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pipeline.md"
@@ -82,7 +82,12 @@ def _declared() -> str:
 
 
 def _resolved(kernel: Any) -> str:
-    kinds = (nodes.Access, nodes.Scalar, nodes.Operate, nodes.MathCall)
+    kinds = (
+        expressions.Access,
+        expressions.Scalar,
+        expressions.Operate,
+        expressions.MathCall,
+    )
     rows: dict[str, str] = {}
     for function in kernel.plan.analysis.functions:
         for node in (n for s in function.body for n in ast.walk(s)):
@@ -269,7 +274,7 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
         name, old = match[1], match[2]
         if name == "resources":
             kept = keep_other_compiler and versions() not in old
-            new = old if kept or not _cuda.is_installed() else _resources(both)
+            new = old if kept or not dialect.is_installed() else _resources(both)
         else:
             new = makers[name]()
         return f"<!-- built: {name} -->\n{new}<!-- end -->"

@@ -3,14 +3,9 @@
 from pathlib import Path as _Path
 
 from featgraph import distributed
-from featgraph._arguments import checked_arguments
-from featgraph._files import read_arrays, write_arrays
-from featgraph._version import VERSION as _VERSION
-from featgraph.config import config
-from featgraph.dynamic.events import TemporalEdges, read_temporal
-from featgraph.dynamic.graph import DynamicGraph
-from featgraph.dynamic.trim import trim
-from featgraph.errors import (
+from featgraph.base.arguments import checked_arguments
+from featgraph.base.config import config
+from featgraph.base.errors import (
     ArgumentError,
     CacheWarning,
     CheckpointWarning,
@@ -32,6 +27,11 @@ from featgraph.errors import (
     UserFunctionError,
     WorkerLostError,
 )
+from featgraph.base.files import read_arrays, write_arrays
+from featgraph.base.version import VERSION as _VERSION
+from featgraph.dynamic.events import TemporalEdges, read_temporal
+from featgraph.dynamic.graph import DynamicGraph
+from featgraph.dynamic.trim import trim
 from featgraph.graph import (
     FactorGraph,
     Graph,
@@ -79,7 +79,7 @@ from featgraph.program.operations import (
 )
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.program.view import View
-from featgraph.ranks.distribute import distribute
+from featgraph.ranks.moving.distribute import distribute
 from featgraph.runtime.checkpoints.folder import newest_checkpoint
 from featgraph.runtime.checkpoints.public import (
     Checkpoints,
@@ -87,7 +87,7 @@ from featgraph.runtime.checkpoints.public import (
     checkpointed,
     rounds,
 )
-from featgraph.runtime.driver.driver import iterate
+from featgraph.runtime.iterate import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.stopping import StoppingTest, above, below

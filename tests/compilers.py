@@ -35,14 +35,14 @@ def find_again() -> None:
     from numba.core.types.functions import BaseFunction
     from numba.core.typing import context
 
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
     _remember_templates(BaseFunction)
     ffi.lib._lock._cblist.clear()
     modules = [(postproc, targetconfig, base, context)]
-    if _cuda.is_installed():
+    if dialect.is_installed():
         names = "core.postproc", "core.targetconfig", "core.base", "typing.context"
-        modules.append(tuple(map(_cuda.dialect_module, names)))
+        modules.append(tuple(map(dialect.dialect_module, names)))
     for passes, config, targets, typing in modules:
         _skip_live_variables(passes)
         options = config.TargetConfig

@@ -122,7 +122,7 @@ def small_graphs_are_as_large_ones() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled_when_wanted() -> Iterator[None]:
     """Directions do not depend on how far a thread has come that compiles kernels."""
-    from featgraph.config import config
+    from featgraph.base.config import config
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "compile_behind", False)
@@ -216,11 +216,11 @@ def cases_left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item
 
 
 def _why_no_gpu() -> str:
-    from featgraph import _cuda
-    from featgraph.errors import DeviceError
+    from featgraph.base.errors import DeviceError
+    from featgraph.cuda import dialect
 
     try:
-        _cuda.require(gpu=True)
+        dialect.require(gpu=True)
     except DeviceError as error:
         return f"needs a CUDA device: {error.what}"
     return ""

@@ -18,7 +18,7 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder
-from featgraph.runtime.loops import step as choices
+from featgraph.runtime.loops import foldmap_run as choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -92,7 +92,7 @@ def compile_cuda(
 
 def resources(file: str, **defines: int) -> Any:
     """Return registers, spills and shared memory of a file's hungriest kernel."""
-    from featgraph._cuda_code import Resources
+    from featgraph.cuda.code import Resources
 
     return Resources.from_log(compile_cuda(file, tuple(sorted(defines.items())))[1])
 
@@ -105,7 +105,7 @@ class Device:
     def __init__(self) -> None:
         from cuda.bindings import driver
 
-        from featgraph._cuda import cuda
+        from featgraph.cuda.dialect import cuda
 
         self._cuda, self._driver = cuda, driver
         major, minor = cuda.get_current_device().compute_capability

@@ -74,7 +74,7 @@ class Inputs:
     def _given(self, array: Any) -> Any:
         if not self._on_gpu:
             return array
-        from featgraph._cuda import cuda
+        from featgraph.cuda.dialect import cuda
 
         return cuda.to_device(np.ascontiguousarray(array))
 

@@ -16,8 +16,8 @@ from typing import Any
 from bench.record import Recorder, gpu_name
 from bench.timing import join_compilers, time_call, wait_for_gpu
 from featgraph.algorithms.bfs import bfs
-from featgraph.graph._structure import gpu_edges
 from featgraph.graph.generators import rmat
+from featgraph.graph.views.structure import gpu_edges
 
 DEFAULTS = {"repeat": 5, "scale": 27, "edge_factor": 17}
 SEED = 20261121

@@ -144,12 +144,12 @@ def _import_compiler(target: str) -> bool:
 
     if target == "cpu":
         return False
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    _cuda.require()
-    if not _cuda.is_available():
+    dialect.require()
+    if not dialect.is_available():
         return False
-    _cuda.cuda.current_context()
+    dialect.cuda.current_context()
     return True
 
 

@@ -62,7 +62,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     """Run on this rank."""
     from featgraph.algorithms.pagerank import pagerank
     from featgraph.graph.building import digests
-    from featgraph.runtime.checkpoints.call import Writer
+    from featgraph.runtime.checkpoints.resumable_call import Writer
 
     rank, written = lux_gpu.Rank(given, Teller(told)), [0]
     graph, write = lux_gpu.draw(given["graph"], given["target"], False), Writer.write

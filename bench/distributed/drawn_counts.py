@@ -14,7 +14,7 @@ from featgraph.graph.partition.cuts import WORD, Balance, even_cuts, word_places
 from featgraph.graph.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from featgraph.arrays.drawn import Drawing
+    from featgraph.graph.building.drawn import Drawing
 
 __all__ = ["count_drawn"]
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph._activity import ACTIVITY
-from featgraph.runtime.checkpoints.call import Writer
+from featgraph.base.activity import ACTIVITY
+from featgraph.runtime.checkpoints.resumable_call import Writer
 
 SUPERSTEPS = 12
 #: What a rank does when it fails.
@@ -117,7 +117,7 @@ def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
 def exchanges(plan: dict[str, Any], engine: Any) -> tuple[Any, str]:
     """Return what is called for each exchange, of what it is one of."""
     if plan.get("target") == "cuda" and fg.config.gpu_links in {"auto", "windows"}:
-        from featgraph.ranks.gpu.window_channel import Channel
+        from featgraph.ranks.exchange.window_channel import Channel
 
         return Channel, "post"
     return engine, "_require_usable"

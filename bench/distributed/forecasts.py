@@ -31,8 +31,8 @@ import featgraph as fg
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from featgraph.cli.forecast import rank_counts
-from featgraph.model.machine import H200
-from featgraph.model.times import Work, superstep_times
+from featgraph.ranks.cost.machine import H200
+from featgraph.ranks.cost.times import Work, superstep_times
 
 DEFAULTS: dict[str, Any] = {
     "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",
@@ -174,7 +174,7 @@ _runs: dict[int, Any] = {}
 
 def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
     """Return what a search sends, and takes, in each form."""
-    from featgraph.model.works import works_of
+    from featgraph.ranks.cost.works import works_of
 
     if isinstance(graph, Drawn):
         return {}

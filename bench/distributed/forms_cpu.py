@@ -78,7 +78,7 @@ class _Counted:
     """Counts bytes of rows that a rank packs, without what says which they are."""
 
     def __init__(self) -> None:
-        from featgraph.ranks import host_rows
+        from featgraph.ranks.exchange import host_rows
 
         self.row_bytes = 0
         self._row_bytes = host_rows.row_bytes

@@ -79,8 +79,8 @@ class Rank:
 
 def measure_flags(rank: Rank) -> None:
     """Time exchanges of one number through windows."""
-    from featgraph.ranks.gpu.window_channel import Channel
-    from featgraph.ranks.gpu.window_numbers import WindowNumbers
+    from featgraph.ranks.exchange.window_channel import Channel
+    from featgraph.ranks.exchange.window_numbers import WindowNumbers
     from featgraph.runtime.recording.cuda_record import Recording
 
     device, numbers = rank.device, WindowNumbers(rank.device)
@@ -115,8 +115,8 @@ def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> N
 
     A rank stores at the next one, and the last one at the first.
     """
-    from featgraph._cuda import cuda
-    from featgraph.ranks.gpu.window_channel import Channel, Part
+    from featgraph.cuda.dialect import cuda
+    from featgraph.ranks.exchange.window_channel import Channel, Part
 
     device, ranks = rank.device, np.arange(rank.engine.size)
     ahead, behind = ((rank.engine.rank + step) % ranks.size for step in (1, -1))
@@ -156,7 +156,7 @@ def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> N
 
 def measure_nccl(rank: Rank) -> None:
     """Time arrays that NCCL hands over."""
-    from featgraph._cuda_driver import uuid_of_current
+    from featgraph.cuda.driver import uuid_of_current
 
     engine, device = rank.engine, rank.device
 

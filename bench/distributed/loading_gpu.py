@@ -34,7 +34,7 @@ import featgraph as fg
 from bench.distributed.out_of_core_gpu import graph_of
 from bench.distributed.streaming import Teller, stream_from_ranks
 from bench.record import Recorder, gpu_name
-from featgraph.arrays import memory
+from featgraph.cuda import arrays
 from featgraph.graph.formats.convert import write_graph
 from featgraph.graph.generators import rmat
 from featgraph.graph.slices.manifest import read_manifest
@@ -135,7 +135,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     def load(path: str) -> Any:
         graph = fg.read_graph(path, **how)
         if is_there:
-            memory.synchronize()
+            arrays.synchronize()
         return graph
 
     def once(call: Any) -> tuple[float, bool]:

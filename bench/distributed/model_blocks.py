@@ -13,7 +13,7 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder
 from featgraph.cli.forecast import rank_counts
-from featgraph.model.machine import H200
+from featgraph.ranks.cost.machine import H200
 
 DEFAULTS = {
     "graph": ["graph500-20-mixed", "uniform-17-16", "grid1024", "delaunay17"],

@@ -188,7 +188,7 @@ def _foretold(kept: Any, whole: Any, machine: Any, k: int, slowest: Any) -> Any:
     """Return measured times of the supersteps of a call, and those of the model."""
     import featgraph as fg
     from featgraph.graph.partition.partition import Partition
-    from featgraph.model.foretold import Foretold, foretell
+    from featgraph.ranks.cost.foretold import Foretold, foretell
 
     times: list[Any] = []
     kinds: list[Any] = []

@@ -177,8 +177,8 @@ class Rank(lux_gpu.Rank):
 
         import featgraph as fg
         from bench.distributed.worked import works_here
-        from featgraph.model.foretold import foretell_works
-        from featgraph.model.links import Link
+        from featgraph.ranks.cost.foretold import foretell_works
+        from featgraph.ranks.engines.links import Link
 
         first = None
         if active is not None:
@@ -196,7 +196,7 @@ class Rank(lux_gpu.Rank):
         self, one: Any, factors: dict[str, list[float]] | None
     ) -> list[float]:
         """Return errors of the constants that a run on one rank has corrected."""
-        from featgraph.model.correction import elsewhere
+        from featgraph.ranks.cost.correction import elsewhere
 
         if factors is None:
             return []

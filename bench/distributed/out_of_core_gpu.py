@@ -21,9 +21,9 @@ import numpy as np
 import featgraph as fg
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
-from featgraph.arrays.drawn import Drawing
-from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph import Adjacency
+from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.runtime.devices.choose import choose_device

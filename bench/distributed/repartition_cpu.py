@@ -94,7 +94,7 @@ class Clock:
     """
 
     def __init__(self, factor: float) -> None:
-        from featgraph.ranks.exchange import RankExchange
+        from featgraph.ranks.exchange.exchange import RankExchange
         from featgraph.ranks.moving.moves import Balancer
 
         self.seen: list[list[float]] = []

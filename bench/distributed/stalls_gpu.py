@@ -162,7 +162,7 @@ class Rank(lux_gpu.Rank):
         """Return for how long kernels of this rank, and gaps between, were no waits."""
         if self.target != "cuda" or self.engine.size == 1:
             return 0
-        from featgraph.ranks.gpu.window_kernels import WORK
+        from featgraph.ranks.exchange.window_kernels import WORK
         from featgraph.runtime.devices.choose import choose_device
 
         device = choose_device("cuda")

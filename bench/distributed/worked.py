@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.graph import Graph
-from featgraph.model.times import Work
-from featgraph.model.works import Turn, turns_of
+from featgraph.ranks.cost.times import Work
+from featgraph.ranks.cost.works import Turn, turns_of
 
 if TYPE_CHECKING:
     from featgraph.runtime.loops.run import Run

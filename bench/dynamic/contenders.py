@@ -41,7 +41,7 @@ class Edges:
 
 def cuda_array(array: Array) -> Any:
     """Return a copy of an array on the GPU."""
-    from featgraph._cuda import cuda
+    from featgraph.cuda.dialect import cuda
 
     return cuda.to_device(np.ascontiguousarray(array))
 

@@ -27,7 +27,7 @@ VERTICES, SUPERSTEPS = 65, 3
 
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are, and both directions run."""
-    from featgraph.config import config
+    from featgraph.base.config import config
     from featgraph.fold.plan import traits
     from featgraph.fold.schedules import thread
     from featgraph.runtime.devices import bound, cuda_device, cuda_sets
@@ -46,7 +46,7 @@ class Launched:
     """Counts what is launched."""
 
     def __init__(self) -> None:
-        from featgraph._cuda_launch import Launches
+        from featgraph.cuda.launch import Launches
 
         self.kernels: Counter[str] = Counter()
         self.shares: set[str] = set()

@@ -89,7 +89,7 @@ def plant(name: str) -> Any:
 
 
 def _launches() -> dict[str, Any]:
-    from featgraph._cuda import cuda, kernel
+    from featgraph.cuda.dialect import cuda, kernel
 
     @kernel
     def past_the_end(array):  # type: ignore[no-untyped-def]

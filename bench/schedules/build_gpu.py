@@ -21,9 +21,9 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call
-from featgraph.arrays.drawn import Drawing
 from featgraph.fold.plan.layout import rows_along
 from featgraph.graph import generators
+from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.drawn import drawn_pieces
 from featgraph.runtime.devices.choose import choose_device
 

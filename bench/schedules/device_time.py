@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from featgraph import _cuda
-from featgraph.runtime.driver import driver
+from featgraph.cuda import dialect
+from featgraph.runtime import iterate
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.superstep.frontier import Frontier
@@ -53,7 +53,7 @@ class Stopwatch:
         self._submitted: deque[float] = deque([0.5], REMEMBERED)
         self._since: float | None = None
         self._busy_ms = 0.0
-        self._spin = _cuda.kernel(_spin)
+        self._spin = dialect.kernel(_spin)
         self._out = device.upload(np.ones(1, np.int64))
         self._turns_a_ms = self._calibrate()
 
@@ -65,14 +65,14 @@ class Stopwatch:
             end.record()
             end.synchronize()
         self._used = 0
-        return turns / float(_cuda.cuda.event_elapsed_time(begin, end))
+        return turns / float(dialect.cuda.event_elapsed_time(begin, end))
 
     def _launch(self, turns: int) -> None:
         self._device.launches(self._spin, 1, 32, (np.int64(turns), self._out))
 
     def _event(self) -> Any:
         if self._used == len(self._events):
-            self._events.append(_cuda.cuda.event(timing=True))
+            self._events.append(dialect.cuda.event(timing=True))
         self._used += 1
         return self._events[self._used - 1]
 
@@ -105,8 +105,8 @@ class Stopwatch:
 
     def read(self) -> list[float]:
         """Return the ms of each superstep since the last call."""
-        _cuda.cuda.synchronize()
-        elapsed, laps, begun = _cuda.cuda.event_elapsed_time, [], 0
+        dialect.cuda.synchronize()
+        elapsed, laps, begun = dialect.cuda.event_elapsed_time, [], 0
         for last in self._laps:
             pairs = range(begun, last, 2)
             events = self._events
@@ -128,7 +128,7 @@ def _spin(turns, out):  # type: ignore[no-untyped-def]
 def timed_supersteps(watch: Stopwatch, device: Any) -> Iterator[None]:
     """Have `featgraph.iterate` run all supersteps by the host, and time them."""
     with (
-        patch.object(driver, "LOOPS", (_timed_loop(watch),)),
+        patch.object(iterate, "LOOPS", (_timed_loop(watch),)),
         patch.object(device, "download", _paused(watch, device.download)),
     ):
         yield

@@ -167,16 +167,16 @@ def _numba_launch() -> Call:
 
 def _cuda_launches(device: Any) -> dict[str, Call]:
     """Return launches of a kernel with one array, by the dialect and by the driver."""
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    cuda = _cuda.cuda
+    cuda = dialect.cuda
 
     def touch_one(array):  # type: ignore[no-untyped-def]
         i = cuda.grid(1)
         if i < array.size:
             array[i] += 1
 
-    kernel, array = _cuda.kernel(touch_one), cuda.to_device(np.zeros(64, np.float32))
+    kernel, array = dialect.kernel(touch_one), cuda.to_device(np.zeros(64, np.float32))
     return {
         "launch of a kernel with one array by the dialect": lambda: kernel[1, 64](
             array

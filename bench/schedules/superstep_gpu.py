@@ -180,7 +180,7 @@ def _trials(
 
 def _copy(recorder: Recorder) -> None:
     """Time a copy from device memory to device memory: the ceiling for bandwidth."""
-    from featgraph._cuda import cuda
+    from featgraph.cuda.dialect import cuda
 
     size = 1 << 31
     source = cuda.to_device(np.ones(size // 4, np.float32))

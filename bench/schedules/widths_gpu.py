@@ -25,7 +25,7 @@ from bench.graphs import make_graph
 from bench.programs import ALPHA, labels_of_neighbors, relax
 from bench.record import ROOT, Recorder, child_environment, gpu_name
 from bench.timing import time_events
-from featgraph.arrays import padding
+from featgraph.base import padding
 
 TABLE = [
     *range(1, 10), 12, *range(15, 18), 24, *range(31, 34), 48, *range(63, 66), 96, 100,

@@ -47,7 +47,7 @@ METRICS = PER_EDGE | OF_A_SWEEP
 #: Run in the emulator, too; vertices 0 to `COUNTERS` - 1 have no edges, and are the
 #: first by degree.
 HOLD = """
-from featgraph._cuda import cuda, device_function, int32
+from featgraph.cuda.dialect import cuda, device_function, int32
 from featgraph.device import queue_cuda as queues
 
 plain = queues.hold

@@ -31,7 +31,7 @@ APART = 8
 
 #: The kernels for rows of K features; `test_bench_locks` runs them in the emulator.
 KERNELS = """
-from featgraph._cuda import cuda, float32, int32, int64, kernel, uint32
+from featgraph.cuda.dialect import cuda, float32, int32, int64, kernel, uint32
 from featgraph.device import queue_cuda as queues
 from featgraph.device import warp
 
@@ -85,9 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure all of them, and print the constants of the card."""
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    _cuda.require(gpu=True)
+    dialect.require(gpu=True)
     recorder.device = gpu_name()
     bench = _Bench(recorder, arguments.repeat)
     _of_copies(bench)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 def _of_copies(bench: _Bench) -> None:
     """Measure copies on the device, which bound what moves bytes once."""
-    from featgraph._cuda import cuda
+    from featgraph.cuda.dialect import cuda
 
     to, of = (cuda.device_array(1 << 29, np.uint8) for _ in range(2))
     trials = [
@@ -120,7 +120,7 @@ class _Bench:
     """Launches kernels, and records times."""
 
     def __init__(self, recorder: Recorder, repeat: int) -> None:
-        from featgraph._cuda import cuda
+        from featgraph.cuda.dialect import cuda
 
         self.recorder, self.repeat, self.to_device = recorder, repeat, cuda.to_device
         self.multiprocessors = cuda.get_current_device().MULTIPROCESSOR_COUNT

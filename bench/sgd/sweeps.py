@@ -24,8 +24,8 @@ import featgraph as fg
 from bench.record import Recorder, gpu_name
 from bench.sgd.shapes import make_matrix
 from bench.timing import time_call, wait_for_gpu
+from featgraph.base.errors import PlanError
 from featgraph.device.queue_cuda import ARRIVED
-from featgraph.errors import PlanError
 from featgraph.fold.plan.exclusive import sweep_of
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.plan.traits import graph_sizes

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from featgraph.base.errors import FileFormatError
 from featgraph.cli.flags import speaking_of_flags
 from featgraph.cli.graphs import (
     add_graph_options,
@@ -35,7 +36,6 @@ from featgraph.cli.results import (
     summary_of,
     write_result,
 )
-from featgraph.errors import FileFormatError
 
 __all__ = ["run_algorithm"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from featgraph.base.errors import FileFormatError
 from featgraph.cli.graphs import add_edge_list_options, edge_list_options
 from featgraph.cli.results import require_place
-from featgraph.errors import FileFormatError
 
 __all__ = ["add_convert_options", "convert_graph"]
 

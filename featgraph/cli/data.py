@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from featgraph.data import DATA_SETS, fetch_data
+from featgraph.cli.data_sets import DATA_SETS, fetch_data
 
 __all__ = ["add_data_options", "get_data"]
 

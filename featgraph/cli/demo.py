@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.algorithms.label_propagation import LabelPropagationResult
+from featgraph.base.errors import FeatGraphError
 from featgraph.cli.digits import (
     CURVE_SEEDS,
     CURVE_SHARES,
@@ -26,7 +27,6 @@ from featgraph.cli.digits import (
     split,
 )
 from featgraph.cli.results import check_output
-from featgraph.errors import FeatGraphError
 
 __all__ = ["demo"]
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph._dataclass import dataclass
 from featgraph.algorithms.label_propagation import (
     LabelPropagationResult,
     label_propagation,
 )
-from featgraph.errors import FeatGraphError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FeatGraphError
 
 __all__ = [
     "CURVE_SEEDS",

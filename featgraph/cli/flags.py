@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from featgraph.errors import FeatGraphError
+from featgraph.base.errors import FeatGraphError
 
 __all__ = ["CommandError", "in_flags", "speaking_of_flags"]
 

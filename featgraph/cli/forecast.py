@@ -16,9 +16,9 @@ from featgraph.cli.graphs import add_edge_list_options, read_given_graph
 from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.graph import Graph
 from featgraph.graph.slices.read import map_slices
-from featgraph.model.forecast import COLUMNS, TIMES, forecast
-from featgraph.model.links import LINKS
-from featgraph.model.machine import H200, Machine
+from featgraph.ranks.cost.forecast import COLUMNS, TIMES, forecast
+from featgraph.ranks.cost.machine import H200, Machine
+from featgraph.ranks.engines.links import LINKS
 
 __all__ = ["add_forecast_options", "print_forecast"]
 
@@ -128,7 +128,7 @@ def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:
     links = options.links or MACHINES[options.machine]
     machine = H200
     if options.machine == "cpu":
-        from featgraph.model.calibrate import calibrate  # loads Numba
+        from featgraph.ranks.cost.calibrate import calibrate  # loads Numba
 
         machine = calibrate("cpu")
     return machine, [name for name in links.split(",") if name]

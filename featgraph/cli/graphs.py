@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
 from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
 from featgraph.graph.graph import Graph
 

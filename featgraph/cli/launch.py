@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from featgraph.errors import ArgumentError
+from featgraph.base.errors import ArgumentError
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -73,14 +73,14 @@ def add_launch(commands: Commands) -> None:
 
 def launch(options: argparse.Namespace) -> int:
     """Run the script; return the exit status."""
-    from featgraph.distributed.launching.hosts import (
+    from featgraph.ranks.launching.hosts import (
         SSH,
         Host,
         command_on,
         read_hosts,
     )
-    from featgraph.distributed.launching.launch import Launch
-    from featgraph.distributed.launching.launcher import run
+    from featgraph.ranks.launching.launch import Launch
+    from featgraph.ranks.launching.launcher import run
 
     for name, least in (("n", 1), ("restarts", 0), ("grace", 0)):
         value = getattr(options, name)

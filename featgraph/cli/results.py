@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph._dataclass import fields
-from featgraph.errors import FileFormatError
+from featgraph.base.dataclass import fields
+from featgraph.base.errors import FileFormatError
 
 __all__ = [
     "FORMATS",

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms import label_propagation
+from featgraph.base.errors import FileFormatError
 from featgraph.cli.graphs import read_given_graph, vertices_named
 from featgraph.cli.results import check_output
-from featgraph.errors import FileFormatError
 
 __all__ = ["run_label_propagation"]
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import featgraph as fg
-from featgraph.errors import FeatGraphError
+from featgraph.base.errors import FeatGraphError
 
 __all__ = ["show"]
 

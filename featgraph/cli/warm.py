@@ -3,7 +3,7 @@
 Each algorithm runs on graphs that are small, and differ in what kernels depend on:
 directed or not, with weights or without, with a long row or without, with vertices that
 have no edges or without. It runs once more on each as on a large graph: see
-`featgraph.warming`.
+`featgraph.runtime.warming`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import featgraph as fg
-from featgraph import algorithms, warming
-from featgraph._arguments import near_name
+from featgraph import algorithms
+from featgraph.base.arguments import near_name
+from featgraph.base.errors import ArgumentError
 from featgraph.cli.names import ALGORITHMS, UNDIRECTED
-from featgraph.errors import ArgumentError
+from featgraph.runtime import warming
 
 __all__ = ["warm"]
 

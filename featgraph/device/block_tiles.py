@@ -1,7 +1,7 @@
 """Matrices of a block: sums of products and positive definite systems, in tiles.
 
 The threads of a block have tiles of one k x k matrix each, in registers: tuples, see
-`featgraph._cuda_tiles`. Of a symmetric one these are the tiles on and below the
+`featgraph.cuda.tiles`. Of a symmetric one these are the tiles on and below the
 diagonal. Rows are staged in shared memory and added to all tiles; a factorisation works
 on the tiles in registers, and shares one panel of them at a time.
 
@@ -10,8 +10,8 @@ Other systems are eliminated by all threads, by `featgraph.device.linalg`.
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
 
-from featgraph._cuda import anew, cuda, device_function, int32, uint32
-from featgraph._cuda_tiles import (
+from featgraph.cuda.dialect import anew, cuda, device_function, int32, uint32
+from featgraph.cuda.tiles import (
     backward,
     divided,
     factored,

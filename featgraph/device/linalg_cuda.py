@@ -1,6 +1,6 @@
 """`featgraph.device.linalg` for the lanes of a warp."""
 
-from featgraph._cuda import device_function
+from featgraph.cuda.dialect import device_function
 from featgraph.device import linalg, warp
 
 _functions = linalg.make(device_function, warp.sync)

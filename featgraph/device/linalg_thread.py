@@ -1,6 +1,6 @@
 """`featgraph.device.linalg` for one CUDA thread that has a system of its own."""
 
-from featgraph._cuda import device_function
+from featgraph.cuda.dialect import device_function
 from featgraph.device import linalg
 
 

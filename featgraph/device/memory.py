@@ -32,7 +32,7 @@ Atomics are relaxed: they order nothing else. Adding floats in any order rounds
 differently from run to run.
 """
 
-from featgraph._cuda import (
+from featgraph.cuda.dialect import (
     cuda,
     device_function,
     float32,

@@ -23,7 +23,7 @@ that still wait are moved to the other one. `limits` has the limit, and related 
 import math
 from collections import namedtuple
 
-from featgraph._cuda import (
+from featgraph.cuda.dialect import (
     acquire,
     clock_ns,
     cuda,

@@ -25,7 +25,7 @@ warp takes part in every call, and `width` is a literal.
 ======================================================  ================================
 """
 
-from featgraph._cuda import cuda, device_function, int32, uint32
+from featgraph.cuda.dialect import cuda, device_function, int32, uint32
 from featgraph.device.memory import trailing_zeros
 
 FULL_WARP = 0xFFFFFFFF

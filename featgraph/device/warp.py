@@ -76,7 +76,7 @@ and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here 
 
 import operator
 
-from featgraph._cuda import (
+from featgraph.cuda.dialect import (
     anew,  # noqa: F401
     cuda,
     device_function,

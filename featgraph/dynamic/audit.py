@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.errors import StateError
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import RowPool
 from featgraph.dynamic.rows import living_slots, numba_kernels
 from featgraph.dynamic.store import EdgeStore
-from featgraph.errors import StateError
 
 __all__ = ["audit"]
 

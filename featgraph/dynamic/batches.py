@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import shown
-from featgraph._cached import cached_property
+from featgraph.base.arguments import shown
+from featgraph.base.cached import cached_property
+from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import of_one_length
-from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
 from featgraph.graph.inputs.numbers import converted, number_array
 
@@ -115,7 +115,7 @@ def on_host(array: Any) -> Array:
     """Return an array of either target on the host."""
     if isinstance(array, np.ndarray):
         return array
-    from featgraph.arrays import memory  # imports the dialect
+    from featgraph.cuda import arrays as memory
 
     return memory.read(array)
 

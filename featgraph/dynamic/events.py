@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._activity import loading
-from featgraph._arguments import require_choice, require_flag, require_real
-from featgraph._cached import cached_property
+from featgraph.base.activity import loading
+from featgraph.base.arguments import require_choice, require_flag, require_real
+from featgraph.base.cached import cached_property
+from featgraph.base.errors import FileFormatError, GraphInputError, StateError
 from featgraph.dynamic.graph import DynamicGraph
 from featgraph.dynamic.inputs import require
-from featgraph.errors import FileFormatError, GraphInputError, StateError
 from featgraph.graph.building.check import checked_weights, flat_array
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.names import factorise

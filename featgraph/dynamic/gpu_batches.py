@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass
-from featgraph.arrays import memory
-from featgraph.arrays.edges import checked_ends, checked_values, copied_ends
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda import arrays
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
@@ -18,6 +17,7 @@ from featgraph.dynamic.batches import Array, Batch, Spec, checked_batch, require
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
+from featgraph.graph.building.gpu_edges import checked_ends, checked_values, copied_ends
 
 __all__ = ["OnGpu", "batch_there"]
 
@@ -77,7 +77,7 @@ def batch_there(
             return None
         made[name] = values
     return _GpuBatch(
-        *ends, memory.filled((count,), int(kinds), np.uint8), made,
+        *ends, arrays.filled((count,), int(kinds), np.uint8), made,
         loop_count=loop_count, is_new=bool(kinds), **options,
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ class OnGpu:
         count = plan.left if is_logged or has_ids else 0
         if not count:
             return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
-        gone = plan.gone = memory.empty((3 + has_ids, count), np.uint32)
+        gone = plan.gone = arrays.empty((3 + has_ids, count), np.uint32)
         left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
         rows, ends, *others = left
         return rows.view(np.int32), ends.view(np.int32), *others, np.empty(0, np.uint32)
@@ -141,7 +141,7 @@ class OnGpu:
             return None, came
         free, ids = store.free_ids.next(came), None
         if plan.entries:
-            ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
+            ids = arrays.filled((2 * self.updates.sources.size,), 0, np.uint32)
             given = free, free.size, store.next_id, ids
             plan.over_entries(reads.give_ids, *given)
         return ids, int(free.size)
@@ -153,8 +153,8 @@ class OnGpu:
         changed: tuple[Any, ...] = ()
         count = 0
         if self.counts[kernels.REPLACED]:
-            found = memory.filled((1,), 0, np.int32)
-            out = [memory.filled((plan.entries,), 0, t) for t in (np.uint8, *_TRIPLE)]
+            found = arrays.filled((1,), 0, np.int32)
+            out = [arrays.filled((plan.entries,), 0, t) for t in (np.uint8, *_TRIPLE)]
             for (values, value_width, sources, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
             ):
@@ -162,7 +162,7 @@ class OnGpu:
                     reads.list_changed, bits_of(column), width, values, value_width,
                     sources, updates.has_twins, *out, found,
                 )  # fmt: skip
-            count, changed = int(memory.read(found)[0]), tuple(out)
+            count, changed = int(arrays.read(found)[0]), tuple(out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
             given = int(self.counts[kernels.INSERTED])

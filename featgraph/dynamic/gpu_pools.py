@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass, field
-from featgraph.arrays import foreign, memory, sorting
-from featgraph.arrays.edges import marked, taken
-from featgraph.arrays.padding import stored_shape
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.padding import stored_shape
+from featgraph.cuda import arrays as memory
+from featgraph.cuda import foreign, sorting
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
@@ -37,6 +37,7 @@ from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
+from featgraph.graph.building.gpu_edges import marked, taken
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 

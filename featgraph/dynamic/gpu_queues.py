@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import foreign, memory
+from featgraph.cuda import arrays, foreign
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT
 from featgraph.dynamic.rows import Array, Queue
 
@@ -18,7 +18,7 @@ def read_back(array: Any) -> Array:
     """Return a copy on the host."""
     if isinstance(array, np.ndarray):
         return array
-    return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
+    return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)
 
 
 def part_of(array: Any, first: int, count: int) -> Any:
@@ -37,7 +37,7 @@ def width_of(array: Any) -> int:
 def bits_of(array: Any) -> Any:
     """Return an array as flat unsigned integers."""
     item = array.dtype.itemsize
-    return memory.piece_of(array, 0, array.size * item, item)
+    return arrays.piece_of(array, 0, array.size * item, item)
 
 
 class GpuQueue(Queue):
@@ -47,13 +47,13 @@ class GpuQueue(Queue):
 
     @staticmethod
     def _empty(size: int, dtype: Any) -> Any:
-        return memory.empty((size,), dtype)
+        return arrays.empty((size,), dtype)
 
     def _part(self, first: int, count: int) -> Any:
         return part_of(self._array, first, count)
 
     def _write(self, numbers: Any) -> None:
-        memory.copy(self._part(self._last, numbers.size), numbers)
+        arrays.copy(self._part(self._last, numbers.size), numbers)
 
 
 #: Runs that a queue has room for at least: it moves where it has none.
@@ -72,7 +72,7 @@ class GpuRuns:
 
     def __init__(self) -> None:
         self.table = np.zeros((3, CLASS_COUNT), np.int64)
-        self.runs = memory.empty((1,), np.int64)
+        self.runs = arrays.empty((1,), np.int64)
 
     @property
     def counts(self) -> Array:
@@ -88,10 +88,10 @@ class GpuRuns:
             return
         counts, room = self.counts, 2 * (self.counts + more) + _SPARE
         begins = np.cumsum(room) - room
-        runs = memory.empty((max(int(room.sum()), 1),), np.int64)
+        runs = arrays.empty((max(int(room.sum()), 1),), np.int64)
         for size in np.flatnonzero(counts).tolist():
             old = part_of(self.runs, self.table[0, size], counts[size])
-            memory.copy(part_of(runs, begins[size], counts[size]), old)
+            arrays.copy(part_of(runs, begins[size], counts[size]), old)
         self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
 
     def copy(self) -> GpuRuns:

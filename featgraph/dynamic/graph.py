@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import require_flag, shown
-from featgraph._dataclass import replace
-from featgraph._interrupts import deferred_interrupts
-from featgraph.arrays.targets import chosen_target
+from featgraph.base.arguments import require_flag, shown
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import DeviceError, GraphInputError
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.dynamic import inputs, views
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
@@ -29,12 +29,12 @@ from featgraph.dynamic.inputs import Names, Turns, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import LivingEdges
-from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
-from featgraph.graph._structure import require_fixed
 from featgraph.graph.building import check
 from featgraph.graph.building.edges import freeze
+from featgraph.graph.inputs.targets import chosen_target
+from featgraph.graph.views.structure import require_fixed
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -169,7 +169,9 @@ class DynamicGraph(Graph):
             )  # fmt: skip
             count = len(fresh)
         elif chosen == "cuda":
-            from featgraph.arrays.edges import checked_ends  # imports the dialect
+            from featgraph.graph.building.gpu_edges import (
+                checked_ends,  # imports the dialect
+            )
 
             there = checked_ends(u, v, count, True)
         if there is not None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import shown
-from featgraph.arrays.values import is_on_gpu
-from featgraph.errors import GraphInputError, StateError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import GraphInputError, StateError
+from featgraph.cuda.values import is_on_gpu
 from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
 from featgraph.graph.building.names import factorise
 from featgraph.graph.inputs.numbers import number_array

@@ -25,7 +25,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from featgraph._interrupts import njit
+from featgraph.base.interrupts import njit
 from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = Any

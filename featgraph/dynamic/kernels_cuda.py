@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
+from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
 from featgraph.dynamic.sorts_cuda import (

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.rows import (
     SHARED,
     Array,
@@ -32,7 +33,6 @@ from featgraph.dynamic.rows import (
     Threads,
     numba_kernels,
 )
-from featgraph.errors import GraphInputError
 
 __all__ = [
     "Plan",

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._interrupts import import_whole
+from featgraph.base.interrupts import import_whole
 
 __all__ = [
     "SHARED",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph._cuda import cuda, device_function, int64, kernel
+from featgraph.cuda.dialect import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at

@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
-from featgraph._cuda import acquire, cuda, device_function, fence, int32, int64, uint32
+from featgraph.cuda.dialect import (
+    acquire,
+    cuda,
+    device_function,
+    fence,
+    int32,
+    int64,
+    uint32,
+)
 
 FULL_WARP = 0xFFFFFFFF
 #: Most threads and warps of a block, with 160 registers each; most values of a digit,

@@ -16,8 +16,9 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_integer
-from featgraph._interrupts import deferred_interrupts
+from featgraph.base.arguments import require_integer
+from featgraph.base.errors import DeviceMemoryError, GraphInputError
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.dynamic.batches import (
     Batch,
     Log,
@@ -29,7 +30,6 @@ from featgraph.dynamic.batches import (
 )
 from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
 from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
-from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
 from featgraph.graph.inputs.numbers import host_array

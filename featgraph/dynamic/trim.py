@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import require_choice, require_flag, shown
-from featgraph.errors import ArgumentError, StateError
+from featgraph.base.arguments import require_choice, require_flag, shown
+from featgraph.base.errors import ArgumentError, StateError
 from featgraph.program.following import checked_put, log_since
 from featgraph.program.functions import gather, vertex
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State, vertex_property
-from featgraph.runtime.driver.driver import iterate
+from featgraph.runtime.iterate import iterate
 from featgraph.runtime.superstep.foldmap import foldmap
 
 __all__ = ["trim"]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import replace
-from featgraph.arrays.values import Reordered, Rows
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import Reordered, Rows
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
-from featgraph.errors import GraphInputError
 from featgraph.fold.plan import layout
 from featgraph.fold.plan.layout import COLUMN
 from featgraph.fold.plan.traits import (
@@ -30,9 +30,9 @@ from featgraph.fold.plan.traits import (
     traits_of_degrees,
 )
 from featgraph.graph import Graph
-from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
+from featgraph.graph.views.structure import edge_rows
 from featgraph.program.active import word_count
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
@@ -357,7 +357,7 @@ class RunArrays:
 
     def _hub_list(self, of: layout.Rows, name: str) -> Array:
         """Return a list of hubs, or of parts of their rows."""
-        from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
+        from featgraph.runtime.devices import gpu_arrays
 
         cut = {
             of.hubs: gpu_arrays.longest_first,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.targets import has_gpu
-from featgraph.graph._structure import (
+from featgraph.graph.inputs.targets import has_gpu
+from featgraph.graph.views.structure import (
     Structure,
     gpu_edges,
     is_built_on_gpu,

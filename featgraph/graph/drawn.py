@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph.arrays.drawn import Drawing
+from featgraph.base.cached import cached_property
+from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from featgraph.arrays.parts.passing import Part, Piece, Pieces, Survey, Wanted
-    from featgraph.arrays.parts.row_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_part_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_parts import Part, Piece, Pieces, Survey, Wanted
 
 __all__ = ["DrawnRowEdges", "drawn_pieces", "part_edges"]
 
 
 def drawn_pieces(drawing: Drawing, first: int, last: int) -> Iterator[Piece]:
     """Draw some edges on the GPU, piece by piece."""
-    from featgraph.arrays.parts.passing import Piece  # imports the dialect
-    from featgraph.arrays.parts.row_edges import PIECE_EDGES
+    from featgraph.graph.building.gpu_part_edges import PIECE_EDGES
+    from featgraph.graph.building.gpu_parts import Piece  # imports the dialect
 
     for begin in range(first, last, PIECE_EDGES):
         made = drawing.on_gpu(begin, min(begin + PIECE_EDGES, last))
@@ -51,8 +51,11 @@ def part_edges(
         Of the GPU: the place of each vertex in the order that parts are ranges of.
         Default: its number.
     """
-    from featgraph.arrays.parts.passing import Part, renumbered  # imports the dialect
-    from featgraph.arrays.parts.row_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_part_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_parts import (  # imports the dialect
+        Part,
+        renumbered,
+    )
 
     pieces: Pieces = partial(drawn_pieces, drawing, 0, drawing.count)
     part = Part(pieces if places is None else renumbered(pieces, places), wanted)
@@ -116,7 +119,7 @@ class DrawnRowEdges(GpuRowEdgeList):
     @cached_property
     def _rows(self) -> tuple[GpuRowEdges, Any]:
         """All edges as rows, and their weights; edges are never stored as a list."""
-        from featgraph.arrays.parts.passing import Wanted  # imports the dialect
+        from featgraph.graph.building.gpu_parts import Wanted  # imports the dialect
 
         count, given = self.vertex_count, self._drawing.count
         wanted = Wanted(0, count, count, given, True, self.directed)
@@ -134,7 +137,7 @@ class DrawnRowEdges(GpuRowEdgeList):
 
     @cached_property
     def _survey(self) -> Survey:
-        from featgraph.arrays.parts.passing import survey  # imports the dialect
+        from featgraph.graph.building.gpu_parts import survey  # imports the dialect
 
         pieces = partial(drawn_pieces, self._drawing, 0, self._drawing.count)
         return survey(pieces, -(-self.vertex_count // 32), 5, self.directed)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import shown
-from featgraph._dataclass import dataclass
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.graph import Graph
 from featgraph.graph.inputs.numbers import converted, number_array
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_flag, require_real
-from featgraph._dataclass import replace
-from featgraph.arrays.drawn import Drawing, drawn
-from featgraph.arrays.targets import chosen_target
-from featgraph.arrays.values import DeviceValues
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import require_flag, require_real
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import DeviceValues
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.drawn import Drawing, drawn
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.graph.graph import Graph
+from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.partition.asked import makers, require_asked
 
 __all__ = [

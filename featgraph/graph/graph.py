@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import shown
-from featgraph._interrupts import import_whole
-from featgraph.errors import GraphInputError
-from featgraph.graph import _convert
-from featgraph.graph._structure import Structure, out_columns, require_fixed
+from featgraph.base.arguments import shown
+from featgraph.base.errors import GraphInputError
+from featgraph.base.interrupts import import_whole
+from featgraph.graph import convert
 from featgraph.graph.building.edges import edge_list
 from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.shard import Shard, make_shards
+from featgraph.graph.views.structure import Structure, out_columns, require_fixed
 
 __all__ = ["Graph"]
 
@@ -161,7 +161,7 @@ class Graph(Structure):
         GraphInputError
             No nodes, not a networkx graph, or an attribute that is not a number.
         """
-        return cls(_convert.from_networkx(source, weight))
+        return cls(convert.from_networkx(source, weight))
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool = True) -> Graph:
@@ -181,7 +181,7 @@ class Graph(Structure):
         GraphInputError
             Rectangular, malformed or not symmetric; weights that `from_edges` refuses.
         """
-        return cls(_convert.from_scipy(matrix, directed))
+        return cls(convert.from_scipy(matrix, directed))
 
     @classmethod
     def from_biadjacency(
@@ -234,7 +234,7 @@ class Graph(Structure):
             made = makers[0].of_matrix(asked, matrix, target)
             if made is not None:
                 return made  # type: ignore[no-any-return]
-        return cls(_convert.from_biadjacency(matrix, target))
+        return cls(convert.from_biadjacency(matrix, target))
 
     @classmethod
     def from_pandas(
@@ -260,7 +260,7 @@ class Graph(Structure):
             A missing column, or what `from_edges` refuses.
         """
         return cls(
-            _convert.from_frame(
+            convert.from_frame(
                 frame,
                 source,
                 target,
@@ -407,7 +407,7 @@ class Graph(Structure):
 
         A Graph or DiGraph; the Multi kind where an edge repeats.
         """
-        return _convert.to_networkx(self)
+        return convert.to_networkx(self)
 
     def to_scipy(self) -> Any:
         """Return the (V, V) adjacency as a scipy.sparse.csr_array, [u, v] for u -> v.
@@ -415,4 +415,4 @@ class Graph(Structure):
         Multi-edges are *summed*, as SciPy does; without weights an entry counts edges
         (float64). Undirected edges are stored both ways, self-loops once.
         """
-        return _convert.to_scipy(self)
+        return convert.to_scipy(self)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["NetworkXGraph", "Weights"]
 

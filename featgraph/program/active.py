@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.inputs.numbers import number_array
 

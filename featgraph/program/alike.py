@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays.values import Filled
+from featgraph.cuda.values import Filled
 from featgraph.program.column import Column
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind

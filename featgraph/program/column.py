@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import DeviceValues, Reordered, host_values
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.cuda.values import DeviceValues, Reordered, host_values
 from featgraph.graph.inputs.take import storage_array
 from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -234,7 +234,7 @@ class Column:
 
 def _copied(values: Any) -> Any:
     if isinstance(values, DeviceValues):
-        from featgraph.arrays.memory import copy_of  # imports the dialect
+        from featgraph.cuda.arrays import copy_of  # imports the dialect
 
         return DeviceValues(copy_of(values.array), values.width)
     if isinstance(values, Reordered):

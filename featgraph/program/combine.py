@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
-from featgraph.errors import UserFunctionError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.combines import CUSTOM, RULES, Rules
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 

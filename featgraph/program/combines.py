@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["CUSTOM", "RULES", "SELECTIVE", "Rules"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field
-from featgraph.arrays.values import host_values
-from featgraph.errors import GraphInputError, StateError
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.errors import GraphInputError, StateError
+from featgraph.cuda.values import host_values
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import Borrowed, storage_values
 from featgraph.graph.views.view import Stamp

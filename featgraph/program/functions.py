@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, overload
 
-from featgraph._arguments import checked_arguments
-from featgraph._dataclass import dataclass
-from featgraph.errors import UserFunctionError
+from featgraph.base.arguments import checked_arguments
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine
 from featgraph.program.combines import SELECTIVE

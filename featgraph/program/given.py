@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import (
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import StateError
+from featgraph.cuda.values import (
     DeviceValues,
     Entries,
     Filled,
@@ -17,15 +18,7 @@ from featgraph.arrays.values import (
     host_values,
     name_of,
 )
-from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.graph._structure import (
-    edge_rows,
-    is_in_given_order,
-    owns,
-    stored_count,
-    weights_there,
-)
 from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.inputs.take import (
     Borrowed,
@@ -35,6 +28,13 @@ from featgraph.graph.inputs.take import (
     scalar_of_type,
     storage_array,
     storage_values,
+)
+from featgraph.graph.views.structure import (
+    edge_rows,
+    is_in_given_order,
+    owns,
+    stored_count,
+    weights_there,
 )
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -278,7 +278,7 @@ def finish_copies(columns: Iterable[Column]) -> None:
     """Wait for copies of what was given on the GPU: callers may write that again."""
     for column in columns:
         if isinstance(column.values, DeviceValues):
-            from featgraph.arrays.foreign import finish  # imports the dialect
+            from featgraph.cuda.foreign import finish  # imports the dialect
 
             finish()
             return

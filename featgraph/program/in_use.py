@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
 
 __all__ = ["InUse"]
 

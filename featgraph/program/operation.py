@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, Self
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.source import FunctionSource, parse_function
 
 __all__ = [

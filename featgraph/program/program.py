@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass, field
-from featgraph.errors import UserFunctionError
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.operation import Collaborative
 from featgraph.program.source import (

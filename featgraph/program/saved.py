@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._files import (
+from featgraph.base.errors import FileFormatError, StateError
+from featgraph.base.files import (
     load_json,
     open_file,
     read_file,
@@ -42,8 +43,7 @@ from featgraph._files import (
     sync_folder,
     write_file,
 )
-from featgraph.arrays.values import host_values
-from featgraph.errors import FileFormatError, StateError
+from featgraph.cuda.values import host_values
 from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.program.active import word_count

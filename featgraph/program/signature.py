@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
 
 __all__ = ["PropertyKind", "PropertyType", "Real", "Signature", "widest_real"]
 

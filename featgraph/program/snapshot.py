@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
 from featgraph.program.column import Column
 
 __all__ = ["Left", "Snapshot"]

@@ -10,8 +10,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from featgraph._dataclass import dataclass
-from featgraph.errors import UserFunctionError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import UserFunctionError
 
 __all__ = ["FunctionSource", "captured_value", "parse_function", "plain_function"]
 

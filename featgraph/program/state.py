@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import checked_arguments, require_flag
-from featgraph._dataclass import replace
-from featgraph.arrays.values import DeviceValues, Reordered, host_values
-from featgraph.errors import ArgumentError, StateError
+from featgraph.base.arguments import checked_arguments, require_flag
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import ArgumentError, StateError
+from featgraph.cuda.values import DeviceValues, Reordered, host_values
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import (
     require_item_shape,

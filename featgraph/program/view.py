@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import DeviceValues
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.cuda.values import DeviceValues
 from featgraph.graph import Graph
-from featgraph.graph._structure import edge_rows
+from featgraph.graph.views.structure import edge_rows
 from featgraph.program.in_use import InUse
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -53,7 +53,7 @@ class View:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         if isinstance(array, DeviceValues):
-            from featgraph.arrays.foreign import lent  # imports the dialect
+            from featgraph.cuda.foreign import lent  # imports the dialect
 
             array = lent(array)
         self._state, self._name, self._array = state, name, array
@@ -102,7 +102,7 @@ class View:
         is_plain = min(shape, default=0) >= 0 and array.is_c_contiguous()
         if is_plain and math.prod(shape) == array.size:
             return View(self._state, self._name, array, tuple(shape))
-        from featgraph.arrays.foreign import reshaped
+        from featgraph.cuda.foreign import reshaped
 
         return View(self._state, self._name, reshaped(array, shape))
 
@@ -135,7 +135,7 @@ class View:
                 fix=f"ask for another one: state.view({self._name!r})",
             )
         if self._wanted is not None:
-            from featgraph.arrays.foreign import reshaped
+            from featgraph.cuda.foreign import reshaped
 
             self._array, self._wanted = reshaped(self._array, self._wanted), None
         return self._array
@@ -150,7 +150,7 @@ class View:
             return np.array(array, dtype, copy=copy)
         if copy is False:
             raise ValueError("what is on the GPU reaches the host by a copy only")
-        from featgraph.arrays.landing import read  # imports the dialect
+        from featgraph.cuda.download import read  # imports the dialect
 
         found = read(array)
         return found if dtype is None else found.astype(dtype)
@@ -160,7 +160,7 @@ class View:
         array = self._current()
         if self._is_on_host:
             raise AttributeError("the values are on the host")
-        from featgraph.arrays.foreign import described  # imports the dialect
+        from featgraph.cuda.foreign import described  # imports the dialect
 
         return described(array)
 
@@ -168,7 +168,7 @@ class View:
         array = self._current()
         if self._is_on_host:
             return array.__dlpack_device__()  # type: ignore[no-any-return]
-        from featgraph.arrays.foreign import dlpack_device
+        from featgraph.cuda.foreign import dlpack_device
 
         return dlpack_device(array)
 
@@ -176,7 +176,7 @@ class View:
         array = self._current()
         if self._is_on_host:
             return array.__dlpack__(**asked)
-        from featgraph.arrays.foreign import dlpack_capsule
+        from featgraph.cuda.foreign import dlpack_capsule
 
         return dlpack_capsule(self, **asked)
 

@@ -1,8 +1,8 @@
 """Graphs distributed over ranks: partitions, loading, and exchanges between ranks."""
 
-from featgraph.ranks.distribute import distribute
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.public import set_up
+from featgraph.ranks.moving.distribute import distribute
 from featgraph.ranks.moving.moves import RankMoves
 from featgraph.ranks.moving.numbers import RankNumbers
 from featgraph.runtime.loops.moves import makers

@@ -15,24 +15,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, replace
-from featgraph.arrays.values import Entries, Filled, Rows, host_values, taken
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import DistributedError, GraphInputError, StateError
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.errors import DistributedError, GraphInputError, StateError
+from featgraph.cuda.values import Entries, Filled, Rows, host_values, taken
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.graph import Graph
-from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.oriented import refuse_directed
 from featgraph.graph.inputs.take import Borrowed
-from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.agreed import on_all
-from featgraph.ranks.edges import LazyArray, PartEdges
-from featgraph.ranks.exchange import RankExchange
-from featgraph.ranks.joined import join_at, join_rows
-from featgraph.ranks.lost import of_lost_rank
-from featgraph.ranks.members import packed, unpacked
-from featgraph.ranks.triangles.parts import TrianglePart
+from featgraph.graph.views.structure import set_degrees
+from featgraph.ranks.engines.lost_ranks import of_lost_rank
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all
+from featgraph.ranks.exchange.edges import LazyArray, PartEdges
+from featgraph.ranks.exchange.exchange import RankExchange
+from featgraph.ranks.exchange.gather_rows import join_at, join_rows
+from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["DistributedGraph", "Here", "Whole"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.operation import Operation
 from featgraph.reference.numbers import as_number
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, TypeGuard
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.program.functions import (
     EdgeFunction,
     GatherFunction,

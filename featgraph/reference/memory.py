@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.reference.facts import Facts
 from featgraph.reference.numbers import as_number, round_to

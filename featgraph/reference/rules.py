@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.errors import UserFunctionError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import UserFunctionError
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.functions import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
 from featgraph.program.operation import Operation
 from featgraph.program.signature import PropertyKind

@@ -15,8 +15,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from featgraph._dataclass import dataclass, field
-from featgraph.errors import UserFunctionError
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
 from featgraph.program.operation import Operation, interpreting
 from featgraph.reference.collective import compute

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import featgraph as fg
-from featgraph import _cuda, algorithms
+from featgraph import algorithms
 from featgraph.algorithms import (
     als,
     belief_propagation,
@@ -46,12 +46,13 @@ from featgraph.algorithms import (
     strongly_connected_components,
     triangle_count,
 )
+from featgraph.cuda import dialect
 from featgraph.runtime.devices import host_arrays
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.superstep.superstep import Superstep
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.simt.gpu import Gpu, emulated_gpu

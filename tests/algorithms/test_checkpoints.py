@@ -12,8 +12,8 @@ import pytest
 from scipy import sparse
 
 import featgraph as fg
-from featgraph import _files
 from featgraph import algorithms as al
+from featgraph.base import files
 from featgraph.distributed import run_ranks
 from featgraph.runtime.checkpoints.session import Session
 
@@ -140,7 +140,7 @@ class BrokenError(Exception):
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_files, "_sync", lambda handle: None)
+    monkeypatch.setattr(files, "_sync", lambda handle: None)
 
 
 @pytest.fixture

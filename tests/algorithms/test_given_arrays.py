@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, algorithms
+from featgraph import algorithms
 from featgraph.algorithms import (
     LabelPropagation,
     als,
@@ -37,8 +37,9 @@ from featgraph.algorithms import (
     sssp,
     sswp,
 )
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.simt.foreign import Foreign

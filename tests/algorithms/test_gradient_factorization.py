@@ -144,8 +144,8 @@ def test_all_items_are_not_few_of_what_users_gather_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is kept for patches where all of a side has moved, be it small."""
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     ratings = some_ratings(2, users=90, items=7)
     result = gradient_factorization(ratings, factors=2, iterations=2, target="cpu")
     assert result.run.aggregates == ["recomputed"] * 4

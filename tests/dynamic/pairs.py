@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from featgraph.base.errors import GraphInputError
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
-from featgraph.errors import GraphInputError
 
 __all__ = ["check_batches", "require_same"]
 

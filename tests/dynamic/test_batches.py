@@ -20,12 +20,12 @@ from hypothesis.stateful import (
     rule,
 )
 
+from featgraph.base.errors import DeviceMemoryError, GraphInputError
 from featgraph.dynamic import pools, rows
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
-from featgraph.errors import DeviceMemoryError, GraphInputError
 from tests.dynamic.model import Edge, Model, Refused, compare, rows_of
 
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {

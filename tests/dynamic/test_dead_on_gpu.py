@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
-from featgraph.runtime.loops.accounts import Accounts
+from featgraph.runtime.loops.replay_report import Accounts
 from tests.bank import BY_NAME
 from tests.dynamic.doubles import with_dead
 from tests.dynamic.test_dead_in_algorithms import check_dead

@@ -17,7 +17,7 @@ from featgraph.dynamic import batches, pools, rows, views
 from featgraph.dynamic import graph as graphs
 from featgraph.dynamic import inputs as given
 from featgraph.dynamic import store as stores
-from featgraph.graph._structure import edge_rows
+from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.dynamic.reached import reached

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
-from featgraph.arrays import memory
+from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, views
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
@@ -60,7 +60,7 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
     """Have so many blocks meet, and more entries than `few` be shared by them."""
     patch.setattr(gpu_pools, "FEW", few)
     patch.setattr(gpu_pools, "THREADS", threads)
-    patch.setattr(memory, "multiprocessors", lambda: count)
+    patch.setattr(arrays, "multiprocessors", lambda: count)
 
 
 def replace_text(gpu: Gpu, right: str, wrong: str) -> None:
@@ -218,7 +218,7 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
     rng = np.random.default_rng(2)
     ends = rng.integers(0, 20, (2, 90)).astype(np.int32)
     weights, graphs, came = rng.random(90).astype(np.float32), [], []
-    for place in (np.asarray, memory.upload):
+    for place in (np.asarray, arrays.upload):
         graph = fg.DynamicGraph.from_edges(
             place(ends[0, :50]), place(ends[1, :50]), weights=place(weights[:50]),
             vertex_count=20, duplicates="last", target="cuda",

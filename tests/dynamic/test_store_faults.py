@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import _interrupts
+from featgraph.base import interrupts
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
@@ -144,7 +144,7 @@ def walk(seed: int) -> None:
 
 def find_faults() -> None:
     """Print what is found of each fault, and what is wrong without any."""
-    _interrupts.compiled_aside = lambda function: function  # type: ignore[assignment]
+    interrupts.compiled_aside = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
 
     kernels_cpu._fetch = lambda *_: None

@@ -15,7 +15,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.config import config
+from featgraph.base.config import config
 from tests.generated.options import for_target
 from tests.generated.programs import Case
 
@@ -99,7 +99,7 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
 
     Kernels of another direction are there when they are wanted.
     """
-    from featgraph.config import config
+    from featgraph.base.config import config
     from featgraph.fold.schedules import thread
     from featgraph.runtime.devices import cpu_sweeps, host_arrays
     from featgraph.runtime.superstep import directions

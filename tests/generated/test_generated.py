@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from tests.generated import check as checking
 from tests.generated.check import check
 from tests.generated.elsewhere import generate_elsewhere
@@ -58,7 +58,7 @@ def test_programs_agree(seed: int, target: str) -> None:
     _agrees(generate(random.Random(seed), work=600), target)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("seed", EMULATED_SEEDS)
 def test_programs_agree_on_an_emulated_gpu(seed: int) -> None:
@@ -73,7 +73,7 @@ def test_what_is_dropped_is_read_elsewhere(seed: int, target: str) -> None:
     _agrees(generate_elsewhere(random.Random(seed)), target)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 def test_what_is_dropped_is_read_elsewhere_on_an_emulated_gpu() -> None:
     from tests.simt.gpu import emulated_gpu
 
@@ -88,7 +88,7 @@ def test_runs_that_begin_somewhere(seed: int, target: str) -> None:
     _agrees(generate_somewhere(random.Random(seed), work=300), target)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("seed", SOMEWHERE_SEEDS)
 def test_runs_that_begin_somewhere_on_an_emulated_gpu(seed: int) -> None:
@@ -126,7 +126,7 @@ def test_exclusive_functions_agree(target: str) -> None:
         check_exclusive(seed, target)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 def test_exclusive_functions_agree_on_an_emulated_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.fold.tree.layout import Csr
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
@@ -39,7 +39,7 @@ def _device(target: str, stack: ExitStack) -> Any:
         for module in (cpu_sweeps, host_arrays):
             patch.setattr(module, "SMALLEST_CHUNK", 1)
         return choose_device("cpu")
-    if not _cuda.is_installed():
+    if not dialect.is_installed():
         pytest.skip("needs numba-cuda, the dialect")
     from featgraph.runtime.devices import cuda_device, cuda_sets
     from tests.simt.gpu import emulated_gpu

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda, _cuda_code
-from featgraph.errors import DeviceError
+from featgraph.base.errors import DeviceError
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect as cuda_dialect
 
-if not _cuda.is_installed():
+if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import float32, float64, int32, int64, types, uint32
 
-from featgraph._cuda import cuda
-from featgraph.arrays import elements
+from featgraph.cuda import elements
+from featgraph.cuda.dialect import cuda
 from featgraph.device import linalg_cuda, warp
 
 CAPABILITIES = [(8, 0), (9, 0)]
@@ -82,7 +83,7 @@ def bits(words, counts, record):
             counts[i] = warp.count_bits(words[i]) + warp.trailing_zeros(words[i])
 
 
-@_cuda.device_function
+@cuda_dialect.device_function
 def _larger(a, b):
     return a if a > b else b
 
@@ -147,8 +148,8 @@ def _cases():
     ],
 )
 def test_compiles_without_spills_calls_or_stray_float64(body, signature, cc) -> None:
-    ptx = _cuda.compile_ptx(body, signature, cc)
-    _, resources = _cuda_code.link_cubin(ptx, cc)
+    ptx = cuda_dialect.compile_ptx(body, signature, cc)
+    _, resources = cuda_code.link_cubin(ptx, cc)
     assert resources.registers > 0
     assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
     assert resources.stack_bytes == 0
@@ -163,7 +164,7 @@ def test_group_sum_of_a_literal_width_is_unrolled(width: int) -> None:
         i = uint32(cuda.grid(1))
         x[i] = warp.group_sum(x[i], width)
 
-    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
+    ptx = cuda_dialect.compile_ptx(body, arrays(float32, 1), (9, 0))
     assert ptx.count("shfl.sync") == width.bit_length() - 1
     assert "bra" not in ptx
 
@@ -175,7 +176,7 @@ def test_division_and_constants_keep_inf_and_nan() -> None:
         if value == float32(math.inf) or value != value:
             x[i] = float32(0)
 
-    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
+    ptx = cuda_dialect.compile_ptx(body, arrays(float32, 1), (9, 0))
     assert "div.rn.f32" in ptx
     assert "0f7F800000" in ptx
     assert "ftz" not in ptx
@@ -186,9 +187,11 @@ def test_a_kernel_and_the_options_of_its_decorator() -> None:
         x[uint32(cuda.grid(1))] = float32(1)
 
     signature = arrays(float32, 1)
-    assert "maxntid" not in _cuda.compile_ptx(_cuda.kernel(body), signature, (8, 0))
-    bounded = _cuda.compile_ptx(
-        _cuda.kernel(lineinfo=False)(body), signature, (8, 0), launch_bounds=128
+    assert "maxntid" not in cuda_dialect.compile_ptx(
+        cuda_dialect.kernel(body), signature, (8, 0)
+    )
+    bounded = cuda_dialect.compile_ptx(
+        cuda_dialect.kernel(lineinfo=False)(body), signature, (8, 0), launch_bounds=128
     )
     assert ".maxntid 128" in bounded
 
@@ -216,7 +219,7 @@ def test_ptx_is_made_for_kernels_that_are_linked_from_it_alone(
         return make(own, (9, 0, "a"))
 
     monkeypatch.setattr(codegen.CUDACodeLibrary, "get_asm_strs", get_asm_strs)
-    with _cuda.target_cc((9, 0)), _cuda.compiling():
+    with cuda_dialect.target_cc((9, 0)), cuda_dialect.compiling():
         kernel = dispatcher._Kernel(
             body, arrays(float32, 1, 1), lto=is_linked_from_ltoir
         )
@@ -226,14 +229,14 @@ def test_ptx_is_made_for_kernels_that_are_linked_from_it_alone(
 
 
 def test_the_collector_is_as_it_was_behind_what_is_compiled() -> None:
-    with _cuda.compiling():
-        with pytest.raises(ZeroDivisionError), _cuda.compiling():
+    with cuda_dialect.compiling():
+        with pytest.raises(ZeroDivisionError), cuda_dialect.compiling():
             raise ZeroDivisionError
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.disable()
     try:
-        with _cuda.compiling():
+        with cuda_dialect.compiling():
             pass
         assert not gc.isenabled()
     finally:
@@ -261,12 +264,12 @@ def test_a_launch_compiles_on_a_thread_of_its_own(
         gpus=type("Gpus", (), {"__getitem__": lambda self, number: Gpu(number)})(),
         current_context=lambda: SimpleNamespace(device=SimpleNamespace(id=3)),
     )
-    monkeypatch.setattr(_cuda, "_dialect", lambda: dialect)
-    kernel = _cuda.kernel(lambda x: None, cache=True)
+    monkeypatch.setattr(cuda_dialect, "_dialect", lambda: dialect)
+    kernel = cuda_dialect.kernel(lambda x: None, cache=True)
     assert kernel._compile_for_args(1, 2) == ((1, 2), False, False, [3])
     assert gc.isenabled()
     current.clear()
-    with _cuda.compiling():  # for whose lock another thread would wait
+    with cuda_dialect.compiling():  # for whose lock another thread would wait
         assert kernel._compile_for_args(1) == ((1,), True, False, [])
 
 
@@ -307,7 +310,7 @@ def test_resources_are_read_from_the_assemblers_report() -> None:
     log = """ptxas info : Function properties for f
     16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
     ptxas info : Used 40 registers, used 1 barriers, 512 bytes smem"""
-    assert _cuda_code.Resources.from_log(log) == _cuda_code.Resources(40, 4, 8, 16, 512)
+    assert cuda_code.Resources.from_log(log) == cuda_code.Resources(40, 4, 8, 16, 512)
 
 
 def test_the_same_code_is_reported_on_again() -> None:
@@ -316,8 +319,8 @@ def test_the_same_code_is_reported_on_again() -> None:
     def body(x):
         x[uint32(cuda.grid(1))] += float32(1)
 
-    code = _cuda.compile_ltoir(body, arrays(float32, 1), (9, 0))
-    first, second = (_cuda_code.link_cubin(code, (9, 0))[1] for _ in range(2))
+    code = cuda_dialect.compile_ltoir(body, arrays(float32, 1), (9, 0))
+    first, second = (cuda_code.link_cubin(code, (9, 0))[1] for _ in range(2))
     assert first == second
     assert first.registers > 0
 
@@ -329,21 +332,21 @@ def test_shared_memory_is_reported() -> None:
         cuda.syncthreads()
         x[0] = box[cuda.threadIdx.x ^ 1]
 
-    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
-    assert _cuda_code.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
+    ptx = cuda_dialect.compile_ptx(body, arrays(float32, 1), (9, 0))
+    assert cuda_code.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
 
 
 def test_sass_without_a_disassembler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DeviceError, match="nvdisasm"):
-        _cuda_code.sass(b"")
+        cuda_code.sass(b"")
 
 
 def test_a_missing_dialect_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cuda, "is_installed", lambda: False)
+    monkeypatch.setattr(cuda_dialect, "is_installed", lambda: False)
     with pytest.raises(DeviceError, match="pip install"):
-        _cuda.require()
-    assert not _cuda.is_available()
+        cuda_dialect.require()
+    assert not cuda_dialect.is_available()
 
 
 @pytest.mark.parametrize("wanted", ["uint8", "int16", "int64", "float32", "float64"])
@@ -355,7 +358,7 @@ def test_rows_are_placed_for_all_types(given: str, wanted: str) -> None:
         types.Array(source, 3, "A"), numbers, types.boolean, types.int64, source,
         source, types.Array(target, 1, "C"), types.int64, numbers,
     )  # fmt: skip
-    _cuda.compile_ptx(elements.place_rows, signature, (9, 0))
+    cuda_dialect.compile_ptx(elements.place_rows, signature, (9, 0))
 
 
 @pytest.mark.parametrize("given", ["uint8", "int64", "float32", "float64"])
@@ -364,9 +367,11 @@ def test_arrays_of_all_types_are_looked_at(given: str) -> None:
     source, numbers = types.Array(dtype, 3, "A"), types.Array(types.int64, 1, "C")
     columns, parts = types.Array(dtype, 4, "A"), types.Array(dtype, 3, "C")
     ranged = (source, dtype, dtype, types.boolean, numbers)
-    _cuda.compile_ptx(elements.find_in_range, ranged, (9, 0))
-    _cuda.compile_ptx(elements.find_rows_without, (source, dtype, numbers), (9, 0))
-    _cuda.compile_ptx(elements.fold_columns, (columns, parts), (9, 0))
+    cuda_dialect.compile_ptx(elements.find_in_range, ranged, (9, 0))
+    cuda_dialect.compile_ptx(
+        elements.find_rows_without, (source, dtype, numbers), (9, 0)
+    )
+    cuda_dialect.compile_ptx(elements.fold_columns, (columns, parts), (9, 0))
 
 
 def test_what_follows_from_arrays_is_rounded_as_on_the_host() -> None:
@@ -380,6 +385,6 @@ def test_what_follows_from_arrays_is_rounded_as_on_the_host() -> None:
         (elements.take_logs, (reals,)),
         (elements.take_exps, (reals, types.float64)),
     ):
-        ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
+        ptx = cuda_dialect.compile_ptx(kernel, signature, (9, 0))
         if kernel in (elements.scale_columns, elements.scale_rows):
             assert "div.rn.f64" in ptx

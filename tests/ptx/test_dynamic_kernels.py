@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import types
@@ -71,9 +72,9 @@ SIGNATURES = [
 )
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
-    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
     assert not re.search(r"\bf64\b", ptx)
-    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     assert found.registers * (bounds[0] if bounds else 1024) <= 1 << 16
     assert found.shared_bytes <= 48 << 10

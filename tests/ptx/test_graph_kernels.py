@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import types
 
-from featgraph.arrays import (
+from featgraph.cuda import elements, sorting
+from featgraph.graph.building import (
     drawing_cuda,
-    edge_kernels,
-    elements,
-    oriented,
-    repeats,
-    sorting,
+    gpu_edge_kernels,
+    gpu_oriented,
+    gpu_repeats,
 )
-from featgraph.arrays.parts import kernels as parts
-from featgraph.runtime.streaming import turns as streaming
+from featgraph.graph.building import gpu_part_kernels as parts
+from featgraph.runtime.streaming import slices as streaming
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 F32 = types.Array(types.float32, 1, "C")
@@ -47,43 +47,43 @@ SIGNATURES = [
     (sorting.scan_chunks, (I32, N, I64, I64)),
     (sorting.scatter, (I32, I32, YES, N, N, N, I64, I32, I32)),
     (sorting.scatter, (I32, I64, YES, N, N, N, I64, I32, I64)),
-    (edge_kernels.survey, (I32, I32, I64)),
-    (edge_kernels.find_nan, (F32, I32)),
-    (edge_kernels.both_ends, (I32, I32, N, I32)),
-    (edge_kernels.begin_rows, (I32, I32)),
-    (edge_kernels.begin_rows, (I32, I64)),
-    (edge_kernels.take, (I32, I32, I32)),
-    (edge_kernels.take, (I32, I64, I32)),
-    (edge_kernels.take_halved, (I32, I32, I32)),
-    (edge_kernels.other_ends, (I32, I32, I64, I32)),
-    (edge_kernels.number_given, (I32, N, I32)),
-    (edge_kernels.invert, (I32, I32)),
-    (edge_kernels.find_moved, (I32, I32)),
-    (edge_kernels.find_twins, (I32, I32, N, I32)),
-    (edge_kernels.is_twin, (I32, N, BYTES)),
-    (edge_kernels.count_ends, (I32, I32, YES, I32)),
-    (edge_kernels.count_ends, (I32, I32, YES, I64)),
-    (repeats.order_ends, (I32, I32, I32, I32)),
-    (repeats.mark_first, (I32, I32, I64, I32)),
-    (repeats.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
-    (repeats.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
-    (edge_kernels.list_marked, (I32, I64, I32)),
-    (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
-    (edge_kernels.short_degrees, (I64, N, I64)),
-    (edge_kernels.find_most, (I32, N, I64)),
-    (edge_kernels.find_most, (I64, N, I64)),
-    (edge_kernels.count_short, (I32, I32)),
-    (oriented.turn_upward, (I32, I32, I32, N, I32, N, I32, I32, I32)),
-    (oriented.turn_upward, (I32, I32, I64, N, I32, N, I32, I32, I64)),
-    (oriented.find_repeated, (I32, I32, I32)),
-    (oriented.find_rows, (I32, I32)),
-    (oriented.cast, (I32, I64)),
-    (oriented.add_rows, (I32, I32, I64)),
-    (oriented.fill_both, (I32,) * 10),
-    (oriented.fill_both, (I64, I32, I64, I32) * 2 + (I32, I64)),
-    (oriented.begin_work, (I32, I64)),
-    (oriented.add_work, (I32, I32, I32, I64)),
-    (oriented.find_long_rows, (I32, I64, N, PAIRS, I32)),
+    (gpu_edge_kernels.survey, (I32, I32, I64)),
+    (gpu_edge_kernels.find_nan, (F32, I32)),
+    (gpu_edge_kernels.both_ends, (I32, I32, N, I32)),
+    (gpu_edge_kernels.begin_rows, (I32, I32)),
+    (gpu_edge_kernels.begin_rows, (I32, I64)),
+    (gpu_edge_kernels.take, (I32, I32, I32)),
+    (gpu_edge_kernels.take, (I32, I64, I32)),
+    (gpu_edge_kernels.take_halved, (I32, I32, I32)),
+    (gpu_edge_kernels.other_ends, (I32, I32, I64, I32)),
+    (gpu_edge_kernels.number_given, (I32, N, I32)),
+    (gpu_edge_kernels.invert, (I32, I32)),
+    (gpu_edge_kernels.find_moved, (I32, I32)),
+    (gpu_edge_kernels.find_twins, (I32, I32, N, I32)),
+    (gpu_edge_kernels.is_twin, (I32, N, BYTES)),
+    (gpu_edge_kernels.count_ends, (I32, I32, YES, I32)),
+    (gpu_edge_kernels.count_ends, (I32, I32, YES, I64)),
+    (gpu_repeats.order_ends, (I32, I32, I32, I32)),
+    (gpu_repeats.mark_first, (I32, I32, I64, I32)),
+    (gpu_repeats.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
+    (gpu_repeats.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
+    (gpu_edge_kernels.list_marked, (I32, I64, I32)),
+    (gpu_edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
+    (gpu_edge_kernels.short_degrees, (I64, N, I64)),
+    (gpu_edge_kernels.find_most, (I32, N, I64)),
+    (gpu_edge_kernels.find_most, (I64, N, I64)),
+    (gpu_edge_kernels.count_short, (I32, I32)),
+    (gpu_oriented.turn_upward, (I32, I32, I32, N, I32, N, I32, I32, I32)),
+    (gpu_oriented.turn_upward, (I32, I32, I64, N, I32, N, I32, I32, I64)),
+    (gpu_oriented.find_repeated, (I32, I32, I32)),
+    (gpu_oriented.find_rows, (I32, I32)),
+    (gpu_oriented.cast, (I32, I64)),
+    (gpu_oriented.add_rows, (I32, I32, I64)),
+    (gpu_oriented.fill_both, (I32,) * 10),
+    (gpu_oriented.fill_both, (I64, I32, I64, I32) * 2 + (I32, I64)),
+    (gpu_oriented.begin_work, (I32, I64)),
+    (gpu_oriented.add_work, (I32, I32, I32, I64)),
+    (gpu_oriented.find_long_rows, (I32, I64, N, PAIRS, I32)),
     (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_uniform, (WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_grid, (N, N, N, I32, I32)),
@@ -136,13 +136,13 @@ SIGNATURES = [
     (parts.localize, (I32, I32)),
     (parts.lower, (I32, N)),
     (parts.put_at, (I32, N, I64)),
-    (edge_kernels.take, (I64, I32, I64)),
-    (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
-    (edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
-    (edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),
-    (repeats.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
-    (repeats.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
-    (repeats.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
+    (gpu_edge_kernels.take, (I64, I32, I64)),
+    (gpu_edge_kernels.mark_windows, (I64, I64, N, N, I32)),
+    (gpu_edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
+    (gpu_edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),
+    (gpu_repeats.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
+    (gpu_repeats.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
+    (gpu_repeats.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
     (streaming.rebase, (I64, I32, N, N, N, N)),
     (streaming.number_rows, (I32, N, N)),
     (streaming.count_due, (U32, I64, I32, I64)),
@@ -154,9 +154,9 @@ SIGNATURES = [
 )
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
-    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
-    assert kernel is repeats.add_repeats or not re.search(r"\bf64\b", ptx)
-    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    assert kernel is gpu_repeats.add_repeats or not re.search(r"\bf64\b", ptx)
+    _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     # Four blocks of 256 threads a multiprocessor.
     assert found.registers <= 64

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 import numpy as np
@@ -66,13 +67,13 @@ def _compile(kernel: Kernel, cc: tuple[int, int]) -> Any:
     source = kernel.kernel_source
     for entry in source.entries:
         signature = entry_signature(source, entry, kernel.module)
-        ptx = _cuda.compile_ptx(
+        ptx = dialect.compile_ptx(
             kernel.function(entry),
             signature,
             cc,
             launch_bounds=entry.launch_bounds or entry.block,
         )
-        yield entry, ptx, _cuda_code.link_cubin(ptx, cc)[1]
+        yield entry, ptx, cuda_code.link_cubin(ptx, cc)[1]
 
 
 def _cases() -> Any:
@@ -361,10 +362,10 @@ def test_blocks_of_hubs_have_registers_for_long_rows(k: int) -> None:
     kernel = _kernel(BY_NAME["label_propagation"], k, hubs=True)
     [entry] = [e for e in kernel.entries if e.role == "hubs"]
     signature = entry_signature(kernel.kernel_source, entry, kernel.module)
-    code = _cuda.compile_ltoir(
+    code = dialect.compile_ltoir(
         kernel.function(entry), signature, (9, 0), launch_bounds=entry.launch_bounds
     )
-    resources = _cuda_code.link_cubin(code, (9, 0))[1]
+    resources = cuda_code.link_cubin(code, (9, 0))[1]
     assert resources.registers >= 48  # rows, their sums, and addresses
     assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
 

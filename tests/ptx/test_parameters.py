@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda, _cuda_code, _cuda_driver
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
+from featgraph.cuda import driver as cuda_driver
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
-from featgraph.arrays import elements
+from featgraph.cuda import elements
 from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.folder import fold_due_set
-from featgraph.fold.lowering.due_sets import KERNELS
+from featgraph.fold.passes.nests.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.ranks.gpu import kernels
+from featgraph.ranks.exchange import gpu_kernels
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_loops
 from featgraph.runtime.recording.control import At
 from tests.ptx.test_kernels import _compile, _kernel
@@ -29,7 +31,7 @@ SIZES = {"float32": 32, "float64": 64, "bool": 8}
 
 def sizes_packed(types: Any) -> list[int]:
     """Return the bits of each parameter that the runtime packs."""
-    parameters = [p for type_ in types for p in _cuda_driver._parameters(type_)]
+    parameters = [p for type_ in types for p in cuda_driver._parameters(type_)]
     sizes: list[int] = []
     for parameter in parameters:
         assert parameter is not None
@@ -106,9 +108,9 @@ def test_small_kernels() -> None:
     signatures["control"] = control_signature()
     signatures |= link_signatures()
     for name, signature in signatures.items():
-        modules = cuda_arrays, cuda_device, cuda_loops, elements, kernels
+        modules = cuda_arrays, cuda_device, cuda_loops, elements, gpu_kernels
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
-        ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
+        ptx = dialect.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
 
 
@@ -146,11 +148,11 @@ def control_signature() -> tuple[Any, ...]:
 
 def test_a_loop_tells_its_node() -> None:
     """The linker knows the function that does; time and the host are asked once."""
-    ptx = _cuda.compile_ptx(cuda_arrays.control, control_signature(), (9, 0))
+    ptx = dialect.compile_ptx(cuda_arrays.control, control_signature(), (9, 0))
     for text in ("%globaltimer", "ld.global.cv"):
         assert ptx.count(text) == 1, text
     assert "call.uni \n\tcudaGraphSetCond" in ptx
-    _, resources = _cuda_code.link_cubin(ptx, (9, 0))
+    _, resources = cuda_code.link_cubin(ptx, (9, 0))
     assert resources.spill_stores_bytes == 0
 
 
@@ -188,9 +190,9 @@ def test_kernels_over_sets(wide: bool) -> None:
     traits = GraphTraits(wide_offsets=wide)
     for name, signature in signatures.items():
         kernel = fold_due_set(name, traits, "cuda", "in").function
-        ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
+        ptx = dialect.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
-        linked = _cuda.compile_ltoir(kernel, signature, (9, 0))
-        _, resources = _cuda_code.link_cubin(linked, (9, 0))
+        linked = dialect.compile_ltoir(kernel, signature, (9, 0))
+        _, resources = cuda_code.link_cubin(linked, (9, 0))
         assert resources.spill_stores_bytes == 0, name
         assert resources.registers <= REGISTERS[name], name

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import types
 
-from featgraph.ranks.gpu import edge_kernels
-from featgraph.ranks.gpu import window_kernels as kernels
-from featgraph.ranks.gpu.window_channel import _Lists, _Pair
+from featgraph.ranks.exchange import gpu_edge_kernels
+from featgraph.ranks.exchange import window_kernels as kernels
+from featgraph.ranks.exchange.window_channel import _Lists, _Pair
 
 N, FLAG = types.int64, types.boolean
 WORDS, NUMBERS, OWN = (
@@ -30,15 +31,15 @@ STATES = types.Array(types.uint8, 1, "C")
 INTEGERS = types.Array(types.int64, 2, "C")
 ENTRIES = [
     (
-        edge_kernels.mark_passed,
+        gpu_edge_kernels.mark_passed,
         (STATES, types.int32, NUMBERS, WORDS, STATES, WORDS),
     ),
-    (edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
-    (edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
-    (edge_kernels.note_changed, (WORDS, NUMBERS, types.int32, WORDS)),
+    (gpu_edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
+    (gpu_edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
+    (gpu_edge_kernels.note_changed, (WORDS, NUMBERS, types.int32, WORDS)),
     *(
         (
-            edge_kernels.combine_listed,
+            gpu_edge_kernels.combine_listed,
             (rows, N, rows, WORDS, rows, WORDS, NUMBERS, NUMBERS, N, WORDS),
         )
         for rows in (ROWS, INTEGERS)
@@ -62,7 +63,7 @@ SIGNATURES = [
 )
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
-    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
     # What takes numbers takes those of 64 bits, too.
     assert kernel is kernels.take or not re.search(r"\bf64\b", ptx)
     if kernel is kernels.post:  # one fence of the system, then a store a rank
@@ -72,7 +73,7 @@ def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     else:
         # A loop looks at the flag and at the alarm, each time anew.
         assert max(map(awaited_in, waits_of(ptx))) == 2
-    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     assert found.registers <= 65536 // (bounds[0] * bounds[1])
 
@@ -101,7 +102,7 @@ def awaited_in(loop: str) -> int:
 def test_kernels_over_entries_compile(
     kernel: Any, signature: tuple[types.Type, ...]
 ) -> None:
-    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=None)
+    ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=None)
     assert not re.search(r"\bf64\b", ptx)
-    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0

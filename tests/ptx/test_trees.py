@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import types
 
-from featgraph.runtime.trees import kernels
+from featgraph.runtime.devices import tree_kernels
 from tests.ranks.test_in_a_tree import total
 
 N, FLAG = types.int64, types.boolean
@@ -23,9 +24,9 @@ ROWS, TABLE = (types.Array(t, 2, "C") for t in (types.float32, types.int64))
 NODES, PLACES = (types.Array(t, 1, "C") for t in (types.float32, types.int64))
 CHILDREN = types.Array(types.int32, 2, "C")
 SIGNATURES = [
-    (kernels.combine_level, (ROWS, N, N, N, FLAG)),
-    (kernels.finish, (ROWS, TABLE, PLACES, N, FLAG, NODES)),
-    (kernels.finish_joined, (NODES, ROWS, CHILDREN, PLACES, N, FLAG, NODES)),
+    (tree_kernels.combine_level, (ROWS, N, N, N, FLAG)),
+    (tree_kernels.finish, (ROWS, TABLE, PLACES, N, FLAG, NODES)),
+    (tree_kernels.finish_joined, (NODES, ROWS, CHILDREN, PLACES, N, FLAG, NODES)),
 ]
 
 
@@ -34,9 +35,9 @@ SIGNATURES = [
 )
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
-    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
     assert not re.search(r"\.f64\b", ptx)
-    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
 
 
@@ -46,11 +47,11 @@ def test_what_is_added_is_rounded_before() -> None:
     for deterministic in (False, True):
         kernel = alone.fold(target="cuda", deterministic=deterministic)
         own = kernel.entries[0]
-        ptx = _cuda.compile_ptx(
+        ptx = dialect.compile_ptx(
             kernel.function(own).py_func, kernel.signature(own), (9, 0),
             launch_bounds=own.launch_bounds,
         )  # fmt: skip
         assert bool(re.search(r"\bfma\.rn\.f32", ptx)) is not deterministic
         assert ("add.rn.f32" in ptx) is deterministic
-        _, found = _cuda_code.link_cubin(ptx, (9, 0))
+        _, found = cuda_code.link_cubin(ptx, (9, 0))
         assert found.spill_stores_bytes == found.stack_bytes == 0

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, _cuda_code
+from featgraph.cuda import code as cuda_code
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from tests.programs.triangles import PROGRAMS, make_state
@@ -28,7 +29,7 @@ def test_kernels_compile(name: str, schedule: str) -> None:
     state = fg.State(graph, **make_state(graph, np.random.default_rng(0)))
     kernel = PROGRAMS[name].fold(state, target="cuda", schedule=schedule)
     compiled = kernel._compiled((9, 0), "compile_ptx")
-    resources = {n: _cuda_code.link_cubin(p, (9, 0))[1] for n, p in compiled.items()}
+    resources = {n: cuda_code.link_cubin(p, (9, 0))[1] for n, p in compiled.items()}
     hubs = [entry.name for entry in kernel.entries if entry.role == "hubs"]
     assert bool(hubs) == (schedule == "mark" and "behind" not in name)
     for entry, used in resources.items():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.distributed import loopback
-from featgraph.ranks import boundary
+from featgraph.ranks.engines import loopback
+from featgraph.ranks.exchange import boundary
 from featgraph.ranks.moving.moves import Balancer, Move
 
 __all__ = ["cut", "forced", "loops"]

@@ -12,7 +12,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.graph import uniform
-from featgraph.model.works import works_of
+from featgraph.ranks.cost.works import works_of
 from tests.ranks.test_forms import Links
 
 V = 400

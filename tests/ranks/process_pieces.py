@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.ranks import boundary
-from featgraph.ranks.host_rows import HostRows
+from featgraph.ranks.exchange import boundary
+from featgraph.ranks.exchange.host_rows import HostRows
 from tests.ranks.test_overlap import lowest, near
 
 V = 640

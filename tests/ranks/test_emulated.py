@@ -11,26 +11,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import Sending
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.row_forms import Sending
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.errors import DistributedError
+from featgraph.base.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.gpu import links as gpu_links
-from featgraph.ranks.gpu.edges import GpuEdges
-from featgraph.ranks.gpu.messages import FORMS, Outline
-from featgraph.ranks.gpu.rows import GpuRows
-from featgraph.ranks.gpu.window_numbers import WindowNumbers
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed
+from featgraph.ranks.exchange import gpu_links
+from featgraph.ranks.exchange.edges import PartEdges
+from featgraph.ranks.exchange.gpu_edges import GpuEdges
+from featgraph.ranks.exchange.gpu_messages import FORMS, Outline
+from featgraph.ranks.exchange.gpu_rows import GpuRows
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.window_numbers import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.algorithms import test_answers
 from tests.ranks import (

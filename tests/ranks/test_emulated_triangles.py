@@ -10,14 +10,14 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.ranks.triangles import here, parts
+from featgraph.ranks.exchange import triangle_parts, triangles
 from featgraph.runtime.devices import bound
 from featgraph.runtime.devices.cuda_arrays import CudaArrays
 from tests.ranks.test_triangles import (
@@ -64,8 +64,8 @@ def test_triangles_are_the_same_on_any_number_of_ranks(
 ) -> None:
     cuts, alone = [0, *inner, V], run(GRAPHS[seed], seed, rounds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "BATCH_BYTES", batch)
-        patch.setattr(parts, "KEPT_BYTES", kept)
+        patch.setattr(triangle_parts, "BATCH_BYTES", batch)
+        patch.setattr(triangle_parts, "KEPT_BYTES", kept)
 
         def on_a_rank(engine: Any) -> list[Any]:
             graph = fg.distribute(GRAPHS[seed], order=order, cuts=cuts)
@@ -78,7 +78,7 @@ def test_triangles_are_the_same_on_any_number_of_ranks(
 def test_trusses_are_those_of_one_rank(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "BATCH_BYTES", 4096)
+    monkeypatch.setattr(triangle_parts, "BATCH_BYTES", 4096)
     plain = fg.Graph.from_edges(
         *_without_loops(GRAPHS[LARGEST]), vertex_count=V, directed=False
     )
@@ -197,8 +197,8 @@ def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) ->
 
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the middle, each in the batch that has it."""
-    monkeypatch.setattr(parts, "BATCH_BYTES", 4096)
-    for module in (here, bound):
+    monkeypatch.setattr(triangle_parts, "BATCH_BYTES", 4096)
+    for module in (triangles, bound):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     alone = make_state(GRAPHS[LARGEST], LARGEST)
     for step in (sums, behind):

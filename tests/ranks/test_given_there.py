@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.ranks.engines.protocol import Engine
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import landing
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.cuda import download
 from tests.ranks.test_emulated import V, lowest, make_graph
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu
@@ -37,7 +37,7 @@ def test_rows_are_taken_on_the_gpu(
     )
     fg.iterate(lowest, alone, max_supersteps=3, target="cpu")
     seen: list[int] = []
-    read = landing.read
+    read = download.read
 
     def noticed(array: Any, *more: Any) -> Any:
         seen.append(array.size)
@@ -53,7 +53,7 @@ def test_rows_are_taken_on_the_gpu(
         fg.iterate(lowest, state, max_supersteps=3, target="cuda")
         return state["x"]
 
-    monkeypatch.setattr(landing, "read", noticed)
+    monkeypatch.setattr(download, "read", noticed)
     for found in run_ranks(ranks, of_rank):
         np.testing.assert_array_equal(found, alone["x"])
 

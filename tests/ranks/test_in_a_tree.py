@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.runtime.trees.fixed import (
+from featgraph.runtime.devices.fixed_trees import (
     combine_all,
     combine_groups,
     nodes_of,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.ranks import joined
-from featgraph.ranks.members import packed
+from featgraph.ranks.exchange import gather_rows
+from featgraph.ranks.exchange.members import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.strategies import graphs, seeds
 
@@ -73,7 +73,7 @@ def test_every_rank_has_the_values_of_all(
         members = holder.download(holder.upload(active))
         return found, state["w"], state.view("x").whole(), members
 
-    with mock.patch.object(joined, "PIECE_BYTES", piece):
+    with mock.patch.object(gather_rows, "PIECE_BYTES", piece):
         found = run_ranks(len(cuts) - 1, on_a_rank)
     for vertices, edges, viewed, members in found:
         for values, meant in ((vertices, x), (edges, w), (viewed, x)):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import algorithms as al
-from featgraph._activity import ACTIVITY
-from featgraph.arrays import values
+from featgraph.base.activity import ACTIVITY
+from featgraph.cuda import values
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import ranges

@@ -13,9 +13,9 @@ from scipy import sparse
 
 import featgraph as fg
 from featgraph.algorithms import als, bfs, k_core
-from featgraph.arrays.values import host_values
+from featgraph.cuda.values import host_values
 from featgraph.distributed import run_ranks
-from featgraph.ranks.members import unpacked
+from featgraph.ranks.exchange.members import unpacked
 from featgraph.runtime.devices.choose import choose_device
 
 V = 70

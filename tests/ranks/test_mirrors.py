@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.ranks.engines.protocol import Engine
 from tests.ranks.forced import loops
 
 V = 75

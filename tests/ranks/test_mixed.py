@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.distributed import current_engine, run_ranks
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph._cuda_driver import IpcMemory
-from featgraph.ranks.gpu import window_channel, windows
-from featgraph.ranks.gpu.carrier import MixedRows, near_ranks
-from featgraph.ranks.gpu.window_numbers import WindowNumbers
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed
+from featgraph.cuda.driver import IpcMemory
+from featgraph.ranks.exchange import window_channel, windows
+from featgraph.ranks.exchange.gpu_carrier import MixedRows, near_ranks
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.window_numbers import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_overlap_messages import lowered
 from tests.ranks.test_overlap_windows import V, make_graph

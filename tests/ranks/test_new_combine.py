@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
-from featgraph.config import config
+from featgraph import reference
+from featgraph.base.config import config
+from featgraph.base.errors import PlanError, UserFunctionError
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.errors import PlanError, UserFunctionError
 from featgraph.program.combines import RULES, Rules
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.device import cpu, memory, warp
-from featgraph.distributed.engines.messages import OPERATORS
+from featgraph.ranks.engines.messages import OPERATORS
 from featgraph.runtime.devices.cuda_trees import _IS_PRODUCT
 from tests.simt.gpu import Gpu
 

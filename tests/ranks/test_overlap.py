@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.options import EXCHANGES
-from featgraph.ranks.ghosts import Choice
+from featgraph.ranks.exchange.ghosts import Choice
 from tests.ranks import test_options, test_partitions
 from tests.ranks.forced import cut, forced
 from tests.ranks.test_forms import Links

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
-from featgraph.config import config
+from featgraph.base.config import config
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.ranks.gpu.carrier import GpuCarrier
+from featgraph.ranks.exchange.gpu_carrier import GpuCarrier
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.ranks.forced import cut, loops

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import Sending
-from featgraph.distributed.rows.rounding import widen
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.row_rounding import widen
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.ranks.gpu.carrier import WindowRows
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed
+from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks import test_rounded
 from tests.ranks.test_emulated import V, make_graph

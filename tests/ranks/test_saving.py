@@ -125,9 +125,9 @@ def test_a_write_that_fails_is_told_on_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the first file, at a later one, and where something else is there."""
-    from featgraph import _files
+    from featgraph.base import files
 
-    written = _files._write
+    written = files._write
 
     def fail_at(number: int) -> Any:
         left = [number]
@@ -149,7 +149,7 @@ def test_a_write_that_fails_is_told_on_all_ranks(
         return str(caught.value)
 
     for number in (1, 5):
-        monkeypatch.setattr(_files, "_write", fail_at(number))
+        monkeypatch.setattr(files, "_write", fail_at(number))
         found = run_ranks(3, on_a_rank)
         assert found[0] == "no space"
         assert all("rank 0: OSError: no space" in text for text in found[1:])

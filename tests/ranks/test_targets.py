@@ -13,18 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import Sending
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed
-from featgraph.ranks.targets.rows import TranslatedRows
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.target_rows import TranslatedRows
 from featgraph.runtime.devices.choose import choose_device
 from tests.bank import BANK, BY_NAME
 from tests.ranks import (

@@ -13,17 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.config import config
+from featgraph.base.config import config
 from featgraph.runtime.devices import cuda_trees
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.cuda_trees import JoinTables
-from featgraph.runtime.trees.fixed import Subtree, combine_groups, join
+from featgraph.runtime.devices.fixed_trees import Subtree, combine_groups, join
 from tests.ranks.forced import loops
 from tests.simt.gpu import Gpu, emulated_gpu
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.ranks.triangles import parts
+from featgraph.ranks.exchange import triangle_parts
 from featgraph.reference import from_state, superstep
 from tests.strategies import examples
 
@@ -141,8 +141,8 @@ def test_triangles_are_the_same_on_any_number_of_ranks(
 ) -> None:
     cuts, alone = [0, *inner, V], run(GRAPHS[seed], seed, rounds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "BATCH_BYTES", batch)
-        patch.setattr(parts, "KEPT_BYTES", kept)
+        patch.setattr(triangle_parts, "BATCH_BYTES", batch)
+        patch.setattr(triangle_parts, "KEPT_BYTES", kept)
 
         def on_a_rank(engine: Any) -> list[Any]:
             graph = fg.distribute(GRAPHS[seed], order=order, cuts=cuts)

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import Sending
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.row_forms import Sending
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.config import config
-from featgraph.ranks.gpu.carrier import WindowRows
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed, unpacked
+from featgraph.base.config import config
+from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed, unpacked
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_emulated import V, make_graph
 from tests.ranks.test_windows import rows_of

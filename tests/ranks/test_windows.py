@@ -16,23 +16,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect as cuda_dialect
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.ranks.engines.protocol import Engine
 
-if not _cuda.is_installed():
+if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.config import config
-from featgraph.errors import ArgumentError, DeviceError, WorkerLostError
-from featgraph.ranks.gpu import window_numbers, windows
-from featgraph.ranks.gpu.carrier import WindowRows
-from featgraph.ranks.gpu.window_channel import Channel
-from featgraph.ranks.gpu.window_numbers import WindowNumbers
-from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed, unpacked
-from featgraph.ranks.outboxes import identity
+from featgraph.base.config import config
+from featgraph.base.errors import ArgumentError, DeviceError, WorkerLostError
+from featgraph.ranks.exchange import window_numbers, windows
+from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.outboxes import identity
+from featgraph.ranks.exchange.window_channel import Channel
+from featgraph.ranks.exchange.window_numbers import WindowNumbers
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
@@ -705,7 +705,7 @@ def test_a_rank_that_is_lost_ends_a_replay(
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)
     whole = make_graph(180, count=66)
     launches: list[int] = []
-    from featgraph.runtime.loops.flight import Flight
+    from featgraph.runtime.loops.in_flight import Flight
 
     launch = Flight._launch
 

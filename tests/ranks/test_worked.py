@@ -14,8 +14,8 @@ from bench.distributed.worked import works_here
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.graph import rmat
-from featgraph.model.times import Work
-from featgraph.model.works import works_of
+from featgraph.ranks.cost.times import Work
+from featgraph.ranks.cost.works import works_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 CALLS: dict[str, Callable[[Any], Any]] = {

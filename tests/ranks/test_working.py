@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.algorithms import bfs, connected_components, pagerank
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines import ahead
 from featgraph.graph import grid
 from featgraph.graph.formats.convert import write_graph
-from featgraph.model import working as model
-from featgraph.model.machine import Curve, Machine
-from featgraph.model.times import Work, superstep_times
+from featgraph.ranks.cost import working as model
+from featgraph.ranks.cost.machine import Curve, Machine
+from featgraph.ranks.cost.times import Work, superstep_times
+from featgraph.ranks.engines import ahead
 from featgraph.ranks.expected import chosen
 from featgraph.ranks.moving import numbers
 from tests.strategies import seeds

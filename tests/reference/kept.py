@@ -13,8 +13,8 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
-from featgraph.runtime.driver import driver
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime import iterate
+from featgraph.runtime.loops.foldmap_run import Step
 from tests.simt.superstep import mask_of
 
 __all__ = ["Watch", "check_invariant", "runs"]
@@ -56,7 +56,7 @@ class Watch:
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        connect_steps = driver.connect_steps
+        connect_steps = iterate.connect_steps
 
         def watched(steps: list[Step]) -> None:
             self.steps = steps
@@ -77,7 +77,7 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(driver, "connect_steps", watched)
+            patch.setattr(iterate, "connect_steps", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.graph import generators
 
@@ -96,7 +97,7 @@ SCHEDULES: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("given", SCHEDULES, ids=lambda given: given["schedule"])
 def test_no_schedule_reads_them(given: dict[str, Any], meant: Any) -> None:

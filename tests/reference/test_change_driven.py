@@ -139,8 +139,8 @@ def test_run_to_the_end(
     """Exact programs reach the same end; the others one where nothing would change."""
     from tests.reference.test_agreement import _check_certificate
 
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     k = 2 if 2 in program.widths else program.widths[0]
 
     @settings(max_examples=4, phases=PHASES)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import GraphTraits, make_plan
@@ -131,7 +132,7 @@ def test_contributions(name: str, k: int, options: dict[str, Any], target: str) 
     check(name, k, target, options)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 @pytest.mark.parametrize("name", sorted(STEPS))
 def test_contributions_on_an_emulated_gpu(name: str) -> None:
     from tests.simt.gpu import emulated_gpu
@@ -145,7 +146,7 @@ def test_contributions_on_an_emulated_gpu(name: str) -> None:
             check(name, 17, "cuda", options)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the compiler")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 @pytest.mark.parametrize("feature_parallel", [True, False])
 def test_matrices_of_any_type_compile(feature_parallel: bool) -> None:
     options = Options(target="cuda", feature_parallel=feature_parallel)

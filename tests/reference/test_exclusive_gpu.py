@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_available():
+if not dialect.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from tests.programs.exclusive import (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 
 V = 6
 
@@ -121,7 +122,7 @@ def test_reduces_that_ask_for_nothing_new_run_first(name: str) -> None:
     assert plan.facts.has_late_reduce == (not is_first and "reduce alone" not in name)
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 @pytest.mark.parametrize("name", FORMS)
 def test_on_an_emulated_gpu(name: str) -> None:
     from tests.simt.gpu import emulated_gpu

@@ -464,7 +464,7 @@ def _raise_at(address: Any, value: Any) -> None:
 
 
 def cuda_module() -> dict[str, Any]:
-    """Return the members of the twin of `featgraph._cuda`."""
+    """Return the members of the twin of `featgraph.cuda.dialect`."""
     return {
         "acquire": _acquire,
         "acquire_at": _acquire_at,

@@ -1,7 +1,7 @@
 """Run generated CUDA kernels lane by lane, without a GPU.
 
 `launch` executes the text of a kernel module as Python. Its imports of the dialect
-(`featgraph._cuda`), of Numba's scalar types and of `featgraph.device` are answered with
+(`featgraph.cuda.dialect`), of Numba's scalar types and of `featgraph.device` are answered with
 twins: the dialect is emulated by `tests.simt.dialect`, the device functions are
 executed from their real sources, so they are tested as well.
 
@@ -68,7 +68,7 @@ _PACKAGE = "featgraph.device"
 _GENERATED = "featgraph_kernel_"
 #: Modules elsewhere whose device functions kernels call.
 _ELSEWHERE = (
-    "featgraph.ranks.gpu.row_copies",
+    "featgraph.ranks.exchange.gpu_row_copies",
     "featgraph.dynamic.kernels_cuda",
     "featgraph.dynamic.sorts_cuda",
 )
@@ -87,10 +87,10 @@ class Emulator:
     def __init__(self, sources: Mapping[str, str] | None = None) -> None:
         self._sources = dict(sources or {})
         self._modules: dict[str, types.ModuleType] = {
-            "featgraph._cuda": _module(
-                "featgraph._cuda", dialect.scalar_types() | dialect.cuda_module()
+            "featgraph.cuda.dialect": _module(
+                "featgraph.cuda.dialect", dialect.scalar_types() | dialect.cuda_module()
             ),
-            "featgraph._cuda_tiles": _module("featgraph._cuda_tiles", tiles_module()),
+            "featgraph.cuda.tiles": _module("featgraph.cuda.tiles", tiles_module()),
             "numba": _module("numba", dialect.scalar_types()),
             "math": _module("math", dialect.math_functions()),
             _PACKAGE: _module(_PACKAGE, {}),

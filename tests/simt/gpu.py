@@ -22,29 +22,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import _cuda, _cuda_memory
-from featgraph._cuda_arguments import (
+from featgraph.cuda import arrays as memory
+from featgraph.cuda import dialect, download, foreign
+from featgraph.cuda import memory as cuda_memory
+from featgraph.cuda.arguments import (
     flatten,
     layout_of,
     point_to_words,
     tuples_of,
 )
-from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
-from featgraph._cuda_launch import Launches, PlainDriver
-from featgraph._cuda_memory import _lent
-from featgraph.arrays import foreign, landing, memory
+from featgraph.cuda.driver import Compiled, IpcMemory, ParameterType, _parameters
+from featgraph.cuda.launch import Launches, PlainDriver
+from featgraph.cuda.memory import _lent
 from featgraph.fold.schedules import grids
 from featgraph.graph.inputs import numbers
-from featgraph.ranks.gpu import (
-    carrier,
-    links,
-    message_pieces,
-    packing,
-    through_host,
+from featgraph.ranks.exchange import (
+    gpu_carrier,
+    gpu_links,
+    gpu_message_pieces,
+    gpu_packing,
+    gpu_through_host,
     window_channel,
     windows,
 )
-from featgraph.runtime.behind import ready
+from featgraph.runtime.background import ready
 from featgraph.runtime.devices import (
     cuda_arrays,
     cuda_device,
@@ -53,7 +54,7 @@ from featgraph.runtime.devices import (
 )
 from featgraph.runtime.recording.control import Nodes
 from featgraph.runtime.streaming import pinned as streamed_memory
-from featgraph.runtime.streaming import turns as streamed_rows
+from featgraph.runtime.streaming import slices as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
@@ -208,7 +209,7 @@ class MappedArray(DeviceArray):
 LENT: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-class SeenArray(_cuda_memory.Strided):
+class SeenArray(cuda_memory.Strided):
     """What the package looks at: memory that is known as long as it does."""
 
     __slots__ = ()
@@ -723,27 +724,33 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(ready, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
-        for module in (through_host, windows):
+        for module in (gpu_through_host, windows):
             patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets, cuda_trees):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(cuda_trees, "THREADS", 32)
-        for module in (cuda_device, links, packing, window_channel, carrier):
+        for module in (
+            cuda_device,
+            gpu_links,
+            gpu_packing,
+            window_channel,
+            gpu_carrier,
+        ):
             patch.setattr(module, "BLOCK", 32)
-        patch.setattr(through_host, "cuda", gpu)
-        patch.setattr(carrier, "cuda", EmulatedStreams())
-        patch.setattr(message_pieces, "cuda", EmulatedStreams())
+        patch.setattr(gpu_through_host, "cuda", gpu)
+        patch.setattr(gpu_carrier, "cuda", EmulatedStreams())
+        patch.setattr(gpu_message_pieces, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "Strided", SeenArray)
         patch.setattr(streamed_memory, "cuda", gpu)
         patch.setattr(streamed_rows, "BLOCK", 32)
-        patch.setattr(landing, "cuda", gpu)
-        patch.setattr(landing, "Driver", lambda: PieceDriver(gpu))
-        patch.setattr(landing, "device_of", lambda array: 0)
-        patch.setattr(landing, "_landings", {})
-        places = landing._FewBytes()
-        patch.setattr(landing, "_places", lambda: places)
+        patch.setattr(download, "cuda", gpu)
+        patch.setattr(download, "Driver", lambda: PieceDriver(gpu))
+        patch.setattr(download, "device_of", lambda array: 0)
+        patch.setattr(download, "_landings", {})
+        places = download._FewBytes()
+        patch.setattr(download, "_places", lambda: places)
         patch.setattr(memory, "cuda", gpu)
         patch.setattr(memory, "array_of", gpu.device_array)
         patch.setattr(memory, "unused_bytes", lambda: 0)
@@ -753,7 +760,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(memory, "_launches", lambda: of_arrays)
         of_threads = memory._Found()
         patch.setattr(memory, "_found", lambda: of_threads)
-        patch.setattr(_cuda_memory, "cuda", gpu)
+        patch.setattr(cuda_memory, "cuda", gpu)
         patch.setattr(foreign, "device_of", lambda array: 0)
         patch.setattr(numbers, "_copy_by_dialect", lambda values: values.data.copy())
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
@@ -765,8 +772,8 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(grids, "REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()
         patch.setattr(cuda_device, "cuda_device", lambda: device)
-        patch.setattr(_cuda, "require", lambda gpu=False: None)
-        patch.setattr(_cuda, "is_available", lambda: True)
+        patch.setattr(dialect, "require", lambda gpu=False: None)
+        patch.setattr(dialect, "is_available", lambda: True)
         memory_at.append(find := partial(entry_at, gpu))
         try:
             yield gpu

@@ -16,8 +16,8 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.program.signature import PropertyKind
+from featgraph.runtime.devices import gpu_arrays
 from featgraph.runtime.devices.host_arrays import cut_windows
-from featgraph.runtime.graphs import gpu_arrays
 from tests.simt.emulator import Emulator
 from tests.simt.memory import padded, poisoned
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
@@ -199,7 +200,7 @@ MODES: dict[str, dict[str, Any]] = {
 )
 def test_runs_of_the_runtime(name: str, mode: str) -> None:
     """Which vertices are near, what stays due, and both buffers, on an emulated GPU."""
-    if not _cuda.is_installed():
+    if not dialect.is_installed():
         pytest.skip("needs numba-cuda, the dialect")
     from tests.simt.gpu import emulated_gpu
 

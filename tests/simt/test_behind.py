@@ -11,18 +11,18 @@ from weakref import WeakKeyDictionary
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.behind import ready
-from featgraph.runtime.behind.queue import COMPILER
+from featgraph.runtime.background import ready
+from featgraph.runtime.background.queue import COMPILER
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_queue import make, same
 
-STEP = "featgraph.runtime.loops.step"
+STEP = "featgraph.runtime.loops.foldmap_run"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from bench.sgd import counters
 from bench.sgd.locks import APART, text_of
 from bench.sgd.sweeps import VARIANTS, state_of
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from tests.programs.exclusive import graph_of
 from tests.simt.emulator import Emulator
@@ -66,7 +66,7 @@ def test_kernels_compile(k: int) -> None:
         "barriers": (counts, number),
         "updates": (types.float32[:, ::1], ids, ids, number),
     }
-    ptx = {n: _cuda.compile_ptx(kernels[n], t, (9, 0)) for n, t in texts.items()}
+    ptx = {n: dialect.compile_ptx(kernels[n], t, (9, 0)) for n, t in texts.items()}
     assert "cas.b32" in ptx["locks"]
     assert "membar" in ptx["locks"] or "fence" in ptx["locks"]
     assert "ld.global.v4.f32" in ptx["updates"]

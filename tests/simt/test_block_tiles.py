@@ -180,7 +180,7 @@ def refine(f, v, d):
 
 KERNEL = """
 from numba import float32, float64, int32
-from featgraph._cuda import cuda, kernel
+from featgraph.cuda.dialect import cuda, kernel
 from featgraph.device import block_tiles
 
 

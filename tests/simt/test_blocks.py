@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.lowering import blocks
+from featgraph.fold.passes.nests import blocks
 from featgraph.fold.plan import planner
 from featgraph.fold.printing import cuda_hubs
 from tests.simt.case import Case

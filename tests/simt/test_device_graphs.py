@@ -17,24 +17,23 @@ from hypothesis import given, settings
 from scipy import sparse
 
 import featgraph as fg
-from featgraph import _cuda
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import edge_kernels, memory, sorting
-from featgraph.arrays import edges as gpu_edge_lists
+from featgraph.cuda import arrays, sorting
 from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.graph import degrees
 from featgraph.graph.building import build as host_build
 from featgraph.graph.building import edges as edge_lists
-from featgraph.graph.building import few
+from featgraph.graph.building import few, gpu_edge_kernels
+from featgraph.graph.building import gpu_edges as gpu_edge_lists
 from featgraph.graph.building.edges import POLICIES
-from featgraph.runtime.devices import cuda_device, host_arrays
+from featgraph.runtime.devices import cuda_device, gpu_arrays, host_arrays
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.graphs import gpu_arrays
 from featgraph.runtime.superstep.directions import most_reached
 from tests.reference.test_triangles import simple_graphs
 from tests.simt.foreign import Foreign
@@ -414,15 +413,15 @@ def test_keys_are_sorted_stably(gpu: Gpu, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         keys = np.sort(keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "BLOCK", data.draw(st.sampled_from([32, 64])))
+        patch.setattr(arrays, "BLOCK", data.draw(st.sampled_from([32, 64])))
         patch.setattr(sorting, "STEPS", 1)
         patch.setattr(sorting, "RADIX_BITS", 6)
-        found, order = sorting.sort_stably(memory.upload(keys), bound)
+        found, order = sorting.sort_stably(arrays.upload(keys), bound)
         expected = np.argsort(keys, kind="stable")
         assert order.copy_to_host().tolist() == expected.tolist()
         assert found.copy_to_host().tolist() == keys[expected].tolist()
-        wide = memory.upload(2**40 + np.arange(count)[::-1].copy())
-        _, moved = sorting.sort_stably(memory.upload(keys), bound, wide)
+        wide = arrays.upload(2**40 + np.arange(count)[::-1].copy())
+        _, moved = sorting.sort_stably(arrays.upload(keys), bound, wide)
         assert moved.dtype == np.int64
         by_value = wide.copy_to_host()[expected]
         assert moved.copy_to_host().tolist() == by_value.tolist()
@@ -432,7 +431,7 @@ def test_keys_are_sorted_stably(gpu: Gpu, data: st.DataObject) -> None:
 def test_sums_before(gpu: Gpu, values: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorting, "_BLOCKS", 3)
-        sums, total = sorting.scanned(memory.upload(np.array(values, np.int32)))
+        sums, total = sorting.scanned(arrays.upload(np.array(values, np.int32)))
     before = np.cumsum([0, *values])
     assert sums.copy_to_host().tolist() == before[:-1].tolist()
     assert total.copy_to_host().tolist() == [before[-1]]
@@ -553,12 +552,12 @@ def test_numbers_of_edges_pass_2_to_the_31(gpu: Gpu) -> None:
     count = 2**31 + 5
     # Edge i at its target is entry 2 i, at its source 2 i + 1.
     order = np.array([0, 1, 2**32 + 8, 2**32 + 9, 2 * count - 1], np.int64)
-    given = memory.empty((order.size,), np.int64)
-    memory.launch_over(
-        edge_kernels.number_given, order.size, memory.upload(order), count, given
+    given = arrays.empty((order.size,), np.int64)
+    arrays.launch_over(
+        gpu_edge_kernels.number_given, order.size, arrays.upload(order), count, given
     )
     expected = [n // 2 + (n % 2) * count for n in order.tolist()]
-    assert memory.read(given).tolist() == expected
+    assert arrays.read(given).tolist() == expected
     assert max(expected) == 2 * count - 1
 
 

@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph._activity import ACTIVITY
+from featgraph.base.activity import ACTIVITY
 from featgraph.runtime.devices import cuda_arrays, cuda_device
-from featgraph.runtime.loops import replay, step
+from featgraph.runtime.loops import foldmap_run as step
+from featgraph.runtime.loops import replay
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.device_loop import DeviceLoop
 from featgraph.runtime.superstep.foldmap import FoldMap

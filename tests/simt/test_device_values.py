@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 
 import featgraph as fg
-from featgraph import _cuda
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.cuda import dialect
 from featgraph.program.active import MOST_HELD
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import foreign
-from featgraph.arrays.values import DeviceValues, Reordered
+from featgraph.cuda import foreign
+from featgraph.cuda.values import DeviceValues, Reordered
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.graph.inputs.take import storage_array, storage_values
 from tests.bank import BY_NAME

@@ -12,20 +12,20 @@ import pytest
 from scipy import sparse
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as al
+from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.graph import generators, ratings, rmat, uniform
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.formats.convert import write_graph
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import drawn, memory, sorting
-from featgraph.arrays.parts import row_edges
-from featgraph.config import config
-from featgraph.ranks.loading import on_gpu, public, stored_there, taking
+from featgraph.base.config import config
+from featgraph.cuda import arrays, sorting
+from featgraph.graph.building import drawn, gpu_part_edges
+from featgraph.ranks.loading import inputs, on_gpu, public, stored_on_gpu
 from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
@@ -36,9 +36,9 @@ ROWS = ("in_edges", "out_edges", "incident_edges")
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a few edges be several pieces and slabs, on an emulated GPU."""
-    monkeypatch.setattr(row_edges, "LEAST_SLAB", 30)
-    monkeypatch.setattr(row_edges, "SLABS", 2)
-    monkeypatch.setattr(row_edges, "PIECE_EDGES", 50)
+    monkeypatch.setattr(gpu_part_edges, "LEAST_SLAB", 30)
+    monkeypatch.setattr(gpu_part_edges, "SLABS", 2)
+    monkeypatch.setattr(gpu_part_edges, "PIECE_EDGES", 50)
     monkeypatch.setattr(sorting, "RADIX_BITS", 4)
     with emulated_gpu():
         yield
@@ -133,11 +133,11 @@ def test_parts_of_slices_are_uploaded_as_rows(
         there = part._edges.on_gpu
         for way, name in zip(("in", "out", "both"), ROWS, strict=True):
             rows, meant = there.rows(way), getattr(part, name)
-            assert np.array_equal(memory.read(rows.offsets), meant.row_offsets)
-            assert np.array_equal(memory.read(rows.ends), meant.column_indices)
+            assert np.array_equal(arrays.read(rows.offsets), meant.row_offsets)
+            assert np.array_equal(arrays.read(rows.ends), meant.column_indices)
             if way != "in" and (part.directed or way == "out"):
-                assert np.array_equal(memory.read(there.edge_ids(way)), meant.edge_ids)
-        assert np.array_equal(memory.read(there.given_index), part.given_index)
+                assert np.array_equal(arrays.read(there.edge_ids(way)), meant.edge_ids)
+        assert np.array_equal(arrays.read(there.given_index), part.given_index)
         assert there.given_count == part.given_edge_count
 
     run_ranks(2, on_a_rank)
@@ -229,7 +229,7 @@ def test_edges_with_sides_that_go_to_gpus(
 ) -> None:
     monkeypatch.setattr(on_gpu, "ROUND_EDGES", 24)
     monkeypatch.setattr(on_gpu, "PIECE_EDGES", 50)
-    monkeypatch.setattr(taking, "MANY_EDGES", 30)
+    monkeypatch.setattr(inputs, "MANY_EDGES", 30)
     rng, sides = np.random.default_rng(0), (30, 9)
     u = rng.integers(0, 30, 31)
     v = (9 * rng.random(31) ** 3).astype(np.int64)
@@ -349,7 +349,7 @@ def test_slices_that_gpus_read(
     order: str, directed: bool, along: str, ranks: int, is_of_host: bool,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(stored_there, "ROUND_EDGES", 24)
+    monkeypatch.setattr(stored_on_gpu, "ROUND_EDGES", 24)
     monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)

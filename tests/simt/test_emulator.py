@@ -21,7 +21,7 @@ DEVICE = Path(__file__).resolve().parents[2] / "featgraph" / "device"
 HEADER = """
 import math
 from numba import float32, float64, int32, int64, uint32
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph.cuda.dialect import cuda, device_function, kernel
 from featgraph.device import linalg_cuda as linalg
 from featgraph.device import warp
 """

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
-from featgraph.errors import ArgumentError, StateError
+from featgraph.base.errors import ArgumentError, StateError
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES

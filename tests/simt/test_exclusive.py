@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.config import config
-from featgraph.fold.functions import predication
+from featgraph.base.config import config
 from featgraph.fold.kinds import exclusive as nests
+from featgraph.fold.passes.bodies import predication
 from featgraph.fold.schedules import exclusive_locks, exclusive_nodes
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import LevelSchedule

@@ -21,7 +21,8 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
@@ -304,7 +305,7 @@ def test_expressions(real: str, tmp_path: Path) -> None:
     holds()
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the dialect")
 def test_float32_is_widened_on_the_gpu() -> None:
     with emulated_gpu():
         test_numbers.test_float32_is_widened_where_reals_are_float64("cuda")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.graph.inputs.device import DeviceArray
@@ -251,7 +251,7 @@ def test_what_no_kernel_reads_is_looked_at_by_the_host(gpu: Gpu) -> None:
 def test_what_is_on_another_gpu_is_refused(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from featgraph.arrays import foreign
+    from featgraph.cuda import foreign
 
     monkeypatch.setattr(foreign, "device_of", lambda array: 1)
     with pytest.raises(fg.StateError, match="weights: the array is on another GPU"):

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
-from featgraph.arrays import values as array_values
-from featgraph.graph import _structure
+from featgraph.cuda import dialect
+from featgraph.cuda import values as array_values
+from featgraph.graph.views import structure
 from tests.strategies import graphs
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import edges
+from featgraph.graph.building import gpu_edges
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -82,12 +82,12 @@ def test_edges_are_brought_into_order_where_their_values_are(
     there = on_gpu(graph)
     state = fg.State(there, x=fg.edge_property(Foreign(given_values)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edges, "_PIECE_BYTES", piece)
+        patch.setattr(gpu_edges, "_PIECE_BYTES", piece)
         del gpu.downloads[:]
         found = state["x"]
         moved_for_it = list(gpu.downloads)
         if graph.given_edge_count:  # what the host would do
-            patch.setattr(_structure, "_put_back", None)
+            patch.setattr(structure, "_put_back", None)
         lent = there.collect_edge_values(state.view("x"), doubled)
         gpu.downloads[:] = moved_for_it
     np.testing.assert_array_equal(found, given_values, strict=True)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.algorithms.als import cholesky_half
@@ -21,7 +21,7 @@ from featgraph.distributed import run_ranks
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.loops import in_place, replay
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime.loops.foldmap_run import Step
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.printing import cuda_hubs
 from featgraph.program import functions as fn
-from featgraph.runtime.graphs import gpu_arrays
+from featgraph.runtime.devices import gpu_arrays
 from tests.simt.along_programs import along_state
 from tests.simt.case import Case
 from tests.simt.emulator import MemoryFault

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.arrays import padding
+from featgraph.base import padding
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_BY_NAME, KEPT_CASES, KeptRun
 from tests.simt.test_kernels import tiny_graph

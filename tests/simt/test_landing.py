@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.arrays import landing, memory
+from featgraph.cuda import arrays as memory
+from featgraph.cuda import download
 from tests.simt.gpu import Gpu, PieceDriver, StridedArray, emulated_gpu
 
 PIECE, PIECES = 256, 4
@@ -23,10 +24,10 @@ PIECE, PIECES = 256, 4
 def gpu() -> Iterator[Gpu]:
     """A GPU whose arrays come in pieces from 512 bytes on."""
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landing, "LEAST", 512)
-        patch.setattr(landing, "FEW", 64)
-        patch.setattr(landing, "PIECE", PIECE)
-        patch.setattr(landing, "PIECES", PIECES)
+        patch.setattr(download, "LEAST", 512)
+        patch.setattr(download, "FEW", 64)
+        patch.setattr(download, "PIECE", PIECE)
+        patch.setattr(download, "PIECES", PIECES)
         yield gpu
 
 
@@ -46,7 +47,7 @@ def test_what_lands_is_what_was_there(gpu: Gpu, data: st.DataObject) -> None:
         array = StridedArray(owner.view()[:, :width])
     before = len(gpu.downloads)
     is_by_width = meant is not values and data.draw(st.booleans())
-    found = landing.read(owner, width) if is_by_width else landing.read(array)
+    found = download.read(owner, width) if is_by_width else download.read(array)
     assert (found.dtype, found.shape) == (meant.dtype, meant.shape)
     assert found.flags.c_contiguous
     assert found.flags.writeable
@@ -60,7 +61,7 @@ def test_several_threads_read_at_once(gpu: Gpu) -> None:
     arrays = [np.arange(2000) + 10_000 * n for n in range(6)]
     held = [memory.upload(array) for array in arrays]
     with ThreadPoolExecutor(6) as threads:
-        for found, meant in zip(threads.map(landing.read, held), arrays, strict=True):
+        for found, meant in zip(threads.map(download.read, held), arrays, strict=True):
             np.testing.assert_array_equal(found, meant)
 
 
@@ -68,7 +69,7 @@ def test_a_piece_is_not_written_before_it_has_been_taken(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that takes."""
-    may_go, take = threading.Event(), landing._take
+    may_go, take = threading.Event(), download._take
     read, reads = PieceDriver.start_read, []
 
     def slow(*arguments: Any) -> None:
@@ -81,10 +82,10 @@ def test_a_piece_is_not_written_before_it_has_been_taken(
             may_go.set()  # all pieces are used: what comes next waits for the first
         read(*arguments)
 
-    monkeypatch.setattr(landing, "_take", slow)
+    monkeypatch.setattr(download, "_take", slow)
     monkeypatch.setattr(PieceDriver, "start_read", told)
     values = np.arange(1000)
-    np.testing.assert_array_equal(landing.read(memory.upload(values)), values)
+    np.testing.assert_array_equal(download.read(memory.upload(values)), values)
     assert len(reads) > 2 * PIECES
 
 
@@ -102,8 +103,8 @@ def test_pieces_are_free_again_behind_an_error(
         with monkeypatch.context() as patch:
             patch.setattr(PieceDriver, "wait_for", failing)
             with pytest.raises(type(error)):
-                landing.read(array)
-        np.testing.assert_array_equal(landing.read(array), values)
+                download.read(array)
+        np.testing.assert_array_equal(download.read(array), values)
 
 
 @pytest.mark.parametrize("width", [1, 5, 8])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.loops import replay, step
+from featgraph.runtime.loops import foldmap_run, replay
 from tests.simt.gpu import Gpu
 from tests.simt.test_replay import VERTICES, gpu, shares, shares_state
 
@@ -25,8 +25,8 @@ def test_what_is_kept_is_right_however_late(
     late: float, most_active: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others become active in a second call, while few are in the first."""
-    monkeypatch.setattr(step, "_may_pay", lambda *_: True)
-    monkeypatch.setattr(step, "MOST_ACTIVE", most_active)
+    monkeypatch.setattr(foldmap_run, "_may_pay", lambda *_: True)
+    monkeypatch.setattr(foldmap_run, "MOST_ACTIVE", most_active)
     monkeypatch.setattr(replay, "_MOST_LATE", late)
     found = []
     for replays in (False, True):

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays.padding import row_stride, stored_shape
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.base.padding import row_stride, stored_shape
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.program import functions as fn
 from featgraph.program import operations as of

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.graph.views.view import Preparation

@@ -20,19 +20,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda, algorithms
+from featgraph import algorithms
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph import _cuda_launch as cuda_launch
 from featgraph.algorithms.bfs import verify_bfs
+from featgraph.cuda import launch as cuda_launch
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
-from featgraph.runtime.behind.queue import COMPILER, Job
+from featgraph.runtime.background.queue import COMPILER, Job
 from featgraph.runtime.devices import cuda_device, cuda_queue
-from featgraph.runtime.loops import step as steps
+from featgraph.runtime.loops import foldmap_run as steps
 from featgraph.runtime.loops import worklist_cuda
 from featgraph.runtime.superstep.bound import BoundState
 from tests.programs.queued import QUEUED

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph._activity import ACTIVITY
+from featgraph.base.activity import ACTIVITY
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording.cuda_trace import RecordedSuperstep
 from tests.simt.gpu import Gpu, Recording, emulated_gpu

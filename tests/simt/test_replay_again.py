@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.simt.gpu import Gpu

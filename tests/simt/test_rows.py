@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.arrays.padding import row_stride
+from featgraph.base.padding import row_stride
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from tests.simt.case import Case, edge, floats, scalar, signed, vertex

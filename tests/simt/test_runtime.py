@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.apart import ALONE
 from featgraph.program.active import ActiveSet
-from featgraph.runtime.devices import cuda_device, cuda_sets
-from featgraph.runtime.graphs import gpu_arrays
-from featgraph.runtime.loops import step as steps
+from featgraph.runtime.devices import cuda_device, cuda_sets, gpu_arrays
+from featgraph.runtime.loops import foldmap_run as steps
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from featgraph.runtime.superstep import kinds
 from featgraph.runtime.superstep.bound import BoundState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.arrays import padding
+from featgraph.base import padding
 from featgraph.device import segments
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.tree import layout

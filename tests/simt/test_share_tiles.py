@@ -12,7 +12,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.arrays.padding import row_stride
+from featgraph.base.padding import row_stride
 from featgraph.device import block_tiles
 from featgraph.fold.plan import planner
 from featgraph.fold.schedules import shares

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph.algorithms import bfs, pagerank
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph._cuda_memory import _lent
-from featgraph.arrays import memory
+from featgraph.cuda import arrays as memory
+from featgraph.cuda.memory import _lent
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory import graph_arrays as arrays_module

@@ -13,22 +13,23 @@ import pytest
 from hypothesis import given, settings
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from algorithms import bfs, connected_components, pagerank, sssp
-from featgraph.config import config
-from featgraph.errors import DeviceMemoryError
+from featgraph.base.config import config
+from featgraph.base.errors import DeviceMemoryError
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.memory.graph_arrays import graph_arrays
-from featgraph.runtime.streaming import sizes, turns
+from featgraph.runtime.streaming import sizes
+from featgraph.runtime.streaming import slices as turns
 from featgraph.runtime.streaming.pinned import pinned_of
 from featgraph.runtime.streaming.placement import Placement
 from featgraph.runtime.streaming.ring import Ring
-from featgraph.runtime.streaming.turns import cut_rows
+from featgraph.runtime.streaming.slices import cut_rows
 from tests.bank import BANK, BY_NAME
 from tests.simt.emulator import MemoryFault, RaceError
 from tests.simt.gpu import Gpu, emulated_gpu

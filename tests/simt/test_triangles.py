@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, reference
+from featgraph import reference
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.printing import cuda_hubs

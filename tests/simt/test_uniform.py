@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.reference.test_uniform import STEPS, check

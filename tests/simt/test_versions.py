@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph.algorithms import triangle_count
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import foreign
+from featgraph.cuda import foreign
 from featgraph.fold.plan import traits
 from featgraph.graph.views.view import Stamps, prefix
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets

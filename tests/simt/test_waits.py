@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph.algorithms import bfs, connected_components, sssp
-from featgraph.config import config
+from featgraph.base.config import config
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_device, cuda_sets
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import step, worklist_cuda
+from featgraph.runtime.loops import foldmap_run, worklist_cuda
 from featgraph.runtime.memory.buffers import buffers_of
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.strategies import graphs
@@ -101,7 +101,7 @@ def test_nothing_is_counted_where_no_push_can_be_shorter(gpu: Gpu) -> None:
     """As few edges as a push costs at least, or too few active vertices."""
     graph = hubs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "least_pulled", lambda plan, graph: graph.edge_count)
+        patch.setattr(foldmap_run, "least_pulled", lambda plan, graph: graph.edge_count)
         before = len(gpu.by_driver)
         found, count = waits(gpu, lambda: bfs(graph, 39, target="cuda"))
     launched = set(gpu.by_driver[before:])

@@ -10,14 +10,14 @@ import pytest
 from scipy import sparse
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph import algorithms as of
-from featgraph.config import config
+from featgraph.base.config import config
+from featgraph.cuda import dialect
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
 from featgraph.runtime.memory.buffers import buffers_of
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from tests.simt.gpu import Gpu, StridedArray, emulated_gpu

@@ -1,4 +1,4 @@
-"""The twin of `featgraph._cuda_tiles`: tiles are tuples of scalars here, too."""
+"""The twin of `featgraph.cuda.tiles`: tiles are tuples of scalars here, too."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import featgraph as fg
 import featgraph.algorithms
-from featgraph.errors import PlanError, UserFunctionError
+from featgraph.base.errors import PlanError, UserFunctionError
 from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.analysis.change_driven import Changes
 from featgraph.fold.plan.options import Options

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
-from featgraph.runtime.behind import queue, ready
-from featgraph.runtime.behind.queue import BehindRuns, Job
-from featgraph.runtime.behind.ready import Function
+from featgraph.runtime.background import queue, ready
+from featgraph.runtime.background.queue import BehindRuns, Job
+from featgraph.runtime.background.ready import Function
 from featgraph.runtime.loops import worklist
 from tests.strategies import graphs, seeds
 
@@ -234,7 +234,7 @@ class Compiling:
         monkeypatch.setattr(ready, "_jobs", WeakKeyDictionary())
         monkeypatch.setattr(ready, "functions_of", lambda superstep, forms: missing)
         monkeypatch.setattr(ready, "set_functions_of", lambda superstep: [])
-        for module in (ready, "featgraph.runtime.driver.driver"):
+        for module in (ready, "featgraph.runtime.iterate"):
             name = module if isinstance(module, str) else module.__name__
             monkeypatch.setattr(f"{name}.COMPILER", self.behind)
 
@@ -292,7 +292,7 @@ def test_a_run_goes_on_in_the_direction_that_it_has(
 def test_a_long_run_does_not_wait_for_its_end(
     graph: fg.Graph, compiling: Compiling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("featgraph.runtime.driver.driver.LONG", 2)
+    monkeypatch.setattr("featgraph.runtime.iterate.LONG", 2)
     weights = np.random.default_rng(2).integers(1, 99, graph.given_edge_count) / 4
     begun: list[bool] = []
 
@@ -371,7 +371,7 @@ def test_results_do_not_depend_on_when_it_switches(
     for first in (0, ready_from, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
             asked = count(-first)
-            name = "featgraph.runtime.loops.step"
+            name = "featgraph.runtime.loops.foldmap_run"
             patch.setattr(f"{name}.is_push_shorter", lambda *given: True)
             patch.setattr(f"{name}.least_pulled", lambda *given: -1)
             patch.setattr(f"{name}.is_ready", lambda *_, asked=asked: next(asked) >= 0)
@@ -406,7 +406,7 @@ import sys, time
 import numpy as np
 import featgraph as fg
 from featgraph.algorithms.bfs import bfs, step
-from featgraph.runtime.behind import queue
+from featgraph.runtime.background import queue
 
 drawn = fg.graph.generators.rmat(int(sys.argv[1]), 16, seed=4)
 graph = fg.Graph.from_edges(

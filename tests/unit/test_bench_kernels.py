@@ -15,7 +15,7 @@ from bench.baselines import handwritten
 from bench.graphs import make_graph
 from bench.learning import by_hand
 from bench.learning.problems import NAMES, LearningProblem, make_problem
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.runtime.devices.choose import choose_device
 
 needs_host_compiler = pytest.mark.skipif(
@@ -81,7 +81,7 @@ def test_sweep_ends_where_featgraph_ends() -> None:
     assert difference <= 5 * problem.epsilon
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda")
 @pytest.mark.parametrize(
     ("file", "defines"),
     [

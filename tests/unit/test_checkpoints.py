@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _files
 from featgraph.algorithms import bfs
+from featgraph.base import files
 from featgraph.distributed import run_ranks
 from featgraph.runtime.checkpoints import folder as folders
 from featgraph.runtime.checkpoints.session import Session
@@ -49,7 +49,7 @@ class BrokenError(Exception):
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_files, "_sync", lambda handle: None)
+    monkeypatch.setattr(files, "_sync", lambda handle: None)
 
 
 def broken(call: Callable[[], Any], at: int) -> Any:
@@ -335,7 +335,7 @@ def test_the_old_or_the_new_one_loads(
     cut: bool, tmp_path: Path, wanted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write, sync and rename fails, one at a time; or all behind it, too."""
-    plain = {name: getattr(_files, name) for name in ("_write", "_sync", "_rename")}
+    plain = {name: getattr(files, name) for name in ("_write", "_sync", "_rename")}
     left = [-1]
 
     def make(name: str) -> Any:
@@ -351,7 +351,7 @@ def test_the_old_or_the_new_one_loads(
 
     is_off = [True]
     for name in plain:
-        monkeypatch.setattr(_files, name, make(name))
+        monkeypatch.setattr(files, name, make(name))
     failing, is_failing = 0, True
     while is_failing:
         failing += 1

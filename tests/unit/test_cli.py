@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from featgraph.cli import main
-from featgraph.fold.lowering.passes import PASSES
+from featgraph.fold.passes.nests.passes import PASSES
 from featgraph.graph.formats.convert import convert
 
 # A path 0 - 1 - 2 - 3 - 4 and a vertex that no label reaches.
@@ -339,9 +339,9 @@ def test_show_refuses_schedules_that_do_not_fit(
 
 
 def test_show_prints_ptx_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    from featgraph import _cuda
+    from featgraph.cuda import dialect
 
-    if not _cuda.is_installed():
+    if not dialect.is_installed():
         pytest.skip("needs numba-cuda: pip install 'featgraph[cu13]'")
     status, out, err = run(capsys, "show", "label-propagation", "--at", "ptx")
     assert (status, err) == (0, "")

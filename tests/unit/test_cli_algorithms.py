@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, algorithms
+from featgraph import algorithms
 from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cuda import dialect
 from tests.unit.test_cli import run
 
 #: Ids with gaps, as files have them: three in a circle and one behind.
@@ -225,7 +226,7 @@ def test_as_a_module() -> None:
 def test_ptx_without_parts_of_the_compiler(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not _cuda.is_installed():
+    if not dialect.is_installed():
         pytest.skip("needs numba-cuda: pip install 'featgraph[cu13]'")
 
     class DynamicLibNotFoundError(RuntimeError):
@@ -234,7 +235,7 @@ def test_ptx_without_parts_of_the_compiler(
     def compile_(*arguments: Any, **options: Any) -> Any:
         raise DynamicLibNotFoundError('Failure finding "libnvrtc.so.13"')
 
-    monkeypatch.setattr(_cuda._dialect(), "compile", compile_)
+    monkeypatch.setattr(dialect._dialect(), "compile", compile_)
     status, out, err = run(capsys, "show", "pagerank", "--at", "ptx")
     assert (status, out) == (2, "")
     assert "libnvrtc.so.13" in err

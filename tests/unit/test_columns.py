@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType, Real, widest_real
 from featgraph.reference import superstep
@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where supersteps run; the GPU is emulated."""
     scope: Any = nullcontext()
     if request.param == "cuda":
-        if not _cuda.is_installed():
+        if not dialect.is_installed():
             pytest.skip("needs numba-cuda, the dialect")
         from tests.simt.gpu import emulated_gpu
 

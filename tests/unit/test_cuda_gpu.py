@@ -12,7 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms.bfs import bfs
-from featgraph.errors import DeviceError
+from featgraph.base.errors import DeviceError
 from featgraph.runtime.recording.control import Report
 from tests.bank import BY_NAME
 

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph import _cuda
+from featgraph.cuda import dialect as cuda_dialect
 
-if not _cuda.is_installed():
+if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph._cuda_arguments import (
+from featgraph.base.errors import DeviceError
+from featgraph.cuda.arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
@@ -28,9 +29,8 @@ from featgraph._cuda_arguments import (
     point_to_words,
     tuples_of,
 )
-from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph._cuda_launch import Launches
-from featgraph.errors import DeviceError
+from featgraph.cuda.driver import Compiled, ParameterType
+from featgraph.cuda.launch import Launches
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 Data = namedtuple("Data", "x scale on")
@@ -316,14 +316,14 @@ def test_a_gpu_that_was_found_is_not_looked_for_again(
 ) -> None:
     asked: list[bool] = []
     dialect = SimpleNamespace(is_available=lambda: asked.append(True) or len(asked) > 1)
-    monkeypatch.setattr(_cuda, "_gpus", [])
-    monkeypatch.setattr(_cuda, "is_installed", lambda: True)
-    monkeypatch.setattr(_cuda, "_dialect", lambda: dialect)
+    monkeypatch.setattr(cuda_dialect, "_gpus", [])
+    monkeypatch.setattr(cuda_dialect, "is_installed", lambda: True)
+    monkeypatch.setattr(cuda_dialect, "_dialect", lambda: dialect)
     with pytest.raises(DeviceError, match="no GPU"):
-        _cuda.require(gpu=True)
+        cuda_dialect.require(gpu=True)
     for _ in range(3):
-        _cuda.require(gpu=True)
-        assert _cuda.is_available()
+        cuda_dialect.require(gpu=True)
+        assert cuda_dialect.is_available()
     assert len(asked) == 2
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect as cuda_dialect
 
-if not _cuda.is_installed():
+if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph import _cuda_memory
+from featgraph.cuda import memory as cuda_memory
 
 
 class Memory:
@@ -51,8 +51,8 @@ class Api:
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     dialect = SimpleNamespace(MemoryPointer=Memory)
-    monkeypatch.setattr(_cuda_memory, "cuda", dialect)
-    made = object.__new__(_cuda_memory._Pool)
+    monkeypatch.setattr(cuda_memory, "cuda", dialect)
+    made = object.__new__(cuda_memory._Pool)
     made._api, made._owner = Api(), None
     made._context, made._pool = "context", "pool"
     return made
@@ -73,10 +73,10 @@ def test_memory_goes_back_in_the_order_of_the_default_stream(pool: Any) -> None:
 
 def test_what_was_lent_waits_for_all_streams_once(pool: Any) -> None:
     memory = pool.take(8)
-    _cuda_memory.lend(memory.device_pointer)
+    cuda_memory.lend(memory.device_pointer)
     del memory
     assert calls_of(pool) == [("cuCtxSynchronize",), ("cuMemFreeAsync", 512, 0)]
-    assert 512 not in _cuda_memory._lent  # whoever gets the address next lends nothing
+    assert 512 not in cuda_memory._lent  # whoever gets the address next lends nothing
 
 
 def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
@@ -92,10 +92,10 @@ def test_a_context_has_one_pool_and_is_asked_for_it_once(
     api: Any = Api()
     current, asked = [0], list[int]()
     api.cuCtxGetCurrent = lambda: (0, current[0])
-    monkeypatch.setattr(_cuda_memory, "_pools", {})
-    monkeypatch.setattr(_cuda_memory, "import_whole", lambda name: api)
-    monkeypatch.setattr(_cuda_memory, "_has_pool", lambda context: context != 7)
-    monkeypatch.setattr(_cuda_memory, "_Pool", lambda *given: given)
+    monkeypatch.setattr(cuda_memory, "_pools", {})
+    monkeypatch.setattr(cuda_memory, "import_whole", lambda name: api)
+    monkeypatch.setattr(cuda_memory, "_has_pool", lambda context: context != 7)
+    monkeypatch.setattr(cuda_memory, "_Pool", lambda *given: given)
 
     def make_current() -> int:
         current[0] = current[0] or 5
@@ -103,16 +103,16 @@ def test_a_context_has_one_pool_and_is_asked_for_it_once(
         return current[0]
 
     monkeypatch.setattr(
-        _cuda_memory, "cuda", SimpleNamespace(current_context=make_current)
+        cuda_memory, "cuda", SimpleNamespace(current_context=make_current)
     )
-    first = _cuda_memory._current_pool()  # a thread that has none yet
+    first = cuda_memory._current_pool()  # a thread that has none yet
     assert first == (5, 5)
-    assert _cuda_memory._current_pool() is first
+    assert cuda_memory._current_pool() is first
     current[0] = 7  # without a pool
-    assert _cuda_memory._current_pool() is None
-    assert _cuda_memory._current_pool() is None
+    assert cuda_memory._current_pool() is None
+    assert cuda_memory._current_pool() is None
     current[0] = 0  # another thread
-    assert _cuda_memory._current_pool() is first
+    assert cuda_memory._current_pool() is first
     assert asked == [5, 7, 5]
 
 
@@ -122,13 +122,11 @@ def test_what_was_lent_without_a_pool_is_forgotten_with_its_memory(
     def device_array(shape: Any, dtype: Any) -> Any:
         return SimpleNamespace(gpu_data=Memory(None, 768, 8))
 
-    monkeypatch.setattr(_cuda_memory, "_current_pool", lambda: None)
-    monkeypatch.setattr(
-        _cuda_memory, "cuda", SimpleNamespace(device_array=device_array)
-    )
-    array = _cuda_memory.array_of((2,), "float32")
-    _cuda_memory.lend(768)
-    assert _cuda_memory.is_lent(768)
+    monkeypatch.setattr(cuda_memory, "_current_pool", lambda: None)
+    monkeypatch.setattr(cuda_memory, "cuda", SimpleNamespace(device_array=device_array))
+    array = cuda_memory.array_of((2,), "float32")
+    cuda_memory.lend(768)
+    assert cuda_memory.is_lent(768)
     del array
     gc.collect()
-    assert not _cuda_memory.is_lent(768)
+    assert not cuda_memory.is_lent(768)

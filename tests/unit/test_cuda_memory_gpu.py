@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.errors import DeviceMemoryError
+from featgraph.base.errors import DeviceMemoryError
 
 pytestmark = pytest.mark.gpu
 
@@ -18,23 +18,23 @@ pytestmark = pytest.mark.gpu
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_arrays_keep_what_they_hold_while_others_come_and_go(data: Any) -> None:
-    from featgraph.arrays import elements, memory
+    from featgraph.cuda import arrays, elements
 
     held: dict[int, tuple[Any, np.ndarray[Any, Any]]] = {}
     for turn in range(data.draw(st.integers(1, 60))):
         kind = data.draw(st.sampled_from(["fill", "upload", "copy", "drop"]))
         size = data.draw(st.sampled_from([1, 7, 1 << 10, 100_003, 3 << 20]))
         if kind == "fill":
-            made = memory.empty((size,), np.int32)
-            memory.launch_over(elements.fill, size, made, turn)
+            made = arrays.empty((size,), np.int32)
+            arrays.launch_over(elements.fill, size, made, turn)
             held[turn] = made, np.full(size, turn, np.int32)
         elif kind == "upload":
             values = np.arange(turn, turn + size)
-            held[turn] = memory.upload(values), values
+            held[turn] = arrays.upload(values), values
         elif held:
             name = data.draw(st.sampled_from(sorted(held)))
             if kind == "copy":
-                held[turn] = memory.copy_of(held[name][0]), held[name][1]
+                held[turn] = arrays.copy_of(held[name][0]), held[name][1]
             else:
                 del held[name]
     for array, wanted in held.values():
@@ -42,16 +42,16 @@ def test_arrays_keep_what_they_hold_while_others_come_and_go(data: Any) -> None:
 
 
 def test_what_is_given_back_is_given_out_again() -> None:
-    from featgraph._cuda_driver import address_of
-    from featgraph._cuda_memory import unused_bytes
-    from featgraph.arrays import memory
+    from featgraph.cuda import arrays
+    from featgraph.cuda.driver import address_of
+    from featgraph.cuda.memory import unused_bytes
 
-    made = memory.empty((5, 1 << 20), np.float64)
+    made = arrays.empty((5, 1 << 20), np.float64)
     assert (made.shape, made.strides) == ((5, 1 << 20), (8 << 20, 8))
     place, before = address_of(made), unused_bytes()
     del made
     assert unused_bytes() >= before + (40 << 20)
-    assert address_of(memory.empty((5 << 20,), np.float64)) == place
+    assert address_of(arrays.empty((5 << 20,), np.float64)) == place
 
 
 @fg.vertex
@@ -62,7 +62,7 @@ def double(f, v, d):  # type: ignore[no-untyped-def]
 
 def test_another_stream_may_still_read_what_was_dropped() -> None:
     cupy = pytest.importorskip("cupy")
-    from featgraph.arrays import memory
+    from featgraph.cuda import arrays
 
     size = 1 << 24
     graph = fg.Graph.from_edges([0], [1], vertex_count=size)
@@ -76,18 +76,18 @@ def test_another_stream_may_still_read_what_was_dropped() -> None:
         lent = cupy.asarray(state.view("x"))
         total = (lent + 0 * slow.ravel()[0]).sum()
     del lent, state
-    others = [memory.filled((size,), 7, np.int32) for _ in range(8)]
+    others = [arrays.filled((size,), 7, np.int32) for _ in range(8)]
     stream.synchronize()
     assert float(total) == 2 * size
     assert all(int(other[size - 1]) == 7 for other in others)
 
 
 def test_other_libraries_get_what_is_not_in_use() -> None:
-    from featgraph._cuda import cuda
-    from featgraph.arrays import memory
+    from featgraph.cuda import arrays
+    from featgraph.cuda.dialect import cuda
 
     free, total = cuda.current_context().get_memory_info()
-    made = memory.empty((free // 2,), np.uint8)
+    made = arrays.empty((free // 2,), np.uint8)
     del made
     cuda.synchronize()
     left, _ = cuda.current_context().get_memory_info()
@@ -95,7 +95,7 @@ def test_other_libraries_get_what_is_not_in_use() -> None:
 
 
 def test_more_than_there_is_is_refused_with_its_size() -> None:
-    from featgraph.arrays import memory
+    from featgraph.cuda import arrays
 
     with pytest.raises(DeviceMemoryError, match="GB asked for"):
-        memory.empty((1 << 45,), np.float64)
+        arrays.empty((1 << 45,), np.float64)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph.errors import DeviceError
+from featgraph.base.errors import DeviceError
 from featgraph.runtime.recording.cuda_record import (
     ConditionalLoop,
     Recording,

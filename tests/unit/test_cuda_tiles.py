@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import _cuda, _cuda_tiles
+from featgraph.cuda import dialect
+from featgraph.cuda import tiles as cuda_tiles
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from numba import njit
@@ -22,7 +23,7 @@ TWINS = tiles_module()
 
 
 def compiled(name: str) -> Any:
-    return intrinsic({**_cuda_tiles._ARITHMETIC, **_cuda_tiles._MEMORY}[name])
+    return intrinsic({**cuda_tiles._ARITHMETIC, **cuda_tiles._MEMORY}[name])
 
 
 def values(count: int, real: str, seed: int) -> tuple[Any, ...]:

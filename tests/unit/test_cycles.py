@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.recording.cuda_trace import TracedDriver

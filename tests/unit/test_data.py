@@ -15,8 +15,14 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph import data
-from featgraph.data import DATA_SETS, DataSet, RemoteFile, data_folder, fetch_data
+from featgraph.cli import data_sets
+from featgraph.cli.data_sets import (
+    DATA_SETS,
+    DataSet,
+    RemoteFile,
+    data_folder,
+    fetch_data,
+)
 from tests.unit.test_cli import run
 
 pytest.importorskip("pooch")
@@ -81,7 +87,7 @@ def known(
         ),
     }
     made = {name: DataSet(name, "us", "CC0", files) for name, files in sets.items()}
-    monkeypatch.setattr(data, "DATA_SETS", made)
+    monkeypatch.setattr(data_sets, "DATA_SETS", made)
     monkeypatch.setattr("featgraph.cli.data.DATA_SETS", made)
     monkeypatch.setenv("FEATGRAPH_DATA", str(tmp_path / "data"))
     served |= {

@@ -1,4 +1,4 @@
-"""`featgraph._dataclass` gives the methods that the standard library gives."""
+"""`featgraph.base.dataclass` gives the methods that the standard library gives."""
 
 import dataclasses
 import importlib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import featgraph._dataclass
+import featgraph.base.dataclass
 
 
 def _classes(dataclass):
@@ -60,7 +60,7 @@ def _classes(dataclass):
 @pytest.mark.parametrize("name", sorted(_classes(dataclasses.dataclass)))
 def test_methods_are_those_of_the_standard_library(name):
     expected = _classes(dataclasses.dataclass)[name]
-    got = _classes(featgraph._dataclass.dataclass)[name]
+    got = _classes(featgraph.base.dataclass.dataclass)[name]
     assert [[x == y for y in got] for x in got] == [
         [x == y for y in expected] for x in expected
     ]
@@ -78,7 +78,7 @@ def test_methods_are_those_of_the_standard_library(name):
 
 
 def test_a_value_that_holds_itself_can_be_shown():
-    value = _classes(featgraph._dataclass.dataclass)["pairs"][0]
+    value = _classes(featgraph.base.dataclass.dataclass)["pairs"][0]
     value.b.append(value)
     assert "..." in repr(value)
 
@@ -88,7 +88,7 @@ def test_what_inherits_from_a_frozen_class_is_frozen():
     class Base:
         a: int
 
-    @featgraph._dataclass.dataclass(frozen=True)
+    @featgraph.base.dataclass.dataclass(frozen=True)
     class Made(Base):
         b: int
 

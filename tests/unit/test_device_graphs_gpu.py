@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.arrays.values import DeviceValues
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import DeviceValues
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.building import edges as edge_lists
 from featgraph.runtime.devices.choose import choose_device

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
 from featgraph.runtime.memory import buffers
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +34,7 @@ def given_by(library: str, values: np.ndarray) -> Any:
     if library == "cupy":
         return pytest.importorskip("cupy").asarray(values)
     if library == "numba":
-        from featgraph._cuda import cuda
+        from featgraph.cuda.dialect import cuda
 
         return cuda.to_device(values)
     torch = pytest.importorskip("torch")

@@ -166,7 +166,7 @@ def test_few_edges_are_not_counted(
     def refuse(*arguments: Any) -> bool:
         raise AssertionError("counted")
 
-    monkeypatch.setattr("featgraph.runtime.loops.step.is_push_shorter", refuse)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.is_push_shorter", refuse)
     assert bfs(path, 4000, target="cpu").supersteps == 96
     with pytest.raises(AssertionError, match="counted"):
         bfs(graph, 0, target="cpu")

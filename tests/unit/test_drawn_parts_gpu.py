@@ -36,11 +36,11 @@ def require_equal(one: Any, other: Any) -> None:
 def test_rows_are_those_of_the_host(
     directed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from featgraph.arrays.parts import row_edges
+    from featgraph.graph.building import gpu_part_edges
 
     monkeypatch.setattr(generators, "MANY_DRAWN", 0)
-    monkeypatch.setattr(row_edges, "LEAST_SLAB", 1 << 14)
-    monkeypatch.setattr(row_edges, "PIECE_EDGES", 50_000)
+    monkeypatch.setattr(gpu_part_edges, "LEAST_SLAB", 1 << 14)
+    monkeypatch.setattr(gpu_part_edges, "PIECE_EDGES", 50_000)
     draw = partial(rmat, 13, 16, seed=3, directed=directed, weighted=True)
     whole = draw(target="cpu")
     made = draw(target="cuda")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.plan import exclusive
 from featgraph.fold.plan.traits import graph_sizes
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule

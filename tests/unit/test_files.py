@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _files
+from featgraph.base import files
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "device", "folder"])
@@ -25,14 +25,14 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
         "device": lambda: path.symlink_to("/dev/zero"),
         "folder": path.mkdir,
     }[kind]()
-    for read in (_files.digest_of, lambda p: _files.read_file(p, 100)):
-        with pytest.raises(_files.NotPlainError):
+    for read in (files.digest_of, lambda p: files.read_file(p, 100)):
+        with pytest.raises(files.NotPlainError):
             read(path)
     if kind == "link":  # that a user names
-        assert _files.read_file(path, 100, follows=True) == b"other"
+        assert files.read_file(path, 100, follows=True) == b"other"
         return
-    with pytest.raises(_files.NotPlainError):
-        _files.read_file(path, 100, follows=True)
+    with pytest.raises(files.NotPlainError):
+        files.read_file(path, 100, follows=True)
     with pytest.raises(fg.FileFormatError, match="not a regular file"):
         fg.read_arrays(path)
 
@@ -40,13 +40,13 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
 def test_files_are_no_longer_than_they_may_be(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
-    assert _files.read_file(path, 5) == b"12345"
+    assert files.read_file(path, 5) == b"12345"
     with pytest.raises(OSError, match="5 bytes, more than 4"):
-        _files.read_file(path, 4)
+        files.read_file(path, 4)
     with pytest.raises(OSError, match="null byte"):
-        _files.read_file(Path("a\0b"), 4)
+        files.read_file(Path("a\0b"), 4)
     with pytest.raises(ValueError, match="too deep"):
-        _files.load_json("[" * 100_000)
+        files.load_json("[" * 100_000)
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     precious.write_bytes(b"precious")
     path.symlink_to(precious)
     with pytest.raises(FileExistsError):
-        _files.write_file(path, [b"new"])
-    _files.replace_private(path, [b"new"])
+        files.write_file(path, [b"new"])
+    files.replace_private(path, [b"new"])
     assert not path.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()

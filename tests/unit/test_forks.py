@@ -157,7 +157,7 @@ thread.join()
 with lock:
     pass
 # So would one that a property holds while another thread computes its value.
-from featgraph._cached import cached_property
+from featgraph.base.cached import cached_property
 begun = threading.Event()
 class Slow:
     @cached_property

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
-from featgraph.fold.functions import passes as of_functions
-from featgraph.fold.lowering import passes as of_nests
+from featgraph.cuda import dialect
+from featgraph.fold.passes.bodies import passes as of_functions
+from featgraph.fold.passes.nests import passes as of_nests
 from tests.bank import BY_NAME
 
 ROOT = str(Path(fg.__file__).parent)
@@ -29,7 +29,7 @@ MOST = 9
 @pytest.fixture(params=["cpu", "cuda"])
 def where(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "cuda":
-        if not _cuda.is_installed():
+        if not dialect.is_installed():
             pytest.skip("needs numba-cuda, the dialect")
         from tests.simt.gpu import emulated_gpu
 

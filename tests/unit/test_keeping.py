@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.device import cpu, patching
@@ -181,8 +181,8 @@ def test_a_sum_that_overflowed_comes_back(target: str) -> None:
 def test_auto_keeps_when_few_are_active(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     state = path_state(40)
     run = fg.iterate(paths, state, target=target)
     assert run.aggregates[:3] == ["recomputed", "kept", "patched"]
@@ -195,8 +195,8 @@ def test_auto_recomputes_when_many_are(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was kept is forgotten then, and taken up again when few are active."""
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     state = path_state(40)
 
     def excite(run: fg.Run, state: fg.State) -> None:

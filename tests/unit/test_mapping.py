@@ -12,7 +12,7 @@ import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
 from bench.schedules.eight import Inputs, capture
-from featgraph.arrays.padding import row_stride
+from featgraph.base.padding import row_stride
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits

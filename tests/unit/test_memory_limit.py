@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.config import Config, config
-from featgraph.errors import ArgumentError
+from featgraph.base.config import Config, config
+from featgraph.base.errors import ArgumentError
 from featgraph.graph.building import edges
 from featgraph.runtime.streaming import sizes
 from featgraph.runtime.streaming.needs import is_of_edges, needs_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph._interrupts import BACKGROUND
+from featgraph.base.interrupts import BACKGROUND
 from featgraph.fold.compiling import disk_cache
 from featgraph.fold.compiling.disk_cache import Compilation
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from featgraph.fold.lowering.features import Unrolled
+from featgraph.fold.passes.nests.features import Unrolled
 from featgraph.fold.printing.nests import changed_lines, print_nest
 from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices

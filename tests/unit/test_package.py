@@ -201,7 +201,7 @@ def imported_modules(tree: ast.AST) -> set[str]:
 def test_no_property_holds_a_lock(path: Path) -> None:
     # functools' one does in Python 3.11: a forked child may wait for it for ever.
     locking = {"functools.cached_property"}
-    if path.name != "_cached.py":
+    if path.name != "base/cached.py":
         assert not imported_modules(parse(path)) & locking
 
 
@@ -284,7 +284,7 @@ def test_algorithms_import_only_what_is_public(path: Path) -> None:
 
 
 #: What may import the dialect.
-DIALECT = {"featgraph/_cuda.py", "featgraph/_cuda_tiles.py"}
+DIALECT = {"featgraph/cuda/dialect.py", "featgraph/cuda/tiles.py"}
 
 
 def test_one_module_imports_the_cuda_dialect() -> None:
@@ -317,7 +317,7 @@ def test_kernels_have_types_of_numbers_from_the_dialect() -> None:
         of_numba = any(re.match(r"numba(\.|$)", name) for name in imported)
         has_dialect = any(
             isinstance(node, ast.ImportFrom)
-            and node.module == "featgraph._cuda"
+            and node.module == "featgraph.cuda.dialect"
             and {"cuda", "kernel", "device_function"} & {a.name for a in node.names}
             for node in ast.walk(tree)
         )
@@ -335,7 +335,7 @@ def test_one_module_imports_torch() -> None:
         for path in sources("featgraph", "algorithms")
         if re.search(r"(import|import_\w+\(\")\s*torch\b", path.read_text("utf-8"))
     }
-    assert found == {"featgraph/distributed/engines/torch_engine.py"}
+    assert found == {"featgraph/ranks/engines/torch_engine.py"}
 
 
 def test_one_place_executes_generated_code() -> None:

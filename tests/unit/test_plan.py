@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.compiling import compile as compiling
 from featgraph.fold.compiling.compile import check_module
@@ -189,7 +189,7 @@ def test_cuda_without_a_gpu(
     state: fg.State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = Snippet(tmp_path, text_of(["own"]) + "\nstep = fg.foldmap(own)").load().step
-    if _cuda.is_available():
+    if dialect.is_available():
         pytest.skip("there is a GPU")
     before = state["y"]
     for call in (step, lambda s, **o: fg.iterate(step, s, **o)):

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
 from featgraph.algorithms.bfs import bfs, verify_bfs
 from featgraph.algorithms.sssp import sssp, verify_sssp
+from featgraph.cuda import dialect
 
-if not _cuda.is_available():
+if not dialect.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
-from featgraph.runtime.behind.queue import COMPILER
+from featgraph.runtime.background.queue import COMPILER
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
 from tests.simt.test_queue import make, record, run, same

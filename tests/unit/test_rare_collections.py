@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph._interrupts import _RARER, rare_collections
+from featgraph.base.interrupts import _RARER, rare_collections
 from featgraph.distributed import run_ranks
 
 

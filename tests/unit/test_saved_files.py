@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _files
+from featgraph.base import files as _files
 from featgraph.program import saved
 from tests.unit.test_saving import make, paths, run, same
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph.cuda import dialect
 from featgraph.fold.compiling.compile import load_module
 from featgraph.fold.compiling.disk_cache import is_stored
 from featgraph.fold.compiling.kernel import Kernel
@@ -22,7 +22,7 @@ from tests.unit.test_store import cache
 
 __all__ = ["cache"]
 
-if not _cuda.is_installed():
+if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 

@@ -10,8 +10,8 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import step as steps
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime.loops import foldmap_run as steps
+from featgraph.runtime.loops.foldmap_run import Step
 from featgraph.runtime.superstep import directions
 from tests.bank import BY_NAME
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.runtime.loops import step as steps
+from featgraph.runtime.loops import foldmap_run as steps
 
 
 @fg.vertex

@@ -204,8 +204,8 @@ def test_options_against_it(option: dict[str, Any], text: str) -> None:
 def test_nothing_is_kept(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     program = BY_NAME["components"]
     graph = fg.Graph.from_edges(np.arange(60), np.arange(1, 61))
     given = program.state(graph, 0)
@@ -291,7 +291,7 @@ def test_no_weights_are_moved_for_a_delta(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample of them is enough, in the order in which they were given."""
-    from featgraph.arrays.values import Filled, Reordered
+    from featgraph.cuda.values import Filled, Reordered
     from featgraph.runtime.loops import near_far
 
     weights = np.array([4.0, 1.0, 2.0], np.float32)

@@ -9,7 +9,7 @@ import pytest
 from numba import njit
 
 from featgraph.device import vectors_cpu as vectors
-from featgraph.fold.functions.vectorized import pieces
+from featgraph.fold.passes.bodies.vectorized import pieces
 from featgraph.program.signature import Real
 
 

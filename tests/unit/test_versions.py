@@ -17,7 +17,7 @@ import featgraph as fg
 from featgraph.algorithms import eigenvector_centrality, k_core, pagerank, sssp
 from featgraph.algorithms._sides import sides_of
 from featgraph.fold.plan.traits import graph_traits
-from featgraph.graph._structure import Structure
+from featgraph.graph.views.structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.choose import choose_device

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda, warming
 from featgraph.algorithms import bfs, katz_centrality
 from featgraph.cli import warm
+from featgraph.cuda import dialect
 from featgraph.fold.compiling.disk_cache import is_stored
 from featgraph.fold.plan.traits import graph_traits
+from featgraph.runtime import warming
 from tests.unit.test_cli import run
 from tests.unit.test_store import ROOT, cache, finish, start
 from tests.unit.test_trust import _compile_marker, give_away
@@ -134,7 +135,7 @@ import logging, sys
 import numpy as np
 import featgraph as fg
 from featgraph import algorithms
-from featgraph.runtime.behind.queue import COMPILER
+from featgraph.runtime.background.queue import COMPILER
 
 class Told(logging.Handler):
     def emit(self, record):
@@ -234,7 +235,7 @@ def test_errors_of_other_processes_are_raised() -> None:
 def test_what_is_refused(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "1.0" in arguments and not _cuda.is_installed():
+    if "1.0" in arguments and not dialect.is_installed():
         pytest.skip("needs numba-cuda, the compiler")
     status, out, err = run(capsys, "warm", *arguments)
     assert (status, out) == (2, "")
@@ -268,12 +269,12 @@ def test_settings_are_as_before() -> None:
 # GPUs that are not present
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the compiler")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 def test_a_gpu_needs_no_gpu_but_its_capability(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_cuda, "is_available", lambda: False)
-    monkeypatch.setattr(_cuda, "_gpus", [])
+    monkeypatch.setattr(dialect, "is_available", lambda: False)
+    monkeypatch.setattr(dialect, "_gpus", [])
     status, _, err = run(capsys, "warm", "bfs", "--target", "cuda")
     assert status == 2
     assert "no GPU was found" in err
@@ -305,7 +306,7 @@ def test_traits_of_any_graph_are_among_those() -> None:
     assert len(found) > 2
 
 
-@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the compiler")
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 def test_a_first_call_on_a_gpu_finds_its_kernels(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,7 +336,7 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
     others = [each for each in launched if each not in shared]
     assert len(others) > 1
     for cc, is_there in (((9, 0), True), ((8, 0), False)):
-        with _cuda.storing_for(cc):
+        with dialect.storing_for(cc):
             for kernel, types in others:
                 assert is_stored(kernel, types) == is_there, kernel
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from featgraph.fold.syntax.names import EDGES
-from featgraph.fold.syntax.nodes import Access, Atomic, Operate, Whole, is_reversed
+from featgraph.fold.tree.expressions import Access, Atomic, Operate, Whole, is_reversed
 from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 

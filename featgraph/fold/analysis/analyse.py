@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass, field, replace
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.analysis.checks import (
     check_features,
@@ -40,7 +40,6 @@ from featgraph.fold.syntax.names import (
     is_plain,
     name_temporaries,
 )
-from featgraph.fold.syntax.nodes import Access, Atomic, Helper, Operate, Scalar, Whole
 from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
@@ -52,6 +51,14 @@ from featgraph.fold.syntax.vertex_numbers import (
     is_elsewhere,
     redirected,
     with_numbers,
+)
+from featgraph.fold.tree.expressions import (
+    Access,
+    Atomic,
+    Helper,
+    Operate,
+    Scalar,
+    Whole,
 )
 from featgraph.program.combine import Combine
 from featgraph.program.functions import (

@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from featgraph._dataclass import dataclass
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import declared_along, takes_active
-from featgraph.fold.syntax.nodes import Access, Whole, is_reversed
+from featgraph.fold.tree.expressions import Access, Whole, is_reversed
 
 __all__ = [
     "Unannounced",

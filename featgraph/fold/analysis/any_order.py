@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import Changes, changes_of, join_changes
 from featgraph.fold.analysis.gathers import combine_of

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from featgraph._dataclass import dataclass, field, replace
+from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.syntax.names import CANONICAL
-from featgraph.fold.syntax.nodes import Access, Whole
+from featgraph.fold.tree.expressions import Access, Whole
 from featgraph.program.names import GENERATED
 from featgraph.program.signature import PropertyKind, Real, Signature
 

@@ -9,7 +9,7 @@ from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.operations.products import is_outer
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Operate,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from featgraph.fold.syntax.nodes import Access, Whole, narrowed
+from featgraph.fold.tree.expressions import Access, Whole, narrowed
 
 __all__ = ["next_dropped", "next_written_on_every_path"]
 

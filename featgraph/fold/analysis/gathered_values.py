@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 
-from featgraph._dataclass import dataclass
-from featgraph.fold.syntax.nodes import Access
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.tree.expressions import Access
 from featgraph.program.functions import UserFunction
 
 __all__ = [

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Mapping
 
 from featgraph.fold.analysis.analyse import HelperFunction
-from featgraph.fold.syntax.nodes import Access, Atomic, Helper, Whole, is_reversed
+from featgraph.fold.tree.expressions import Access, Atomic, Helper, Whole, is_reversed
 
 __all__ = ["needs_guard"]
 

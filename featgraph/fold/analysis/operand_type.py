@@ -7,7 +7,8 @@ import ast
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.arithmetic import join
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.syntax.types import type_of_dtype
+from featgraph.fold.tree.expressions import (
     Access,
     Cast,
     Helper,
@@ -18,7 +19,6 @@ from featgraph.fold.syntax.nodes import (
     Scalar,
     Whole,
 )
-from featgraph.fold.syntax.types import type_of_dtype
 
 __all__ = ["is_real_matrix", "operand_type"]
 

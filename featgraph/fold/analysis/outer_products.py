@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from featgraph._dataclass import dataclass
-from featgraph.fold.syntax.nodes import Cast, copy_location, names_read
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.tree.expressions import Cast, copy_location, names_read
 
 __all__ = ["OuterProduct", "find_outer_product"]
 

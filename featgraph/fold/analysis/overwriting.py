@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
-from featgraph.fold.syntax.nodes import Access, Whole
+from featgraph.fold.tree.expressions import Access, Whole
 
 __all__ = ["may_overwrite"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from featgraph._dataclass import dataclass, field
-from featgraph.fold.syntax.nodes import Access
+from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.syntax.variance import loop_varies, returns_apart, varies
+from featgraph.fold.tree.expressions import Access
 from featgraph.program.source import FunctionSource
 
 __all__ = ["check_shared_entries"]

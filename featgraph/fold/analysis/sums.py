@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from featgraph._dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.syntax.nodes import Atomic
+from featgraph.fold.tree.expressions import Atomic
 from featgraph.program.signature import Signature
 
 __all__ = ["ROLES", "Sum", "added_by", "find_sums"]

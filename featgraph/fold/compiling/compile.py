@@ -4,7 +4,7 @@ Modules are in a content-addressed store: a module's file name carries the diges
 text, which holds the plan, the user functions, their callees and constants, and of
 every version that compiled code depends on. Numba's own disk cache stands beside it,
 keyed by that file; it is pickle, so the directories and files are private to their
-owner and checked (`featgraph._trust`).
+owner and checked (`featgraph.base.trust`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Protocol
 
-from featgraph._files import replace_private
-from featgraph._interrupts import compiled_aside, import_whole
-from featgraph._trust import (
+from featgraph.base.config import config
+from featgraph.base.errors import CacheWarning, FeatGraphError, UserFunctionError
+from featgraph.base.files import replace_private
+from featgraph.base.interrupts import compiled_aside, import_whole
+from featgraph.base.trust import (
     DistrustedError,
     make_private,
     read_private,
     why_distrusted,
 )
-from featgraph.config import config
-from featgraph.errors import CacheWarning, FeatGraphError, UserFunctionError
 from featgraph.fold.compiling.disk_cache import COMPILATION, guard_disk_cache
 from featgraph.fold.printing.module import KernelSource
 
@@ -297,7 +297,12 @@ def _versions() -> tuple[str, ...]:
     loaders = [
         root / "fold" / "compiling" / name for name in ("compile.py", "disk_cache.py")
     ]
-    others = [root / "_cuda.py", root / "_files.py", root / "_trust.py", *loaders]
+    others = [
+        root / "cuda/dialect.py",
+        root / "base/files.py",
+        root / "base/trust.py",
+        *loaders,
+    ]
     for source in sorted([*root.glob("device/*.py"), *others]):
         versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
     return tuple(versions)

@@ -25,11 +25,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from featgraph._files import load_json, replace_private
-from featgraph._interrupts import BACKGROUND
-from featgraph._trust import DistrustedError, read_private, why_distrusted
-from featgraph.config import config
-from featgraph.errors import CacheWarning
+from featgraph.base.config import config
+from featgraph.base.errors import CacheWarning
+from featgraph.base.files import load_json, replace_private
+from featgraph.base.interrupts import BACKGROUND
+from featgraph.base.trust import DistrustedError, read_private, why_distrusted
 
 __all__ = ["COMPILATION", "CheckedFile", "guard_disk_cache", "is_stored"]
 

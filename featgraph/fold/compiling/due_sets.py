@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.compiling.compile import load_module
-from featgraph.fold.lowering.due_sets import SetFacts
+from featgraph.fold.passes.nests.due_sets import SetFacts
 from featgraph.fold.printing.due_sets import IN_CHUNKS, print_due_set
 
 __all__ = ["DueSetKernel"]
@@ -16,7 +16,7 @@ __all__ = ["DueSetKernel"]
 
 @dataclass(frozen=True)
 class DueSetKernel:
-    """A kernel of a layout on a target; see `featgraph.fold.lowering.due_sets`.
+    """A kernel of a layout on a target; see `featgraph.fold.passes.nests.due_sets`.
 
     It is printed when its function is asked for, and compiled when that is launched.
     """

@@ -6,12 +6,12 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass, replace
-from featgraph.errors import PlanError
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
-from featgraph.fold.functions import passes as functions
-from featgraph.fold.lowering import passes as nests
+from featgraph.fold.passes.bodies import passes as functions
+from featgraph.fold.passes.nests import passes as nests
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
 from featgraph.fold.printing import cpu_queue, cuda_queue
@@ -210,8 +210,8 @@ class Kernel:
         Parameters
         ----------
         name : str
-            A pass of `fold/functions/passes.py`, over user functions, or of
-            `fold/lowering/passes.py`, over kernels: the tree before and behind it is
+            A pass of `fold/passes/bodies/passes.py`, over user functions, or of
+            `fold/passes/nests/passes.py`, over kernels: the tree before and behind it is
             returned; "" for all passes.
 
         Raises
@@ -253,19 +253,17 @@ class Kernel:
 
         Needs cuobjdump or nvdisasm on the path.
         """
-        from featgraph import _cuda_code
+        from featgraph.cuda import code as cuda_code
 
         return "\n".join(
-            _cuda_code.sass(cubin) for cubin, _ in self._linked(cc).values()
+            cuda_code.sass(cubin) for cubin, _ in self._linked(cc).values()
         )
 
     def _linked(self, cc: tuple[int, int]) -> dict[str, tuple[bytes, Any]]:
-        from featgraph import _cuda_code
+        from featgraph.cuda import code as cuda_code
 
         compiled = self._compiled(cc, "compile_ltoir")
-        return {
-            name: _cuda_code.link_cubin(code, cc) for name, code in compiled.items()
-        }
+        return {name: cuda_code.link_cubin(code, cc) for name, code in compiled.items()}
 
     def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
         if self.plan.target != "cuda":
@@ -274,13 +272,13 @@ class Kernel:
                 where="Kernel.ptx",
                 fix="fold it with target='cuda'",
             )
-        from featgraph import _cuda
+        from featgraph.cuda import dialect
 
-        _cuda.require()
+        dialect.require()
         compiled = {}
         for entry in self.entries:
             function = self.function(entry)
-            compiled[entry.name] = getattr(_cuda, compiler)(
+            compiled[entry.name] = getattr(dialect, compiler)(
                 function.py_func,
                 self.signature(entry),
                 cc,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.sums import Sum
 from featgraph.fold.schedules.base import Binding, Schedule

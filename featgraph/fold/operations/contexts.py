@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from featgraph.errors import UserFunctionError
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.base.errors import UserFunctionError
+from featgraph.fold.tree.expressions import Operate
 from featgraph.program.signature import Real
 
 __all__ = ["Column", "Looped", "Types", "Unrolled", "VectorFacts", "Vectorized"]

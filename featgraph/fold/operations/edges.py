@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import Types
 from featgraph.fold.operations.primitive import Primitive
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.expressions import Operate
 from featgraph.program.operations import is_twin, reverse
 
 __all__ = ["PRIMITIVES"]

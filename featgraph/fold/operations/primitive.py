@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import ClassVar
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import (
     Looped,
     Types,
@@ -14,7 +14,7 @@ from featgraph.fold.operations.contexts import (
     VectorFacts,
     Vectorized,
 )
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.expressions import Operate
 from featgraph.program.operation import Operation
 
 __all__ = ["Primitive"]

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 from functools import reduce
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import (
     Column,
     Looped,
@@ -22,7 +22,7 @@ from featgraph.fold.operations.contexts import (
 )
 from featgraph.fold.operations.lanes import in_registers, named
 from featgraph.fold.operations.primitive import Primitive
-from featgraph.fold.syntax.nodes import Operate, narrowed
+from featgraph.fold.tree.expressions import Operate, narrowed
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import matvec, outer
 from featgraph.program.signature import Real

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 from functools import reduce
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import (
     Looped,
     Types,
@@ -20,7 +20,7 @@ from featgraph.fold.operations.contexts import (
 )
 from featgraph.fold.operations.lanes import in_registers, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.expressions import Operate
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import (
     all_features,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import Looped, Types, Unrolled
 from featgraph.fold.operations.lanes import in_registers, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.reductions import LOWEST, ZERO
-from featgraph.fold.syntax.nodes import Operate, is_same
+from featgraph.fold.tree.expressions import Operate, is_same
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import argmax, broadcast
 

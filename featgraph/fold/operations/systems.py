@@ -17,11 +17,11 @@ import ast
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.contexts import Looped, Unrolled
 from featgraph.fold.operations.lanes import named
 from featgraph.fold.operations.primitive import Primitive
-from featgraph.fold.syntax.nodes import Operate, is_matrix_sum, narrowed
+from featgraph.fold.tree.expressions import Operate, is_matrix_sum, narrowed
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import inverse, solve
 

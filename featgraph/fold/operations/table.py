@@ -10,7 +10,7 @@ from featgraph.fold.operations import (
     systems,
 )
 from featgraph.fold.operations.primitive import Primitive
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.expressions import Operate
 
 __all__ = ["OPERATIONS", "primitive_of"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.any_order import place_of
 from featgraph.fold.analysis.change_driven import changes_of
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import Phase
-from featgraph.fold.syntax.nodes import Access, Whole
+from featgraph.fold.tree.expressions import Access, Whole
 
 __all__ = ["check_in_place"]
 

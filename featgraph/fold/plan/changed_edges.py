@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.sums import added_by
 from featgraph.fold.plan.options import Options
@@ -18,7 +18,7 @@ from featgraph.fold.plan.plan import Phase
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
-from featgraph.fold.syntax.nodes import Atomic
+from featgraph.fold.tree.expressions import Atomic
 from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = ["sweep_changed"]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import combine_of, is_matrix
 from featgraph.fold.plan.options import Options

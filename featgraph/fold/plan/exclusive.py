@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from featgraph._dataclass import replace
-from featgraph.arrays.padding import row_stride
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
+from featgraph.base.padding import row_stride
 from featgraph.fold.analysis.access import AccessRecord, conflict_ends, touched_ends
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import IN_PLACE, Options
@@ -27,7 +27,7 @@ from featgraph.fold.schedules.mapping import (
     share_features,
 )
 from featgraph.fold.schedules.table import SCHEDULES, names_for
-from featgraph.fold.syntax.nodes import Access
+from featgraph.fold.tree.expressions import Access
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [

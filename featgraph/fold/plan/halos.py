@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, rounds
-from featgraph.fold.syntax.nodes import Atomic
+from featgraph.fold.tree.expressions import Atomic
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 

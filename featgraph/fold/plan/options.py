@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from featgraph._arguments import near_name, shown
-from featgraph._dataclass import dataclass
-from featgraph.errors import PlanError
+from featgraph.base.arguments import near_name, shown
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
 from featgraph.fold.schedules.base import AnyInteger
 from featgraph.fold.schedules.exclusive import ORDER

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from featgraph.arrays.padding import stored_shape
+from featgraph.base.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order

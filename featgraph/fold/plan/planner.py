@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
 from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import (

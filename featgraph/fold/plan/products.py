@@ -10,7 +10,7 @@ from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.options import Options
 from featgraph.fold.schedules.mapping import Products
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.expressions import Operate
 
 __all__ = ["products_of"]
 

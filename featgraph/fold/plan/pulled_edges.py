@@ -18,7 +18,7 @@ from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.kinds.vertex import PULLED
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.options import Options
-from featgraph.fold.syntax.nodes import Cast
+from featgraph.fold.tree.expressions import Cast
 
 __all__ = ["Group", "conflict", "drop_conflict", "pull_edges"]
 

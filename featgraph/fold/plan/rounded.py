@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import combine_of
 from featgraph.fold.plan.plan import FoldPlan

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from featgraph._dataclass import replace
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import (
     combine_of,

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.schedules.exclusive_costs import EdgeSizes
 from featgraph.graph import Graph
 from featgraph.graph.degrees import SHORT, most_edges, short_counts

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 from itertools import takewhile
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import (
     combine_of,
@@ -24,7 +24,7 @@ from featgraph.fold.analysis.overwriting import may_overwrite
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
-from featgraph.fold.syntax.nodes import Helper
+from featgraph.fold.tree.expressions import Helper
 
 __all__ = [
     "as_worklist",

@@ -6,9 +6,9 @@ thread writes whole words and pull needs no atomics.
 
 from __future__ import annotations
 
-from featgraph._dataclass import replace
-from featgraph.fold.lowering.blocks import finished
-from featgraph.fold.lowering.passes import lower
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.nests.blocks import finished
+from featgraph.fold.passes.nests.passes import lower
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import is_queued, why_not_staged
 from featgraph.fold.printing.cpu import compiled, in_parallel, unsigned_vertices

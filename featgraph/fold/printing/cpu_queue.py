@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from featgraph.fold.functions.facts import Callee, Context
-from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.passes import lower
-from featgraph.fold.lowering.worklists.cpu import CpuWorklist
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.facts import Facts
+from featgraph.fold.passes.nests.passes import lower
+from featgraph.fold.passes.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import combines_once, shares_domain
 from featgraph.fold.printing.cpu import compiled, unsigned_vertices

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph.fold.lowering.areas import group_areas
+from featgraph.base.cached import cached_property
+from featgraph.fold.passes.nests.areas import group_areas
 from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.lanes import SHARED_BYTES

@@ -5,7 +5,7 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
-from featgraph._cuda import import_of_numbers
+from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.printing.cuda_hubs import HubPhase
 from featgraph.fold.printing.cuda_phase import CudaPhase
@@ -40,7 +40,7 @@ def imports(plan: FoldPlan) -> list[str]:
     numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
     lines = ["import math", "from collections import namedtuple", ""]
     lines += [import_of_numbers(*numbers), ""]
-    lines += ["from featgraph._cuda import cuda, device_function, kernel"]
+    lines += ["from featgraph.cuda.dialect import cuda, device_function, kernel"]
     lines += [
         f"from featgraph.device import {n}" for n, used in modules.items() if used
     ]

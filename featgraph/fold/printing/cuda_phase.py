@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import replace
-from featgraph.fold.functions.staging import STRIDES
-from featgraph.fold.lowering.areas import scratch_of
-from featgraph.fold.lowering.blocks import finished_by_blocks
-from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.homes import home_of
-from featgraph.fold.lowering.joins import parts_of
-from featgraph.fold.lowering.passes import lower
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.staging import STRIDES
+from featgraph.fold.passes.nests.areas import scratch_of
+from featgraph.fold.passes.nests.blocks import finished_by_blocks
+from featgraph.fold.passes.nests.facts import Facts
+from featgraph.fold.passes.nests.homes import home_of
+from featgraph.fold.passes.nests.joins import parts_of
+from featgraph.fold.passes.nests.passes import lower
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function

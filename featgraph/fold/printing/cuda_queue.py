@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from featgraph._cuda import import_of_numbers
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
+from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.analysis.gathers import memory_dtype
-from featgraph.fold.functions.facts import Callee, Context
-from featgraph.fold.lowering.accumulators import accumulator_of
-from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.layouts import layout_of
-from featgraph.fold.lowering.passes import lower
-from featgraph.fold.lowering.worklists import at_once
-from featgraph.fold.lowering.worklists.cuda import CudaWorklist
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.accumulators import accumulator_of
+from featgraph.fold.passes.nests.facts import Facts
+from featgraph.fold.passes.nests.layouts import layout_of
+from featgraph.fold.passes.nests.passes import lower
+from featgraph.fold.passes.worklists import at_once
+from featgraph.fold.passes.worklists.cuda import CudaWorklist
 from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import parts_of
@@ -197,7 +197,7 @@ import {step} as step
 import {stage} as stage
 {numbers}
 
-from featgraph._cuda import cuda, kernel
+from featgraph.cuda.dialect import cuda, kernel
 from featgraph.device import queue_cuda as queues
 from featgraph.device import warp
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from featgraph._cuda import import_of_numbers
-from featgraph.fold.lowering.due_sets import SetFacts
+from featgraph.cuda.dialect import import_of_numbers
+from featgraph.fold.passes.nests.due_sets import SetFacts
 from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
@@ -25,7 +25,7 @@ _HEADS = {
     "cuda": [
         import_of_numbers("int32", "int64", "uint32", "uint64"),
         "",
-        "from featgraph._cuda import cuda, kernel",
+        "from featgraph.cuda.dialect import cuda, kernel",
         "from featgraph.device import warp",
     ],
 }

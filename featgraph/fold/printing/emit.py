@@ -6,18 +6,18 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
-from featgraph.fold.functions.definitions import form_of
-from featgraph.fold.functions.facts import Callee, Context, FunctionFacts
-from featgraph.fold.functions.index_checks import Site
-from featgraph.fold.functions.passes import callee_of, lower_function, lower_helper
-from featgraph.fold.functions.staging import find_staged
-from featgraph.fold.functions.store_forwarding import find_forwarded
-from featgraph.fold.lowering.accumulators import indexed_forms
 from featgraph.fold.operations.table import OPERATIONS
+from featgraph.fold.passes.bodies.definitions import form_of
+from featgraph.fold.passes.bodies.facts import Callee, Context, FunctionFacts
+from featgraph.fold.passes.bodies.index_checks import Site
+from featgraph.fold.passes.bodies.passes import callee_of, lower_function, lower_helper
+from featgraph.fold.passes.bodies.staging import find_staged
+from featgraph.fold.passes.bodies.store_forwarding import find_forwarded
+from featgraph.fold.passes.nests.accumulators import indexed_forms
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing import cpu_kernels, cuda_kernels

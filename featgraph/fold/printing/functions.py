@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from featgraph.fold.functions.nodes import Define
+from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
-from featgraph.fold.syntax.nodes import narrowed
+from featgraph.fold.tree.expressions import narrowed
 from featgraph.fold.tree.statements import Body
 from featgraph.program.source import FunctionSource
 

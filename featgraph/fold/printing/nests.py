@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from featgraph._dataclass import MISSING, dataclass, fields
-from featgraph.fold.functions.nodes import Define
+from featgraph.base.dataclass import MISSING, dataclass, fields
+from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.printing.shown import shown_body
 from featgraph.fold.printing.statements import head_of, line_of
 from featgraph.fold.tree.nodes import Comment

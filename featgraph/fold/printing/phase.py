@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from featgraph._dataclass import dataclass
-from featgraph.fold.functions.facts import Callee, Context
-from featgraph.fold.lowering.facts import Facts
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.statements import make_function, print_once

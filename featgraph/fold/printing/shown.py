@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
-from featgraph.fold.functions import nodes as functions
-from featgraph.fold.syntax import nodes
+from featgraph.fold.passes.bodies import nodes as functions
+from featgraph.fold.tree import expressions
 from featgraph.fold.tree.statements import Body, Rewriting, copied
 
 __all__ = ["shown", "shown_body"]
@@ -34,14 +34,14 @@ class _Shown(Rewriting):
         )
         return ast.Name(form.format(*texts))
 
-    def visit_Access(self, node: nodes.Access) -> ast.Name:
+    def visit_Access(self, node: expressions.Access) -> ast.Name:
         """Show the element, and that it has been loaded with its row."""
         if node.row:
             return ast.Name(f"{node.row}[f]")
         name = f"d.{node.name}{_VERSIONS.get(node.version, '')}"
         return self._name(f"{name}[{{}}]", node.indices)
 
-    def visit_Whole(self, node: nodes.Whole) -> ast.Name:
+    def visit_Whole(self, node: expressions.Whole) -> ast.Name:
         """Show the row or matrix."""
         form = f"d.{node.name}[{{}}]" if node.indices else f"d.{node.name}"
         return self._name(form, node.indices)
@@ -50,36 +50,36 @@ class _Shown(Rewriting):
         """Show the array."""
         return ast.Name(f"d.{node.name}{_VERSIONS.get(node.version, '')}")
 
-    def visit_Scalar(self, node: nodes.Scalar) -> ast.Name:
+    def visit_Scalar(self, node: expressions.Scalar) -> ast.Name:
         """Show the scalar."""
         return ast.Name(f"d.{node.name}")
 
-    def visit_Operate(self, node: nodes.Operate) -> ast.Name:
+    def visit_Operate(self, node: expressions.Operate) -> ast.Name:
         """Show the call; what is chosen is left out."""
         return self._name(f"fg.{node.name}({{}})", node.args)
 
-    def visit_Atomic(self, node: nodes.Atomic) -> ast.Name:
+    def visit_Atomic(self, node: expressions.Atomic) -> ast.Name:
         """Show the call."""
         form = f"fg.atomic.{node.op}(d.{node.name}[{{}}], {{}})"
         return self._name(form, node.indices, node.value)
 
-    def visit_Helper(self, node: nodes.Helper) -> ast.Name:
+    def visit_Helper(self, node: expressions.Helper) -> ast.Name:
         """Show the call."""
         return self._name(f"{node.emitted}({{}})", node.args)
 
-    def visit_MathCall(self, node: nodes.MathCall) -> ast.Name:
+    def visit_MathCall(self, node: expressions.MathCall) -> ast.Name:
         """Show the call."""
         return self._name(f"{node.name}({{}})", node.args)
 
-    def visit_Numeric(self, node: nodes.Numeric) -> ast.Name:
+    def visit_Numeric(self, node: expressions.Numeric) -> ast.Name:
         """Show the call."""
         return self._name(f"{node.name}({{}})", node.args)
 
-    def visit_Cast(self, node: nodes.Cast) -> ast.Name:
+    def visit_Cast(self, node: expressions.Cast) -> ast.Name:
         """Show the conversion."""
         return self._name(f"{node.to}({{}})", node.value)
 
-    def visit_Identity(self, node: nodes.Identity) -> ast.Name:
+    def visit_Identity(self, node: expressions.Identity) -> ast.Name:
         """Show that there is nothing to combine."""
         return ast.Name("fg.nothing")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import Binding, KernelShape
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import WARP, Mapping

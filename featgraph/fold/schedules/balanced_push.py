@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 
-from featgraph._dataclass import replace
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of

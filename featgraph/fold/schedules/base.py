@@ -12,7 +12,7 @@ from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from typing import Any, ClassVar
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for

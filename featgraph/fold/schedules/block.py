@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping as Dict
 
-from featgraph._dataclass import replace
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping as Dict
 from typing import ClassVar
 
-from featgraph._dataclass import replace
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,

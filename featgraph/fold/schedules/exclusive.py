@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from featgraph._dataclass import dataclass, replace
-from featgraph.errors import DeviceMemoryError
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.errors import DeviceMemoryError
 from featgraph.fold.schedules.base import (
     AnyInteger,
     Binding,

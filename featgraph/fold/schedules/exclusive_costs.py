@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["CARDS", "SWEEPS", "Card", "EdgeSizes", "EdgeSweep"]
 

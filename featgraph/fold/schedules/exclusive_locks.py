@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.exclusive import (
     MEET,

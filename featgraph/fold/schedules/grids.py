@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["REDUCE_THREADS", "SHARING_BLOCKS", "LaunchSizes"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import math
 
-from featgraph._dataclass import replace
-from featgraph.arrays.padding import row_stride
+from featgraph.base.dataclass import replace
+from featgraph.base.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,

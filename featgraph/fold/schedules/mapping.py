@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from featgraph._dataclass import dataclass, replace
-from featgraph.arrays.padding import row_stride
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.padding import row_stride
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph._dataclass import replace
+from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.mapping import (
     BLOCK_THREADS,
     HUB_THREADS,

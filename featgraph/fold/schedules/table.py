@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping as Dict
 from typing import Any
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from featgraph.arrays.padding import row_stride
+from featgraph.base.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,

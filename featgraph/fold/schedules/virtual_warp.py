@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from typing import ClassVar
 
-from featgraph._dataclass import replace
-from featgraph.errors import PlanError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.lanes import LaneSchedule, leaves_matrices
 from featgraph.fold.schedules.mapping import Mapping, Work
 

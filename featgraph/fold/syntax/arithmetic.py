@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from featgraph.fold.syntax.literals import integer_literal
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Cast,

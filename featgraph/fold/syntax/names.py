@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
-from featgraph.fold.syntax.nodes import assigned_names
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.tree.expressions import assigned_names
 from featgraph.program.names import GENERATED
 
 __all__ = [

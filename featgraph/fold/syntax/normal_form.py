@@ -13,7 +13,8 @@ from typing import Any
 
 from featgraph.fold.operations.products import is_outer
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.syntax.resolve import Resolved
+from featgraph.fold.tree.expressions import (
     Access,
     Helper,
     Operate,
@@ -22,7 +23,6 @@ from featgraph.fold.syntax.nodes import (
     copy_location,
     narrowed,
 )
-from featgraph.fold.syntax.resolve import Resolved
 from featgraph.fold.tree.statements import copied
 from featgraph.program.operation import Collaborative
 from featgraph.program.operations import broadcast

@@ -12,10 +12,11 @@ import builtins
 from collections.abc import Mapping
 from typing import Any
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.syntax.literals import integer_literal
 from featgraph.fold.syntax.names import Names, rename_locals
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.syntax.resolve_calls import Calls
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Identity,
@@ -24,7 +25,6 @@ from featgraph.fold.syntax.nodes import (
     assigned_names,
     narrowed,
 )
-from featgraph.fold.syntax.resolve_calls import Calls
 from featgraph.fold.tree.statements import copied
 from featgraph.program.source import FunctionSource
 

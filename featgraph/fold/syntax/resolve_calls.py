@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.fold.syntax.literals import literal_value
 from featgraph.fold.syntax.names import (
     BUILTIN_ARRAYS,
@@ -18,7 +18,7 @@ from featgraph.fold.syntax.names import (
     argument_counts,
     math_name,
 )
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Helper,

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from featgraph.errors import UserFunctionError
+from featgraph.base.errors import UserFunctionError
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.arithmetic import (
     bare,
@@ -26,7 +26,7 @@ from featgraph.fold.syntax.arithmetic import (
     turned,
     widened,
 )
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Cast,

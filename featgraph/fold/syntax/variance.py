@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.syntax.nodes import Atomic, Operate, assigned_names
 from featgraph.fold.syntax.normal_form import has_collective
+from featgraph.fold.tree.expressions import Atomic, Operate, assigned_names
 from featgraph.program.source import FunctionSource
 
 __all__ = ["find_varying", "loop_varies", "returns_apart", "returns_varying", "varies"]

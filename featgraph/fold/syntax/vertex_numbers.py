@@ -12,7 +12,7 @@ import ast
 from collections.abc import Mapping
 
 from featgraph.fold.syntax.names import EDGES
-from featgraph.fold.syntax.nodes import (
+from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
     Whole,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from featgraph._dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.tree.nodes import AllEdges, Meet
 from featgraph.fold.tree.statements import (
     Body,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.tree.statements import Body, Node
 
 # What a phase does. No lane, no place in memory and no copy of a feature stands here.

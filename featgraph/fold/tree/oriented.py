@@ -6,7 +6,7 @@ searched and merged; the rows of an `AdjacencyLayout` are in any order.
 
 from __future__ import annotations
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.tree.layout import Csr
 from featgraph.fold.tree.statements import Body, code, expression, when
 

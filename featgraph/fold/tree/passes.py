@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.tree.statements import Body
 from featgraph.fold.tree.verify import Stage, verify
 

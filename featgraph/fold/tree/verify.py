@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 
-from featgraph._dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node, agrees, every
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["Adjacency"]
 

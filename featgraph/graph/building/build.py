@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.values import offset_dtype
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building import digests, kernels
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze

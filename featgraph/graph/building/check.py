@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.inputs.numbers import host_array, number_array
 
 __all__ = [

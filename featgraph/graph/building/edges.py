@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_flag, shown
-from featgraph._cached import cached_property
-from featgraph.arrays.targets import chosen_target
-from featgraph.arrays.values import DeviceValues, host_values, is_on_gpu
-from featgraph.config import config
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import require_flag, shown
+from featgraph.base.cached import cached_property
+from featgraph.base.config import config
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import DeviceValues, host_values, is_on_gpu
 from featgraph.graph.building.check import (
     checked_count,
     checked_sides,
@@ -25,11 +24,12 @@ from featgraph.graph.building.check import (
     vertex_ids,
 )
 from featgraph.graph.building.names import VertexNames, factorise
+from featgraph.graph.inputs.targets import chosen_target
 
 if TYPE_CHECKING:
-    from featgraph.arrays.edges import GpuEdges
-    from featgraph.arrays.oriented import GpuOriented
-    from featgraph.arrays.repeats import Repeats
+    from featgraph.graph.building.gpu_edges import GpuEdges
+    from featgraph.graph.building.gpu_oriented import GpuOriented
+    from featgraph.graph.building.gpu_repeats import Repeats
 
 __all__ = [
     "FEW",
@@ -131,7 +131,7 @@ class EdgeList:
 
     def weights_on_gpu(self) -> Any:
         """Return the weights on the GPU, in given order; None without. Needs one."""
-        from featgraph.arrays import memory  # imports the dialect
+        from featgraph.cuda import arrays as memory
 
         given = self._weights
         if isinstance(given, DeviceValues):
@@ -140,13 +140,17 @@ class EdgeList:
 
     def sum_ends(self) -> NDArray[np.uint64]:
         """Return what a digest of the ends is made of, summed on the GPU."""
-        from featgraph.arrays.parts.passing import sums_of_ends  # imports the dialect
+        from featgraph.graph.building.gpu_parts import (
+            sums_of_ends,  # imports the dialect
+        )
 
         return sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
 
     def sum_weights(self) -> NDArray[np.uint64]:
         """Return the same of the weights."""
-        from featgraph.arrays.parts.passing import sums_of_values  # imports the dialect
+        from featgraph.graph.building.gpu_parts import (
+            sums_of_values,  # imports the dialect
+        )
 
         return sums_of_values(self.weights_on_gpu())
 
@@ -166,7 +170,8 @@ class EdgeList:
     @cached_property
     def on_gpu(self) -> GpuEdges:
         """The edges on the GPU, uploaded if they are not there; needs one."""
-        from featgraph.arrays import edges, memory  # imports the dialect
+        from featgraph.cuda import arrays as memory
+        from featgraph.graph.building import gpu_edges as edges
 
         def there(given: Values) -> Any:
             if isinstance(given, DeviceValues):
@@ -179,9 +184,9 @@ class EdgeList:
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
         """The undirected edges there, turned towards the end of higher degree."""
-        from featgraph.arrays import oriented  # imports the dialect
+        from featgraph.graph.building import gpu_oriented
 
-        return oriented.GpuOriented(self.on_gpu)
+        return gpu_oriented.GpuOriented(self.on_gpu)
 
     @cached_property
     def edge_count(self) -> int:
@@ -219,7 +224,7 @@ def edges_of_sides(
         return None
     if chosen_target(target, "cuda") == "cpu":
         return None
-    from featgraph.arrays import edges  # imports the dialect
+    from featgraph.graph.building import gpu_edges as edges
 
     checked_count(sum(sides), "sum(sides)")
     found = edges.ends_of_sides(offsets, indices, sides, is_by_column)
@@ -317,7 +322,7 @@ def ends_on_gpu(
         return None
     if any(a is not None and a.dtype.kind not in "iu" for a in arrays):
         return None
-    from featgraph.arrays import memory  # imports the dialect
+    from featgraph.cuda import arrays as memory
 
     u, v = arrays
     return (
@@ -340,8 +345,9 @@ def _edges_on_gpu(
     None where they cannot be read there, or where something is wrong with them: the
     host finds that, too, and says what.
     """
-    from featgraph.arrays import edges, repeats  # imports the dialect
-    from featgraph.arrays.parts import passing
+    from featgraph.graph.building import gpu_edges as edges
+    from featgraph.graph.building import gpu_parts
+    from featgraph.graph.building import gpu_repeats as repeats
 
     try:
         count = None if vertex_count is None else checked_count(vertex_count)
@@ -350,7 +356,9 @@ def _edges_on_gpu(
     found = edges.checked_ends(sources, targets, count, directed)
     if found is None:
         return None
-    if sides is not None and passing.count_within(found.sources, found.targets, sides):
+    if sides is not None and gpu_parts.count_within(
+        found.sources, found.targets, sides
+    ):
         return None
     own: Values | None = None
     if weights is not None:

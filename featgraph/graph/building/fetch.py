@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._cached import cached_property
-from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.base.cached import cached_property
+from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph.building.edges import EdgeList, freeze
 
 if TYPE_CHECKING:
-    from featgraph.arrays.oriented import GpuOriented
-    from featgraph.arrays.parts.row_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_oriented import GpuOriented
+    from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
 __all__ = ["GpuRowEdgeList"]
 
@@ -84,11 +84,11 @@ class GpuRowEdgeList(EdgeList):
 
     def weights_on_gpu(self) -> Any:
         """Return the weights on the GPU, in given order; None without."""
-        from featgraph.arrays import memory  # imports the dialect
+        from featgraph.cuda import arrays
 
         if self._by_id is None or self.on_gpu.is_in_given_order():
             return self._by_id
-        return memory.upload(np.asarray(self.weights))
+        return arrays.upload(np.asarray(self.weights))
 
     @property
     def there_by_id(self) -> Any:
@@ -102,7 +102,7 @@ class GpuRowEdgeList(EdgeList):
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
         """The undirected edges, turned towards the end of higher degree."""
-        from featgraph.arrays import oriented  # imports the dialect
+        from featgraph.graph.building import gpu_oriented
 
         edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return oriented.GpuOriented(edges.as_given())
+        return gpu_oriented.GpuOriented(edges.as_given())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
-from featgraph._interrupts import njit
+from featgraph.base.interrupts import njit
 
 __all__ = ["jit"]
 

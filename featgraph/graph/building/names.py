@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 
 __all__ = ["VertexNames", "are_integers", "factorise", "find_vertex"]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.values import in_pieces, offset_dtype
+from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph.building import kernels
 from featgraph.graph.building.jit import jit
 

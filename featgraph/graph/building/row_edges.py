@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._cached import cached_property
+from featgraph.base.cached import cached_property
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
 
 if TYPE_CHECKING:
-    from featgraph.arrays.edges import GpuEdges
-    from featgraph.arrays.oriented import GpuOriented
-    from featgraph.arrays.parts.row_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_edges import GpuEdges
+    from featgraph.graph.building.gpu_oriented import GpuOriented
+    from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
 __all__ = ["RowEdges"]
 
@@ -97,28 +97,28 @@ class RowEdges(EdgeList):
     @cached_property
     def on_gpu(self) -> GpuEdges:
         """The edges on the GPU, uploaded as the rows that they are; needs one."""
-        from featgraph.arrays import memory  # imports the dialect
-        from featgraph.arrays.parts.row_edges import GpuRowEdges
+        from featgraph.cuda import arrays
+        from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
         rows, order = self.in_edges, self._rows
         bound = self._bound
         if order is None:  # numbers are edge ids
             bound = self.edge_count
         return GpuRowEdges(
-            memory.upload(rows.row_offsets),
-            memory.upload(rows.column_indices),
+            arrays.upload(rows.row_offsets),
+            arrays.upload(rows.column_indices),
             self.directed,
-            None if order is None else lambda: memory.upload(order),
+            None if order is None else lambda: arrays.upload(order),
             max(bound, 1),
         )
 
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
         """The undirected edges there, turned towards the end of higher degree."""
-        from featgraph.arrays import oriented  # imports the dialect
+        from featgraph.graph.building import gpu_oriented
 
         edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return oriented.GpuOriented(edges.as_given())
+        return gpu_oriented.GpuOriented(edges.as_given())
 
     def holds(self, array: object) -> bool:
         """Whether an array is that of the weights."""

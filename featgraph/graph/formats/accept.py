@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
 from featgraph.graph.graph import Graph
 

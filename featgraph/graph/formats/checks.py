@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
 from featgraph.graph.formats.matrix_market import fail_triangles
 from featgraph.graph.formats.ranges import Block, Layout, line_at
 

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from featgraph._arguments import shown
-from featgraph._dataclass import dataclass
-from featgraph.errors import ArgumentError, GraphInputError
+from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import ArgumentError, GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.fields import (
     checked_separator,

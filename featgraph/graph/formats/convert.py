@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._files import create_file, open_file
-from featgraph.graph._structure import require_fixed
+from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
@@ -28,6 +27,7 @@ from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
 from featgraph.graph.slices.names import stored_names
 from featgraph.graph.slices.write import Edges, Rows, write_rows, write_slices
+from featgraph.graph.views.structure import require_fixed
 
 __all__ = ["convert", "write_graph"]
 

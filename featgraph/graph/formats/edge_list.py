@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
 from featgraph.graph.building.edges import EdgeList, edge_list
 from featgraph.graph.formats.columns import (
     INTEGER,

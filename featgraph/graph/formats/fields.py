@@ -11,8 +11,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import shown
-from featgraph.errors import ArgumentError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import ArgumentError
 
 __all__ = [
     "BLANKS",

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass
-from featgraph._interrupts import import_whole
+from featgraph.base.dataclass import dataclass
+from featgraph.base.interrupts import import_whole
 from featgraph.graph.formats import scan
 from featgraph.graph.formats.scan import NOT_INTEGER
 

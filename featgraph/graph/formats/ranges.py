@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_path
-from featgraph._dataclass import dataclass, replace
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.base.arguments import require_path
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
 from featgraph.graph.formats.edge_list import check_ids

@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._activity import loading
-from featgraph._arguments import require_flag, require_path
-from featgraph._dataclass import replace
-from featgraph.arrays.targets import chosen_target
-from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
+from featgraph.base.activity import loading
+from featgraph.base.arguments import require_flag, require_path
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.formats.columns import EdgeListOptions, divided, is_word
 from featgraph.graph.formats.dimacs import parse_dimacs
@@ -28,6 +27,7 @@ from featgraph.graph.formats.fields import separator_of, unquoted
 from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import Text, read_text
 from featgraph.graph.graph import Graph
+from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.slices.read import open_slices, read_slices
 
@@ -306,7 +306,7 @@ def _of_slices(path: _Path, target: object) -> EdgeList:
         default = "cuda" if manifest.edge_count >= MANY_EDGES else "cpu"
         is_there = chosen_target(target, default) == "cuda"
         if is_there and "order" not in manifest.arrays:
-            from featgraph.graph.slices.there import read_there  # imports the dialect
+            from featgraph.graph.slices.on_gpu import read_there  # imports the dialect
 
             return read_there(slices)
     return read_slices(path)

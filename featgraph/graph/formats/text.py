@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_integer, require_path
-from featgraph._dataclass import dataclass
-from featgraph.errors import FileFormatError
+from featgraph.base.arguments import require_integer, require_path
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FileFormatError
 from featgraph.graph.formats.fields import marks_of, named_separator
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cached import cached_property
-from featgraph.arrays import elements, memory
-from featgraph.arrays.foreign import Foreign, as_numbers, flat, strided, three_axes
-from featgraph.arrays.values import LostValue
-from featgraph.errors import GraphInputError
+from featgraph.base.cached import cached_property
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda import arrays, elements
+from featgraph.cuda.foreign import Foreign, as_numbers, flat, strided, three_axes
+from featgraph.cuda.values import LostValue
 from featgraph.graph.inputs.given import ROWS_OF_A_PART, GivenArray, Held
 from featgraph.graph.inputs.numbers import lost_value
 
@@ -36,9 +36,9 @@ class DeviceArray(GivenArray):
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
         """Return the smallest number found by a kernel."""
-        found = memory.place_found()
-        memory.launch_over(kernel, count, _seen(self.values), *arguments, found)
-        first = memory.read_found()
+        found = arrays.place_found()
+        arrays.launch_over(kernel, count, _seen(self.values), *arguments, found)
+        first = arrays.read_found()
         return None if first == elements.NONE_LOST else first
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
@@ -74,7 +74,7 @@ class DeviceArray(GivenArray):
 
     def on_host(self) -> Array:
         """Return the array as one of NumPy; one on the GPU is copied."""
-        return memory.read(_copy(self.values, self.dtype))
+        return arrays.read(_copy(self.values, self.dtype))
 
     def astype(
         self, dtype: np.dtype[Any] | type[Any], where: str | None = None
@@ -134,22 +134,22 @@ class DeviceArray(GivenArray):
         while True:
             source = strided(source, (4, *shape), steps)
             rows = -(-rows // ROWS_OF_A_PART)
-            made = memory.empty((4, rows, columns), source.dtype)
-            memory.launch_over(elements.fold_columns, rows * columns, source, made)
+            made = arrays.empty((4, rows, columns), source.dtype)
+            arrays.launch_over(elements.fold_columns, rows * columns, source, made)
             if rows == 1:
-                return memory.read(made)[:, 0]
+                return arrays.read(made)[:, 0]
             source, shape = made, (rows, 1, columns)
             steps = (made.strides[0], made.strides[1], 0, made.strides[2])
 
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
         """Return an array set by a kernel, of the same type and shape, in C order."""
-        made = memory.empty(self.shape, self.dtype)
-        memory.launch_over(kernel, count, _seen(self.values), *before, flat(made))
+        made = arrays.empty(self.shape, self.dtype)
+        arrays.launch_over(kernel, count, _seen(self.values), *before, flat(made))
         return DeviceArray(made)
 
     def columns_divided(self, by: Array) -> GivenArray:
         """Return the array with each column divided by a number."""
-        return self._derived(elements.scale_columns, self.size, memory.upload(by))
+        return self._derived(elements.scale_columns, self.size, arrays.upload(by))
 
     def rows_divided(self) -> GivenArray:
         """Return the array divided by its sums along the last axis, unless 0."""
@@ -157,22 +157,22 @@ class DeviceArray(GivenArray):
 
     def held(self) -> Held:
         """Separate rows of numbers from rows of nan, in (N, K) of float64."""
-        values = memory.empty(self.shape, self.dtype)
-        is_held = memory.empty((len(self),), "bool")
-        found = memory.upload(np.array([elements.NONE_LOST, 0]))
-        memory.launch_over(
+        values = arrays.empty(self.shape, self.dtype)
+        is_held = arrays.empty((len(self),), "bool")
+        found = arrays.upload(np.array([elements.NONE_LOST, 0]))
+        arrays.launch_over(
             elements.part_held, len(self), _seen(self.values),
             flat(values), as_numbers(is_held), found,
         )  # fmt: skip
-        first, count = memory.read(found).tolist()
+        first, count = arrays.read(found).tolist()
         bad = None if first == elements.NONE_LOST else first
         return Held(DeviceArray(values), DeviceArray(is_held), count, bad)
 
     def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
         """Return the array with all rows that are not kept replaced by one row."""
         made = _copy(self.values, self.dtype)
-        kept, wanted = as_numbers(is_kept.values), memory.upload(row)
-        memory.launch_over(elements.fill_rows, self.size, flat(made), kept, wanted)
+        kept, wanted = as_numbers(is_kept.values), arrays.upload(row)
+        arrays.launch_over(elements.fill_rows, self.size, flat(made), kept, wanted)
         return DeviceArray(made)
 
     def logs(self) -> GivenArray:
@@ -187,7 +187,7 @@ class DeviceArray(GivenArray):
 def _replaced(values: Any, kernel: Any, *arguments: Any) -> DeviceArray:
     """Return the results of a kernel for each value of a float64 array."""
     made = DeviceArray(_copy(values, np.dtype(np.float64)))
-    memory.launch_over(kernel, made.size, flat(made.values), *arguments)
+    arrays.launch_over(kernel, made.size, flat(made.values), *arguments)
     return made
 
 

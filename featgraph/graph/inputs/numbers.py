@@ -7,7 +7,7 @@ becomes infinite, and a number that becomes zero. Errors name the position.
 
 `host_array` copies the array to the host and raises for masks, missing entries and
 ragged rows; `number_array` raises for anything but numbers. The same rules hold for
-arrays that stay on the GPU (`featgraph.arrays.foreign`).
+arrays that stay on the GPU (`featgraph.cuda.foreign`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._interrupts import import_whole
-from featgraph.errors import FeatGraphError, GraphInputError
+from featgraph.base.errors import FeatGraphError, GraphInputError
+from featgraph.base.interrupts import import_whole
 
 __all__ = [
     "NUMBERS",
@@ -424,6 +424,6 @@ def _copy_by_cupy(values: object) -> Array:
 
 
 def _copy_by_dialect(values: object) -> Array:
-    from featgraph.arrays.foreign import copied_to_host
+    from featgraph.cuda.foreign import copied_to_host
 
     return copied_to_host(values)

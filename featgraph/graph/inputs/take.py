@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import (
+from featgraph.base.errors import ArgumentError, DeviceMemoryError, StateError
+from featgraph.cuda.values import (
     DeviceValues,
     Filled,
     LostValue,
@@ -22,7 +23,6 @@ from featgraph.arrays.values import (
     name_of,
     present_bytes,
 )
-from featgraph.errors import ArgumentError, DeviceMemoryError, StateError
 from featgraph.graph.inputs.given import GivenArray, HostArray
 from featgraph.graph.inputs.numbers import (
     NUMBERS,
@@ -35,7 +35,7 @@ from featgraph.graph.inputs.numbers import (
 )
 
 if TYPE_CHECKING:
-    from featgraph.arrays.foreign import Foreign
+    from featgraph.cuda.foreign import Foreign
 
 __all__ = [
     "Borrowed",
@@ -109,7 +109,7 @@ def given_array(
 
 def _on_gpu(values: Any, where: str) -> GivenArray:
     # Both import the dialect.
-    from featgraph.arrays.foreign import foreign_array
+    from featgraph.cuda.foreign import foreign_array
     from featgraph.graph.inputs.device import DeviceArray
 
     foreign = foreign_array(values, where)
@@ -234,7 +234,7 @@ class Borrowed:
         """
         if self._foreign.dtype == self.dtype:
             return self.copied(rows)
-        from featgraph.arrays.foreign import Foreign, lent  # imports the dialect
+        from featgraph.cuda.foreign import Foreign, lent  # imports the dialect
 
         return Foreign(lent(self.copied())).copied(self.dtype, rows)
 
@@ -252,7 +252,7 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
         return np.array(values)
     where, foreign = f"property {name!r}", None
     if is_on_gpu(values):
-        from featgraph.arrays.foreign import foreign_array  # imports the dialect
+        from featgraph.cuda.foreign import foreign_array  # imports the dialect
 
         foreign = foreign_array(values, where)
     if foreign is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from featgraph._arguments import shown
-from featgraph._dataclass import dataclass
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import GraphInputError
 
 __all__ = ["Asked", "Maker", "makers", "require_asked"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from featgraph._arguments import shown
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
 from featgraph.graph.partition.orders import choose_order
@@ -16,7 +16,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side
 
 if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
+    from featgraph.graph.views.structure import Structure
 
 __all__ = ["checked_parts", "choose_partition"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import offset_dtype
-from featgraph.errors import GraphInputError
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 
 if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
+    from featgraph.graph.views.structure import Structure
 
 __all__ = ["Counts", "block_columns", "count_traffic"]
 

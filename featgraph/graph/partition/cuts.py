@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_real
-from featgraph.errors import GraphInputError
+from featgraph.base.arguments import require_real
+from featgraph.base.errors import GraphInputError
 
 if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
+    from featgraph.graph.views.structure import Structure
 
 __all__ = [
     "WORD",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import shown
-from featgraph._interrupts import import_whole
-from featgraph.errors import FeatGraphError, GraphInputError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import FeatGraphError, GraphInputError
+from featgraph.base.interrupts import import_whole
 from featgraph.graph.partition.cuts import WORD, Balance, round_cuts
 from featgraph.graph.partition.partition import checked_order
 
 if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
+    from featgraph.graph.views.structure import Structure
 
 __all__ = ["Ordered", "choose_order"]
 
@@ -91,8 +91,8 @@ def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
     """Search breadth first, component by component, each from a peripheral vertex."""
-    from featgraph.graph._structure import incident_columns
     from featgraph.graph.partition import kernels  # loads Numba
+    from featgraph.graph.views.structure import incident_columns
 
     rows = incident_columns(graph)
     degree = np.diff(rows.row_offsets)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass
-from featgraph.errors import GraphInputError
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.inputs.numbers import number_array

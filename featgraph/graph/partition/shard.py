@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass, replace
-from featgraph.arrays.values import offset_dtype
-from featgraph.errors import GraphInputError
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
+    from featgraph.graph.views.structure import Structure
 
 __all__ = ["Shard", "make_shards"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.partition.cuts import Balance
 
 __all__ = ["cut_each_side", "side_bounds"]

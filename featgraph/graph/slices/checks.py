@@ -24,11 +24,11 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.values import in_pieces
-from featgraph.errors import FileFormatError
-from featgraph.graph._structure import structure_digest
+from featgraph.base.errors import FileFormatError
+from featgraph.cuda.values import in_pieces
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest
+from featgraph.graph.views.structure import structure_digest
 
 __all__ = [
     "bits_of",

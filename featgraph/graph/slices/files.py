@@ -11,9 +11,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._files import NotPlainError, create_file, open_file
-from featgraph._interrupts import import_whole
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
+from featgraph.base.files import NotPlainError, create_file, open_file
+from featgraph.base.interrupts import import_whole
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 
 __all__ = ["SliceWriter", "Slices"]
@@ -150,7 +150,7 @@ class Slices:
         FileFormatError
             As `read` does.
         """
-        from featgraph.arrays.parts.staging import send  # imports the dialect
+        from featgraph.graph.slices.staging import send  # imports the dialect
 
         width = np.dtype(self.manifest.arrays[name].dtype).itemsize
         first, last, step = begin * width, end * width, _TOGETHER * BLOCK_BYTES

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 
 try:
     import fcntl

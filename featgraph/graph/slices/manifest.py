@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from featgraph._dataclass import asdict, dataclass
-from featgraph._files import NotPlainError, load_json, read_file, write_file
-from featgraph.errors import FileFormatError
+from featgraph.base.dataclass import asdict, dataclass
+from featgraph.base.errors import FileFormatError
+from featgraph.base.files import NotPlainError, load_json, read_file, write_file
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_sides
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.slices.checks import require_names
 from featgraph.graph.slices.files import Slices

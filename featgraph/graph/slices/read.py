@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._arguments import require_path
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import offset_dtype
-from featgraph.errors import FileFormatError
+from featgraph.base.arguments import require_path
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FileFormatError
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges

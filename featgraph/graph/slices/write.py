@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass
-from featgraph._files import create_file, open_file
-from featgraph.errors import FileFormatError
-from featgraph.graph._structure import structure_digest
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FileFormatError
+from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
 from featgraph.graph.slices.names import arrays_of_names
+from featgraph.graph.views.structure import structure_digest
 
 __all__ = ["Edges", "Rows", "write_rows", "write_slices"]
 

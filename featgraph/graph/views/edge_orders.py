@@ -38,7 +38,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.drawing_cpu import philox
+from featgraph.graph.building.drawing_cpu import philox
 from featgraph.graph.building.jit import jit
 from featgraph.graph.building.kernels import count_one, fill_columns, to_ends
 from featgraph.graph.building.sorting import order_of
@@ -65,7 +65,7 @@ _Array: TypeAlias = NDArray[Any]
 #: The ends at which edges conflict.
 Sides = Literal["uv", "u", "v"]
 
-#: What Philox draws words for: `featgraph.arrays.drawing` has the numbers before.
+#: What Philox draws words for: `featgraph.graph.building.drawing` has the numbers before.
 _ORDER = np.uint64(6)
 _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 #: Streams of one seed: edges, and the vertices of either side.

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field, replace
+from featgraph.base.dataclass import dataclass, field, replace
 
 __all__ = [
     "GraphView",
@@ -49,7 +49,7 @@ class RowLayout(Protocol):
     Attributes
     ----------
     name : str
-        The layout's key in `featgraph.fold.lowering.layouts.LAYOUTS`.
+        The layout's key in `featgraph.fold.passes.nests.layouts.LAYOUTS`.
     """
 
     name: str

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import dataclass
 from featgraph.graph import Graph
-from featgraph.model.calibrate import calibrate
-from featgraph.model.correction import Correction
-from featgraph.model.links import Link, named_link
-from featgraph.model.machine import Machine
-from featgraph.model.times import Work
-from featgraph.model.working import Choice, learned
+from featgraph.ranks.cost.calibrate import calibrate
+from featgraph.ranks.cost.correction import Correction
+from featgraph.ranks.cost.machine import Machine
+from featgraph.ranks.cost.times import Work
+from featgraph.ranks.cost.working import Choice, learned
+from featgraph.ranks.engines.links import Link, named_link
+from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph
 
 __all__ = ["Chosen", "chosen_again", "chosen_ranks"]

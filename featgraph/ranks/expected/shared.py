@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph import Graph
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.partition import Partition
-from featgraph.model.calibrate import measure_link
-from featgraph.model.machine import Machine
-from featgraph.model.shares import share_out
-from featgraph.ranks.agreed import on_all
+from featgraph.ranks.cost.calibrate import measure_link
+from featgraph.ranks.cost.machine import Machine
+from featgraph.ranks.cost.machine_shares import share_out
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all
 
 __all__ = ["partition_for_machines"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import replace
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import replace
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import EdgeList
+from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.cutting import Counted, Kind, cut_evenly
 from featgraph.ranks.loading.division import Division

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph._structure import structure_digest
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side
+from featgraph.graph.views.structure import structure_digest
+from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.parts import cuts_of_words
-from featgraph.ranks.working import with_idle, working_ranks
+from featgraph.ranks.loading.working import with_idle, working_ranks
 
 __all__ = ["Counted", "Cut", "Kind", "cut_evenly"]
 

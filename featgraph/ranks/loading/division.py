@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.loading.given import Chunk

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays import memory, sorting
-from featgraph.arrays.parts import kernels
-from featgraph.arrays.parts.passing import (
+from featgraph.cuda import arrays, sorting
+from featgraph.cuda.values import offset_dtype
+from featgraph.graph import Graph
+from featgraph.graph.building import gpu_part_kernels
+from featgraph.graph.building.gpu_part_edges import PIECE_EDGES, GpuRowEdges
+from featgraph.graph.building.gpu_parts import (
     Part,
     Piece,
     Pieces,
@@ -23,16 +26,13 @@ from featgraph.arrays.parts.passing import (
     renumbered,
     survey,
 )
-from featgraph.arrays.parts.row_edges import PIECE_EDGES, GpuRowEdges
-from featgraph.arrays.values import offset_dtype
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.graph import Graph
-from featgraph.graph._structure import gpu_edges
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
-from featgraph.ranks.gpu.carrier import have_windows
-from featgraph.ranks.gpu.through_host import courier_of
-from featgraph.ranks.gpu.windows import ThroughWindows
+from featgraph.graph.views.structure import gpu_edges
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.gpu_carrier import have_windows
+from featgraph.ranks.exchange.gpu_through_host import courier_of
+from featgraph.ranks.exchange.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import kind_of
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
@@ -71,7 +71,7 @@ def between(pieces: Pieces, partition: Partition) -> Pieces:
     """Return the same stream of edges, with places in a partition's order as ends."""
     if partition.places is None:
         return pieces
-    return renumbered(pieces, memory.upload(partition.places))
+    return renumbered(pieces, arrays.upload(partition.places))
 
 
 def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> Wanted:
@@ -144,7 +144,7 @@ def build_there(
     arrived.let_go()
 
     def numbers() -> HostArray:
-        found, twins_from = memory.read(places), max(size, 1)
+        found, twins_from = arrays.read(places), max(size, 1)
         rows: HostArray = arrived.rows[found % twins_from]
         rows += (found >= size) * rows.dtype.type(kind.given_count)
         return rows
@@ -169,7 +169,7 @@ def cut_there(
     part.forget()
 
     def numbers() -> HostArray:
-        found = memory.read(places)
+        found = arrays.read(places)
         return found.astype(offset_dtype(2 * count), copy=False)
 
     return finish_there(engine, whole, cut, (part, own), numbers)
@@ -193,11 +193,13 @@ def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
 
 def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostArray:
     """Return the out-degrees of own vertices, summed over the edges of all ranks."""
-    counts = memory.filled((given.vertex_count,), 0, np.int32)
+    counts = arrays.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
         sources = chunk.sources
-        memory.launch_over(kernels.count_entries, sources.size, sources, counts)
-    found = memory.read(counts)
+        arrays.launch_over(
+            gpu_part_kernels.count_entries, sources.size, sources, counts
+        )
+    found = arrays.read(counts)
     if partition.order is not None:
         found = found[partition.order]
     told = np.split(found, partition.cuts[1:-1])
@@ -224,8 +226,10 @@ def _cut(
             if column is None or size == count:
                 some.append(column)
                 continue
-            some.append(memory.empty((size,), column.dtype))
-            memory.launch_over(kernels.copy_some, size, column, begin, some[-1])
+            some.append(arrays.empty((size,), column.dtype))
+            arrays.launch_over(
+                gpu_part_kernels.copy_some, size, column, begin, some[-1]
+            )
         yield Piece(first + begin, *some)
 
 
@@ -280,7 +284,7 @@ def _exchanged(
     dtypes += [np.dtype(offset_dtype(2 * kind.given_count))]
     if kind.weights_dtype is not None:
         dtypes.append(kind.weights_dtype)
-    stores = [memory.empty((total,), dtype) for dtype in dtypes]
+    stores = [arrays.empty((total,), dtype) for dtype in dtypes]
     pieces = passing()
     for number in range(counts.shape[0]):
         piece = next(pieces, None)
@@ -293,7 +297,7 @@ def _exchanged(
     given.chunks.clear()
     u, v, rows, *weights = stores
     ends = u, v, weights[0] if weights else None
-    return _Arrived(ends, memory.read(rows))
+    return _Arrived(ends, arrays.read(rows))
 
 
 def courier_for(engine: Engine) -> Any:
@@ -335,7 +339,9 @@ def take_columns(
             if message is not None and told[rank]:
                 values = message.view(store.dtype)
                 begin = first + int(at[rank])
-                memory.launch_over(kernels.put_at, values.size, values, begin, store)
+                arrays.launch_over(
+                    gpu_part_kernels.put_at, values.size, values, begin, store
+                )
 
 
 def _flagged(
@@ -343,11 +349,11 @@ def _flagged(
 ) -> tuple[Array, Array, int]:
     """Return flags of a range's edges, prefix sums of these, and their number."""
     size = piece.targets.size
-    flags = memory.empty((size,), np.uint8)
+    flags = arrays.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
-    memory.launch_over(kernels.flag_owned, size, *ends, *bound, is_both, flags)
+    arrays.launch_over(gpu_part_kernels.flag_owned, size, *ends, *bound, is_both, flags)
     places, total = sorting.scanned(flags)
-    return flags, places, int(memory.read(total)[0])
+    return flags, places, int(arrays.read(total)[0])
 
 
 def _columns_for(
@@ -357,13 +363,15 @@ def _columns_for(
     flags, places, count = _flagged(piece, bound, is_both)
     if not count:
         return []
-    made = [memory.empty((count,), dtype) for dtype in dtypes]
+    made = [arrays.empty((count,), dtype) for dtype in dtypes]
     size, chosen = flags.size, (flags, places)
-    memory.launch_over(kernels.keep, size, piece.sources, *chosen, made[0])
-    memory.launch_over(kernels.keep, size, piece.targets, *chosen, made[1])
-    memory.launch_over(kernels.keep_numbers, size, piece.first, *chosen, made[2])
+    arrays.launch_over(gpu_part_kernels.keep, size, piece.sources, *chosen, made[0])
+    arrays.launch_over(gpu_part_kernels.keep, size, piece.targets, *chosen, made[1])
+    arrays.launch_over(
+        gpu_part_kernels.keep_numbers, size, piece.first, *chosen, made[2]
+    )
     if len(made) > 3:
-        memory.launch_over(kernels.keep, size, piece.weights, *chosen, made[3])
+        arrays.launch_over(gpu_part_kernels.keep, size, piece.weights, *chosen, made[3])
     return made
 
 

@@ -10,18 +10,18 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, replace
-from featgraph.arrays.values import in_pieces, offset_dtype
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees
 from featgraph.graph import Graph
-from featgraph.graph._structure import in_offsets
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.degrees import SHORT
 from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.edges import LazyArray
+from featgraph.graph.views.structure import in_offsets
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.edges import LazyArray
 from featgraph.ranks.graph import DistributedGraph, Here, Whole
 from featgraph.ranks.loading.division import Division
 

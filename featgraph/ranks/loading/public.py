@@ -15,44 +15,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._activity import doing
-from featgraph._arguments import require_path
-from featgraph._dataclass import replace
-from featgraph.arrays.drawn import Drawing
-from featgraph.arrays.values import offset_dtype
-from featgraph.distributed.current import (
-    current_engine,
-    engine_of_process,
-    is_begun,
-)
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import (
+from featgraph.base.activity import doing
+from featgraph.base.arguments import require_path
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import (
     DistributedError,
     DistributedWarning,
     FileFormatError,
     GraphInputError,
 )
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.partition.asked import Asked, Maker, makers
-from featgraph.ranks.agreed import on_all, require_same
+from featgraph.ranks.engines.current import (
+    current_engine,
+    engine_of_process,
+    is_begun,
+)
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
 from featgraph.ranks.loading.cutting import Kind, cut_evenly
 from featgraph.ranks.loading.given import Chunk, Given
-from featgraph.ranks.loading.taking import ABOUT, agree, edges_of, entries_of
+from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
 
 if TYPE_CHECKING:
-    from featgraph.graph.slices.there import RowsThere
-    from featgraph.ranks.loading.stored_there import OwnThere
+    from featgraph.graph.slices.on_gpu import RowsThere
+    from featgraph.ranks.loading.stored_on_gpu import OwnThere
 from itertools import pairwise
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
@@ -72,10 +72,10 @@ from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.inputs import target_of
 from featgraph.ranks.loading.parts import cuts_of_words, made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
-from featgraph.ranks.loading.taking import target_of
-from featgraph.ranks.working import with_idle, working_ranks
+from featgraph.ranks.loading.working import with_idle, working_ranks
 
 __all__ = [
     "drawing_in_parts",
@@ -336,7 +336,7 @@ def _draw_there(
     share: tuple[int, int],
 ) -> DistributedGraph:
     """Build a distributed graph of generated edges on the GPUs of all ranks."""
-    from featgraph.arrays import memory  # imports the dialect
+    from featgraph.cuda import arrays
     from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
 
     count, given_count = drawing.vertex_count, drawing.count
@@ -345,12 +345,12 @@ def _draw_there(
     counted = surveyed(engine, lambda: drawn_pieces(drawing, *share), kind)
     cut = cut_evenly(engine, kind, counted)
     places = cut.partition.places
-    there = None if places is None else memory.upload(places)
+    there = None if places is None else arrays.upload(places)
     wanted = wanted_of(engine, kind, cut.partition, given_count)
     part, edges = part_edges(drawing, wanted, places=there)
 
     def numbers() -> Any:
-        found = memory.read(part.numbers())
+        found = arrays.read(part.numbers())
         return found.astype(offset_dtype(2 * given_count), copy=False)
 
     return finish_there(engine, counted.whole(kind), cut, (part, edges), numbers)
@@ -407,7 +407,7 @@ def load_slices(
     if isinstance(read.own, OwnRows):
         found = part_of_rows(engine, read.own, along, about)
     else:
-        from featgraph.ranks.loading.stored_there import part_there
+        from featgraph.ranks.loading.stored_on_gpu import part_there
 
         found = part_there(engine, read.own, along, about)
     require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
@@ -488,15 +488,15 @@ class _Read:
             given = rows.offsets, sources, read, *kind, manifest.directed, outs, starts
             made = OwnRows(division, rank, *given)
             return cls(made, rows, names, sums)
-        from featgraph.arrays import memory  # imports the dialect
-        from featgraph.ranks.loading.stored_there import OwnThere
+        from featgraph.cuda import arrays
+        from featgraph.ranks.loading.stored_on_gpu import OwnThere
 
         there = OwnThere(
             division,
             rank,
             rows,
             sources,
-            None if outs is None else memory.upload(outs),
+            None if outs is None else arrays.upload(outs),
             starts,
             sums,
         )
@@ -504,7 +504,7 @@ class _Read:
 
 
 def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
-    from featgraph.graph.slices.there import RowsThere  # imports the dialect
+    from featgraph.graph.slices.on_gpu import RowsThere  # imports the dialect
 
     return RowsThere.of(slices, ranges)
 

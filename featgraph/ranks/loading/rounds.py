@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import in_pieces, offset_dtype
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda.values import in_pieces, offset_dtype
+from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.given import Chunk, Given
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import in_pieces, offset_dtype
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph import Graph
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.row_edges import RowEdges
-from featgraph.ranks.agreed import on_all
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.parts import Found, copy_to, localized
 from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import replace
-from featgraph.arrays.values import offset_dtype
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.base.dataclass import replace
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
-from featgraph.graph._structure import is_given_on_gpu
 from featgraph.graph.partition.partition import Partition
+from featgraph.graph.views.structure import is_given_on_gpu
+from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import part_of_edges
 from featgraph.ranks.loading.cutting import Cut

@@ -28,25 +28,25 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from featgraph._activity import doing
-from featgraph._dataclass import dataclass
-from featgraph._interrupts import deferred_interrupts
-from featgraph.arrays.values import Filled
-from featgraph.distributed.engines.hosts import hosts_of
+from featgraph.base.activity import doing
+from featgraph.base.dataclass import dataclass
+from featgraph.base.interrupts import deferred_interrupts
+from featgraph.cuda.values import Filled
 from featgraph.graph.partition.cuts import Balance, word_places
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
+from featgraph.ranks.engines.hosts import hosts_of
+from featgraph.ranks.exchange.members import packed, unpacked
 from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.moving.recut import Mover, recut, with_ghost_edges, with_ghosts
 from featgraph.ranks.moving.work import Work, agreeing, cut_evenly, joined
-from featgraph.runtime.checkpoints.moment import go_on, take
+from featgraph.runtime.checkpoints.resume_point import go_on, take
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Repartition, Run
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]

@@ -14,10 +14,10 @@ import numpy as np
 
 from featgraph.program.state import State
 from featgraph.ranks.expected.chosen import Chosen, chosen_again
+from featgraph.ranks.loading.working import cuts_for
 from featgraph.ranks.moving.moves import ASSUMED_S, RankMoves, move_state, overlap_of
-from featgraph.ranks.working import cuts_for
-from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Repartition, Run
+from featgraph.runtime.loops.run_state import Agenda
 
 __all__ = ["FIRST_LOOK", "RankNumbers"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.partition.cuts import WORD, round_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.agreed import require_same
-from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import require_same
+from featgraph.ranks.exchange.edges import PartEdges
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.parts import made_graph

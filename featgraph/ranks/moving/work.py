@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import TOLERANCE
 
 __all__ = ["Work", "agreeing", "cut_evenly", "joined"]

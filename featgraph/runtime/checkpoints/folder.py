@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from featgraph._arguments import checked_arguments
-from featgraph._dataclass import dataclass
-from featgraph._files import (
+from featgraph.base.arguments import checked_arguments
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import CheckpointWarning, FileFormatError, StateError
+from featgraph.base.files import (
     digest_of,
     load_json,
     read_file,
@@ -37,7 +38,6 @@ from featgraph._files import (
     sync_folder,
     write_file,
 )
-from featgraph.errors import CheckpointWarning, FileFormatError, StateError
 
 __all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
 

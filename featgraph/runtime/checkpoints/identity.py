@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from featgraph._arguments import (
+from featgraph.base.arguments import (
     near_name,
     require_callable,
     require_flag,
@@ -18,7 +18,7 @@ from featgraph._arguments import (
     require_text,
     shown,
 )
-from featgraph.errors import ArgumentError, FileFormatError, PlanError, StateError
+from featgraph.base.errors import ArgumentError, FileFormatError, PlanError, StateError
 from featgraph.fold.plan.options import OPTIONS, parse_options
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.loops.moves import checked_repartition

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType

@@ -12,10 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
-from featgraph._arguments import checked_arguments, shown
-from featgraph.errors import ArgumentError
+from featgraph.base.arguments import checked_arguments, shown
+from featgraph.base.errors import ArgumentError
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.call import Call, Identity, current_call
 from featgraph.runtime.checkpoints.identity import argument_digests
 from featgraph.runtime.checkpoints.options import (
     check_names,
@@ -24,6 +23,7 @@ from featgraph.runtime.checkpoints.options import (
     require_every,
     require_folder,
 )
+from featgraph.runtime.checkpoints.resumable_call import Call, Identity, current_call
 from featgraph.runtime.loops.moves import asking
 from featgraph.runtime.loops.run import Run
 
@@ -234,7 +234,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     >>> spread(fg.Graph.from_edges([0], [1]), None, depth="3")
     Traceback (most recent call last):
     ...
-    featgraph.errors.ArgumentError: depth=: not an integer
+    featgraph.base.errors.ArgumentError: depth=: not an integer
       got:      '3' (str)
       expected: an integer
     """

@@ -10,13 +10,13 @@ from featgraph.program.saved import read_state
 from featgraph.program.signature import PropertyKind
 from featgraph.program.snapshot import Snapshot
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.call import Call, current_call
 from featgraph.runtime.checkpoints.identity import iterate_identity, refuse_other
-from featgraph.runtime.checkpoints.moment import go_on, put_back, take
 from featgraph.runtime.checkpoints.packing import Packed, pack_run, unpack_run
 from featgraph.runtime.checkpoints.public import single
-from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.checkpoints.resumable_call import Call, current_call
+from featgraph.runtime.checkpoints.resume_point import go_on, put_back, take
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = ["Session", "iterating"]

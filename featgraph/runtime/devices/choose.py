@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.targets import chosen_target
-from featgraph.arrays.values import host_values
+from featgraph.cuda.values import host_values
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
+from featgraph.graph.inputs.targets import chosen_target
 from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
+from featgraph.runtime.devices.fixed_trees import HostTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Array, Device, DeviceGraph, Values
-from featgraph.runtime.trees.fixed import HostTrees
 
 __all__ = ["choose_device"]
 

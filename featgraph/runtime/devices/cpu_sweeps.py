@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass
-from featgraph._interrupts import import_whole
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass
+from featgraph.base.interrupts import import_whole
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count

@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cached import cached_property
-from featgraph._cuda import (
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import DeviceError
+from featgraph.cuda import download as landing
+from featgraph.cuda import elements
+from featgraph.cuda.arrays import (
+    empty,
+    has_lent,
+    is_lent,
+    memory_bytes,
+    on_shortage,
+)
+from featgraph.cuda.dialect import (
     clock_ns,
     cuda,
     device_function,
@@ -22,26 +33,16 @@ from featgraph._cuda import (
     uint32,
     uint64,
 )
-from featgraph._cuda_driver import Driver, address_of
-from featgraph._cuda_launch import Launches
-from featgraph._dataclass import replace
-from featgraph.arrays import elements, landing
-from featgraph.arrays.foreign import Foreign
-from featgraph.arrays.memory import (
-    empty,
-    has_lent,
-    is_lent,
-    memory_bytes,
-    on_shortage,
-)
-from featgraph.arrays.values import (
+from featgraph.cuda.driver import Driver, address_of
+from featgraph.cuda.foreign import Foreign
+from featgraph.cuda.launch import Launches
+from featgraph.cuda.values import (
     DeviceValues,
     Entries,
     Filled,
     Reordered,
     name_of,
 )
-from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.protocol import Values

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cached import cached_property
-from featgraph._cuda import cuda, int32, int64, kernel, uint32
-from featgraph.arrays.foreign import strided
-from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import (
+from featgraph.base.cached import cached_property
+from featgraph.base.padding import stored_shape
+from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
+from featgraph.cuda.foreign import strided
+from featgraph.cuda.values import (
     DeviceValues,
     Entries,
     Filled,
@@ -34,23 +34,23 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.fold.schedules.grids import REDUCE_THREADS, LaunchSizes
 from featgraph.graph import Graph
-from featgraph.graph._structure import is_built_on_gpu
+from featgraph.graph.views.structure import is_built_on_gpu
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
 from featgraph.runtime.devices.cuda_trees import CudaTrees
-from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import DeviceGraph, Values
-from featgraph.runtime.graphs.gpu_arrays import (
+from featgraph.runtime.devices.fixed_trees import Subtree
+from featgraph.runtime.devices.gpu_arrays import (
     built_array,
     joined_parts,
     longest_first,
     parts_of_rows,
 )
+from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import DeviceGraph, Values
 from featgraph.runtime.recording.cuda_trace import OPAQUE
-from featgraph.runtime.trees.fixed import Subtree
 
 __all__ = ["CudaDevice", "cuda_device"]
 

@@ -2,7 +2,7 @@
 
 import math
 
-from featgraph._cuda import (
+from featgraph.cuda.dialect import (
     cuda,
     device_function,
     float64,

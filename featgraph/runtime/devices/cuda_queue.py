@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._cuda_driver import address_of
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda.driver import address_of
 from featgraph.device import queue_cuda as words_of
 from featgraph.fold.printing.module import Queue
 from featgraph.program.active import word_count

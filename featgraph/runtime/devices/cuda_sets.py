@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda_driver import address_of
-from featgraph.arrays.foreign import strided
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.foreign import strided
 from featgraph.fold.plan.layout import PART_ENTRIES, REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph.views.view import VertexSet, words_of

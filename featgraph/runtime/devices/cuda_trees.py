@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from featgraph.runtime.devices import tree_kernels
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.trees import kernels
-from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree
+from featgraph.runtime.devices.fixed_trees import BRANCHES, Joined, Subtree
 
 __all__ = ["CudaTrees", "JoinTables"]
 
@@ -21,7 +21,7 @@ _MOST_BLOCKS = 1 << 12
 #: Combine of nodes -> argument of kernels.
 _IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}
 #: Threads of that block.
-THREADS = kernels.THREADS
+THREADS = tree_kernels.THREADS
 
 
 class _Steps(NamedTuple):
@@ -97,9 +97,9 @@ class CudaTrees:
             entries = -(-step[1] // BRANCHES) * width
             blocks = min(block_count(entries), _MOST_BLOCKS)
             given = *map(np.int64, step), is_product
-            launches(kernels.combine_level, blocks, BLOCK, (rows, *given))
+            launches(tree_kernels.combine_level, blocks, BLOCK, (rows, *given))
         own = rows, steps.rest, steps.tops, np.int64(slot), is_product, nodes
-        launches(kernels.finish, 1, THREADS, own)
+        launches(tree_kernels.finish, 1, THREADS, own)
 
     def join(
         self,
@@ -111,7 +111,7 @@ class CudaTrees:
     ) -> None:
         """Combine the top nodes of all ranks into `result`; `work` is scratch."""
         given = nodes, work, *tables, _IS_PRODUCT[pair], result
-        self._arrays.launches(kernels.finish_joined, 1, THREADS, given)
+        self._arrays.launches(tree_kernels.finish_joined, 1, THREADS, given)
 
     def _steps(self, subtree: Subtree, width: int) -> _Steps:
         steps = list(subtree.steps)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._interrupts import import_whole
+from featgraph.base.interrupts import import_whole
 from featgraph.fold.plan.layout import NUMBER, rows_along, rows_with, windows_of
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
-from featgraph.graph._structure import incident_columns, out_columns
+from featgraph.graph.views.structure import incident_columns, out_columns
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.cpu_sweeps import (
     CHUNKS_PER_THREAD,

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.values import DeviceValues, Filled, Reordered
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
-from featgraph.runtime.recording.aside import Aside
+from featgraph.runtime.recording.concurrent_calls import Aside
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 

@@ -7,15 +7,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from featgraph._interrupts import deferred_interrupts
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
-from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.foldmap_run import Step
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.superstep.frontier import Frontier

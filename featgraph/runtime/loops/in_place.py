@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime.loops.foldmap_run import Step
 
 __all__ = ["commit_in_place"]
 

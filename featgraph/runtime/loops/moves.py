@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from featgraph._arguments import shown
-from featgraph.errors import ArgumentError, PlanError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import ArgumentError, PlanError
 from featgraph.program.state import State
 from featgraph.runtime.loops.run import Run
 

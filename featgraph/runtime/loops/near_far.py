@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Filled, Reordered
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
+from featgraph.cuda.values import Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, GatherReads
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind

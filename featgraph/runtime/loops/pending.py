@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
 from featgraph.program.following import Seen

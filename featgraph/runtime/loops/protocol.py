@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run_state import Agenda
 
 __all__ = ["SHARED", "QueueRun", "SuperstepLoop", "Watched"]
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import PlanError
+from featgraph.base.errors import PlanError
 from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.foldmap_run import Step
 from featgraph.runtime.loops.pending import Pending, begin_pending
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.step import Step
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.foldmap import as_active
 

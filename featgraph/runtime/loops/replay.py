@@ -10,7 +10,7 @@ the device (docs/design/0039-device-loops.md).
 
 The first superstep of a run may be the first of a known cycle. The host asks for it as
 for any other, and the device for nothing, as long as these are the operations of the
-cycle's first (`featgraph.runtime.recording.aside`). Where the host would read how many
+cycle's first (`featgraph.runtime.recording.concurrent_calls`). Where the host would read how many
 vertices it has committed, a loop of the cycle runs, whose first superstep it is: the
 log begins with that count.
 """
@@ -26,19 +26,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._activity import ACTIVITY
-from featgraph._interrupts import deferred_interrupts
-from featgraph.config import config
+from featgraph.base.activity import ACTIVITY
+from featgraph.base.config import config
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.runtime.loops.accounts import Accounts
-from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.flight import Flight, Flown
+from featgraph.runtime.loops.foldmap_run import patches_left
 from featgraph.runtime.loops.host import HostLoop
+from featgraph.runtime.loops.in_flight import Flight, Flown
 from featgraph.runtime.loops.protocol import SHARED, Watched
+from featgraph.runtime.loops.replay_report import Accounts
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.step import patches_left
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
-from featgraph.runtime.recording.aside import Aside
+from featgraph.runtime.recording.concurrent_calls import Aside
 from featgraph.runtime.recording.control import (
     ABOVE,
     ANY,

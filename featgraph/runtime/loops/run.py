@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
 from featgraph.graph import Graph
 from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._arguments import shown
-from featgraph.errors import ArgumentError, StateError
+from featgraph.base.arguments import shown
+from featgraph.base.errors import ArgumentError, StateError
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from featgraph._arguments import shown
-from featgraph._dataclass import dataclass, field
-from featgraph.errors import ArgumentError, StateError
+from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass, field
+from featgraph.base.errors import ArgumentError, StateError
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.stopping import StoppingTest
 

@@ -15,18 +15,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph._interrupts import import_whole
-from featgraph.errors import FeatGraphError
+from featgraph.base.cached import cached_property
+from featgraph.base.errors import FeatGraphError
+from featgraph.base.interrupts import import_whole
 from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
-from featgraph.runtime.behind.ready import is_ready
-from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.background.ready import is_ready
+from featgraph.runtime.loops.foldmap_run import Step
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.step import Step
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap

@@ -11,15 +11,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from featgraph._interrupts import deferred_interrupts
-from featgraph.config import config
+from featgraph.base.config import config
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import WORKLIST
-from featgraph.runtime.behind.queue import COMPILER, Job
+from featgraph.runtime.background.queue import COMPILER, Job
 from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
-from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import QueueRun
+from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 

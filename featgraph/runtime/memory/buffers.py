@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import replace
-from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
-from featgraph.errors import KernelFaultError
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import KernelFaultError
+from featgraph.base.padding import stored_shape
+from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.graph.views.view import Preparation, words_of
 from featgraph.program.active import ActiveSet
 from featgraph.program.signature import PropertyKind

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._pick import picker
-from featgraph.errors import StateError
+from featgraph.base.errors import StateError
+from featgraph.base.pick import picker
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import lost_value

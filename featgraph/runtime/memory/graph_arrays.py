@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from featgraph.arrays.values import Reordered
-from featgraph.config import config
+from featgraph.base.config import config
+from featgraph.cuda.values import Reordered
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
-from featgraph.graph._structure import require_fixed, weights_there
+from featgraph.graph.views.structure import require_fixed, weights_there
 from featgraph.graph.views.view import (
     GraphView,
     Preparation,

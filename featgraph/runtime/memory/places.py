@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from featgraph._dataclass import replace
-from featgraph.arrays.values import Reordered
+from featgraph.base.dataclass import replace
+from featgraph.cuda.values import Reordered
 from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.protocol import Values

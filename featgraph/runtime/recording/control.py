@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["ANY", "EVERYTHING", "At", "Nodes", "Orders", "Report", "Shape", "pack"]
 __all__ += ["unpack"]

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from featgraph._cuda_arguments import point_to_words
-from featgraph._cuda_driver import Driver
-from featgraph.errors import DeviceError
+from featgraph.base.errors import DeviceError
+from featgraph.cuda.arguments import point_to_words
+from featgraph.cuda.driver import Driver
 from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
@@ -158,7 +158,7 @@ class ConditionalLoop(_Launched):
     """A cycle of supersteps that the device runs while a condition holds.
 
     The condition holds when it is launched. A kernel of the cycle may set another value
-    for the next time (`featgraph._cuda.set_condition`). With gates, each superstep has
+    for the next time (`featgraph.cuda.dialect.set_condition`). With gates, each superstep has
     a condition of its own, too, which holds until a kernel says otherwise.
 
     Parameters

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda_arguments import PackedArguments, point_to_words
-from featgraph._cuda_launch import OPAQUE
-from featgraph.errors import DeviceError
-from featgraph.runtime.recording.aside import Aside
+from featgraph.base.errors import DeviceError
+from featgraph.cuda.arguments import PackedArguments, point_to_words
+from featgraph.cuda.launch import OPAQUE
+from featgraph.runtime.recording.concurrent_calls import Aside
 from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop

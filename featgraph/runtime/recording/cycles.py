@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from featgraph._dataclass import dataclass
+from featgraph.base.dataclass import dataclass
 
 __all__ = ["Cycles", "KnownCycles", "Traced"]
 

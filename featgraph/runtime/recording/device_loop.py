@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
 from featgraph.runtime.recording import control
 from featgraph.runtime.recording.control import Nodes, Orders, Report, Shape
 

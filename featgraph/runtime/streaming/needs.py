@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._dataclass import dataclass
-from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import Reordered, offset_dtype
+from featgraph.base.dataclass import dataclass
+from featgraph.base.padding import stored_shape
+from featgraph.cuda.values import Reordered, offset_dtype
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind, PropertyType

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda import cuda
-from featgraph._cuda_driver import address_of
-from featgraph.errors import DeviceMemoryError
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.cuda.dialect import cuda
+from featgraph.cuda.driver import address_of
 
 __all__ = ["PinnedArray", "array_at", "pinned_of"]
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda_driver import address_of
-from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
-from featgraph.errors import DeviceMemoryError
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.base.padding import stored_shape
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.graph import Graph
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Device, Values
@@ -28,7 +28,7 @@ from featgraph.runtime.streaming.needs import Needs, is_of_edges
 from featgraph.runtime.streaming.pinned import PinnedArray, pinned_of
 from featgraph.runtime.streaming.ring import Ring
 from featgraph.runtime.streaming.sizes import buffers_in, least_room, shown
-from featgraph.runtime.streaming.turns import Turns
+from featgraph.runtime.streaming.slices import Turns
 
 __all__ = ["Placement"]
 

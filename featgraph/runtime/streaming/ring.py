@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from featgraph._cuda_driver import address_of
+from featgraph.cuda.driver import address_of
 from featgraph.runtime.streaming import sizes
 from featgraph.runtime.streaming.pinned import PinnedArray, array_at
 

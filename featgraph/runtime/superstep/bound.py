@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from featgraph.errors import DeviceMemoryError, KernelFaultError, PlanError
+from featgraph.base.errors import DeviceMemoryError, KernelFaultError, PlanError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.printing.module import Entry
 from featgraph.graph.views.view import VertexSet

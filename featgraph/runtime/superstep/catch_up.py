@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass, field, replace
-from featgraph.errors import StaleSourcesWarning
+from featgraph.base.dataclass import dataclass, field, replace
+from featgraph.base.errors import StaleSourcesWarning
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet

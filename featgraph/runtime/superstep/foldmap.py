@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._arguments import shown
-from featgraph._dataclass import replace
-from featgraph.config import config
-from featgraph.errors import PlanError, StateError, UserFunctionError
+from featgraph.base.arguments import shown
+from featgraph.base.config import config
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold, fold_assumed
 from featgraph.fold.plan.options import Changes, parse_change_driven, parse_options

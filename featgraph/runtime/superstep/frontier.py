@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from featgraph._dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass, field
 from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.superstep.incremental import Incremental

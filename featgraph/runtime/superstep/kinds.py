@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays.values import name_of
+from featgraph.cuda.values import name_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
 from featgraph.graph.views.view import VertexSet, words_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._activity import ACTIVITY
-from featgraph.errors import GraphInputError, PlanError, StateError
+from featgraph.base.activity import ACTIVITY
+from featgraph.base.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.distributed import Engine, start
-from featgraph.distributed.engines import ahead, shared_memory, torch_engine
-from featgraph.distributed.engines.ahead import led
-from featgraph.distributed.engines.shared_memory import SharedEngine
+from featgraph.distributed import Engine
+from featgraph.ranks.engines import ahead, shared_memory, torch_engine
+from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines.shared_memory import SharedEngine
+from featgraph.ranks.launching import start
 
 SIZE = 3
 #: Seconds after which a rank counts as hung.

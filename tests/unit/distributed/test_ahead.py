@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.distributed.engines import ahead
-from featgraph.distributed.engines.ahead import led
+from featgraph.ranks.engines import ahead
+from featgraph.ranks.engines.ahead import led
 from tests.strategies import seeds
 
 DTYPES = ["?", "i1", "u4", "i8", "f4", "f8"]

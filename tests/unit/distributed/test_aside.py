@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.distributed.engines.aside import Aside, Released
+from featgraph.ranks.engines.concurrent_calls import Aside, Released
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import Engine, NullEngine, run_ranks
-from featgraph.distributed.engines import messages
+from featgraph.ranks.engines import messages
 from tests.strategies import seeds
 
 DTYPES = ["?", "i1", "u4", "i8", "f4", "f8"]

@@ -14,9 +14,9 @@ import hypothesis
 import pytest
 
 from bench.distributed import faulty
-from featgraph.distributed.launching.hosts import Host, command_on
-from featgraph.distributed.launching.launch import Launch
-from featgraph.distributed.launching.launcher import run
+from featgraph.ranks.launching.hosts import Host, command_on
+from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.launcher import run
 
 ROOT = Path(__file__).parents[3]
 WARM = f"env {{host}}=1 PYTHONPATH={shlex.quote(str(ROOT))} {sys.executable} -m "

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
+from featgraph.base.errors import ArgumentError
 from featgraph.distributed import NullEngine, run_ranks
-from featgraph.distributed.engines.hosts import hosts_of
-from featgraph.errors import ArgumentError
+from featgraph.ranks.engines.hosts import hosts_of
 
 NAMES = ("FEATGRAPH_HOST", "GROUP_RANK")
 

@@ -17,10 +17,10 @@ import pytest
 
 import featgraph as fg
 from featgraph.cli import main
-from featgraph.distributed.launching import agent
-from featgraph.distributed.launching.hosts import Host, command_on, read_hosts
-from featgraph.distributed.launching.launch import Launch
-from featgraph.distributed.launching.launcher import run
+from featgraph.ranks.launching import agent
+from featgraph.ranks.launching.hosts import Host, command_on, read_hosts
+from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.launcher import run
 
 #: A rank that says what it was given, in a file of its own.
 SAYS = """

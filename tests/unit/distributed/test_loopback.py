@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import Engine, current_engine, run_ranks
-from featgraph.distributed.loopback import _Baton
+from featgraph.ranks.engines.loopback import _Baton
 from tests.strategies import seeds
 
 
@@ -247,7 +247,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
         assert go_on.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("featgraph.distributed.loopback._Baton", Twice)
+        patch.setattr("featgraph.ranks.engines.loopback._Baton", Twice)
         with pytest.raises(KeyboardInterrupt):
             run_ranks(2, program)
     assert rank_threads()  # they end at their next exchange

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from featgraph.distributed.launching.roll import BEAT_S, Loss, Roll
+from featgraph.ranks.launching.roll import BEAT_S, Loss, Roll
 
 TIMEOUT = 30.0
 

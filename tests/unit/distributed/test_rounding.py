@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from featgraph.distributed.rows.forms import SendList, choose
-from featgraph.distributed.rows.messages import decode, encode, row_bytes
-from featgraph.distributed.rows.rounding import TYPES, round_rows, widen
-from featgraph.errors import DivergenceError
+from featgraph.base.errors import DivergenceError
+from featgraph.ranks.exchange.row_forms import SendList, choose
+from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes
+from featgraph.ranks.exchange.row_rounding import TYPES, round_rows, widen
 from tests.strategies import seeds
 
 #: All that 16 bits can be.

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.distributed.rows import messages
-from featgraph.distributed.rows.forms import GAP_BITS, SendList, choose, packing
-from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.ranks.exchange import row_messages
+from featgraph.ranks.exchange.row_forms import GAP_BITS, SendList, choose, packing
+from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes, store
 from tests.strategies import seeds
 
 ASKED = ("auto", "all", "ms", "vr", "vr-list")
@@ -100,7 +100,7 @@ def test_rows_that_several_threads_copy_are_the_same(
     chosen = choose(link, bits(changed, own), row_bytes(sent))
     alone = encode(link, chosen, sent)
     whole = encode(link, choose(link, bits(np.arange(own), own), row_bytes(sent)), sent)
-    monkeypatch.setattr(messages, "MANY_BYTES", 1)
+    monkeypatch.setattr(row_messages, "MANY_BYTES", 1)
     assert encode(link, chosen, sent).tobytes() == alone.tobytes()
     arrived = decode(link, whole, sent)
     for array, brought in zip(sent, arrived.rows, strict=True):

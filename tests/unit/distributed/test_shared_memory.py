@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import Engine, run_ranks
-from featgraph.distributed.engines import meeting, messages
-from featgraph.distributed.engines.records import INLINE_BYTES
-from featgraph.distributed.engines.shared_memory import SharedEngine
-from featgraph.ranks.lost import timeout_of
+from featgraph.ranks.engines import meeting, messages
+from featgraph.ranks.engines.lost_ranks import timeout_of
+from featgraph.ranks.engines.records import INLINE_BYTES
+from featgraph.ranks.engines.shared_memory import SharedEngine
 from tests.strategies import seeds
 
 DTYPES = ["?", "i1", "u4", "i8", "f4", "f8"]

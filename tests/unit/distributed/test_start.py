@@ -14,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.distributed import current_engine, start
-from featgraph.distributed.engines import meeting, torch_engine
-from featgraph.distributed.engines.records import (
+from featgraph.distributed import current_engine
+from featgraph.ranks.engines import meeting, torch_engine
+from featgraph.ranks.engines.records import (
     INLINE_BYTES,
     RECORD_BYTES,
     Record,
     pack,
     unpack,
 )
-from featgraph.distributed.engines.shared_memory import SharedEngine
-from featgraph.distributed.engines.torch_engine import TorchEngine
+from featgraph.ranks.engines.shared_memory import SharedEngine
+from featgraph.ranks.engines.torch_engine import TorchEngine
+from featgraph.ranks.launching import start
 
 ROOT = Path(__file__).parents[3]
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

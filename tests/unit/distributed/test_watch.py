@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph._activity import PLACE_BYTES, Activity, doing, place_in
-from featgraph.distributed.launching.agent import INHERITED
-from featgraph.distributed.launching.roll import Loss
-from featgraph.distributed.start import Watch, watch_of_process
+from featgraph.base.activity import PLACE_BYTES, Activity, doing, place_in
 from featgraph.graph.formats.readers import read_edge_list
+from featgraph.ranks.launching.agent import INHERITED
+from featgraph.ranks.launching.roll import Loss
+from featgraph.ranks.launching.start import Watch, watch_of_process
 
 LOSS = Loss(1, "node1", "was ended by SIGKILL", 7, "0 (vertex: mix)")
 

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import numba
 
 from bench.distributed import faulty
-from featgraph._interrupts import import_whole
-from featgraph.distributed.engines import shared_memory
-from featgraph.distributed.launching import agent
+from featgraph.base.interrupts import import_whole
+from featgraph.ranks.engines import shared_memory
+from featgraph.ranks.launching import agent
 
 
 def fork_rank(

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.graph._structure import _builder
 from featgraph.graph.building import build, edges, few
-from featgraph.graph.oriented import orient
+from featgraph.graph.building.oriented import orient
+from featgraph.graph.views.structure import _builder
 from tests.strategies import graphs
 
 
@@ -53,7 +53,7 @@ def test_both_build_the_same(graph: fg.Graph) -> None:
 def oriented(graph: fg.Graph, few: bool) -> Any:
     """Return all of a graph that is oriented, or what it is refused for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("featgraph.graph.oriented.FEW", edges.FEW if few else -1)
+        patch.setattr("featgraph.graph.building.oriented.FEW", edges.FEW if few else -1)
         try:
             found = orient(graph)
         except fg.GraphInputError as error:

@@ -13,8 +13,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph.arrays.values import offset_dtype
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph, erdos_renyi, rmat, star_graph
 
 MANY = settings(max_examples=150, deadline=None)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.graph import (
     read_dimacs,
     read_edge_list,
@@ -313,7 +313,7 @@ def test_bombs_are_refused_within_little_memory(tmp_path):
     # Address space beyond what the imports and the compiler took already.
     code = """
 import resource, sys
-from featgraph.errors import FileFormatError
+from featgraph.base.errors import FileFormatError
 from featgraph.graph import read_edge_list, read_matrix_market
 small = sys.argv.pop()
 for read in (read_edge_list, read_matrix_market):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from featgraph.errors import FeatGraphError, GraphInputError
+from featgraph.base.errors import FeatGraphError, GraphInputError
 from featgraph.graph import (
     Graph,
     complete_graph,

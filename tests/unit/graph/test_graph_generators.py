@@ -6,9 +6,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from featgraph import _cuda
-from featgraph.arrays import drawing, drawing_cpu
-from featgraph.errors import DeviceError, PlanError
+from featgraph.base.errors import DeviceError, PlanError
+from featgraph.cuda import dialect
 from featgraph.graph import (
     complete_graph,
     cycle_graph,
@@ -20,6 +19,7 @@ from featgraph.graph import (
     star_graph,
     uniform,
 )
+from featgraph.graph.building import drawing, drawing_cpu
 
 
 def same_graph(graph, want):
@@ -116,7 +116,7 @@ def test_targets_are_chosen_by_name():
     with pytest.raises(PlanError, match="unknown target"):
         rmat(3, 2, seed=1, target="tpu")
     assert grid(3, 3, target="cpu").digest == grid(3, 3).digest
-    if not _cuda.is_available():
+    if not dialect.is_available():
         with pytest.raises(DeviceError):
             grid(3, 3, target="cuda")
 

@@ -14,7 +14,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.graph import (
     Graph,
     read_dimacs,

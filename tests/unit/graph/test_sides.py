@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import featgraph as fg
-from featgraph.errors import GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.graph import Graph
 
 

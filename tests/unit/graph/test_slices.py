@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.arrays import values
+from featgraph.cuda import values
 from featgraph.distributed import run_ranks
 from featgraph.graph.building.sorting import order_of
 from featgraph.graph.formats import convert as converting

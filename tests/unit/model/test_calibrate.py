@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.model import calibrate as module
-from featgraph.model.links import LINKS
-from featgraph.model.machine import H200
+from featgraph.ranks.cost import calibrate as module
+from featgraph.ranks.cost.machine import H200
+from featgraph.ranks.engines.links import LINKS
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import featgraph as fg
 from featgraph.algorithms import pagerank
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.partition import Partition
-from featgraph.model.foretold import foretell
-from featgraph.model.machine import H200
+from featgraph.ranks.cost.foretold import foretell
+from featgraph.ranks.cost.machine import H200
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.graph.generators import uniform
-from featgraph.model.links import LINKS, Link
-from featgraph.model.machine import H200, Curve, Machine
-from featgraph.model.shares import share_out
-from featgraph.model.times import Work, superstep_times
+from featgraph.ranks.cost.machine import H200, Curve, Machine
+from featgraph.ranks.cost.machine_shares import share_out
+from featgraph.ranks.cost.times import Work, superstep_times
+from featgraph.ranks.engines.links import LINKS, Link
 from featgraph.runtime.streaming.sizes import MOVING, buffers_in
 
 CPU = Machine(

@@ -15,10 +15,10 @@ import featgraph as fg
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
-from featgraph.model.correction import Correction, predict
-from featgraph.model.links import LINKS, Link, named_link
-from featgraph.model.machine import H200, Curve, Machine
-from featgraph.model.times import Times, Work, superstep_times
+from featgraph.ranks.cost.correction import Correction, predict
+from featgraph.ranks.cost.machine import H200, Curve, Machine
+from featgraph.ranks.cost.times import Times, Work, superstep_times
+from featgraph.ranks.engines.links import LINKS, Link, named_link
 from featgraph.runtime.devices.choose import choose_device
 
 SLOW = Link.of("slow", 1e-3, 1e6)

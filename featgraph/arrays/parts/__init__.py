@@ -1,1 +1,0 @@
-"""Rows of some vertices, built on the GPU from edges that are streamed in pieces."""

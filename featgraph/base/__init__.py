@@ -1,0 +1,1 @@
+"""Errors, settings, checks of arguments, files, interrupts: what every room needs."""

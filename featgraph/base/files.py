@@ -1,0 +1,358 @@
+"""Files that the package writes and reads back: States, checkpoints, slices, models.
+
+They come from anywhere, and others may have changed them. One way to open a file and
+one way to write it therefore serve all formats:
+
+``open_file``       a regular file, which is no link; never waits, as a FIFO would
+``read_file``       all of a file of at most so many bytes
+``load_json``       JSON; `ValueError` also where it is nested too deep
+``write_file``      a new file, synced to the disk; never through a link
+``replace_private`` a file of a cache, whole or not at all
+``read_arrays``     arrays of one file, which take no more memory than the file
+
+All but the last raise `OSError` where a file is not what it should be, and callers say
+in an error of their format what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.arguments import checked_arguments
+from featgraph.base.errors import ArgumentError, FileFormatError
+
+__all__ = [
+    "NotPlainError",
+    "create_file",
+    "digest_of",
+    "load_json",
+    "open_file",
+    "read_arrays",
+    "read_file",
+    "rename_file",
+    "rename_whole",
+    "replace_private",
+    "sync_folder",
+    "write_arrays",
+    "write_file",
+]
+
+Array = npt.NDArray[Any]
+
+_CLOSED = getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOSED
+#: Without waiting: a FIFO is opened at once, and refused.
+_OLD = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _CLOSED
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_CHUNK = 1 << 22
+
+
+class NotPlainError(OSError):
+    """A link, or no regular file; its text says what is there."""
+
+
+# -- reading
+
+
+def open_file(path: Path, *, follows: bool = False) -> tuple[int, int]:
+    """Open a regular file to be read; return a handle and its size.
+
+    Parameters
+    ----------
+    path : Path
+    follows : bool, optional
+        Whether it may be a link: of files that the user names, not of those that stand
+        in a folder.
+
+    Raises
+    ------
+    OSError
+        If there is none, or it is a link, a FIFO, a device, ...
+    """
+    try:
+        handle = os.open(path, _OLD if follows else _OLD | _NO_LINK)
+    except ValueError as error:  # a null byte in its name
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follows:
+            raise NotPlainError(errno.ELOOP, "a link", os.fspath(path)) from None
+        raise
+    found = os.fstat(handle)  # of what is open, whatever stands there by now
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise NotPlainError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return handle, found.st_size
+
+
+def read_file(path: Path, most: int, *, follows: bool = False) -> bytes:
+    """Return the contents of a regular file.
+
+    Raises
+    ------
+    OSError
+        As `open_file`, and if it has more bytes than `most`.
+    """
+    handle, size = open_file(path, follows=follows)
+    with os.fdopen(handle, "rb") as file:
+        if size > most:
+            raise OSError(errno.EFBIG, f"{size} bytes, more than {most}", str(path))
+        return file.read(size)
+
+
+def load_json(text: bytes | str) -> Any:
+    """Parse JSON; text that is nested too deep is a ValueError.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or nested too deep.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal digits.
+
+    Raises
+    ------
+    OSError
+        As `open_file`.
+    """
+    handle, size = open_file(path)
+    digest = hashlib.sha256()
+    with os.fdopen(handle, "rb") as file:
+        while size > 0 and (piece := file.read(min(size, _CHUNK))):
+            digest.update(piece)
+            size -= len(piece)
+    return digest.hexdigest()
+
+
+# -- writing
+
+
+def create_file(path: Path, mode: int = 0o666) -> int:
+    """Return a handle of a new file; `FileExistsError` if anything is there, a link."""
+    return os.open(path, _NEW, mode)
+
+
+def write_file(
+    path: Path, parts: Iterable[Any], mode: int = 0o666, *, syncs: bool = True
+) -> str:
+    """Write a new file to the disk; return its SHA-256, in hexadecimal digits.
+
+    Without `syncs`, it may be lost where the system fails: what can be made again.
+    """
+    digest = hashlib.sha256()
+    handle = create_file(path, mode)
+    try:
+        for part in parts:
+            digest.update(part)
+            rest = memoryview(part)
+            while rest.nbytes:
+                rest = rest[_write(handle, rest) :]
+        if syncs:
+            _sync(handle)
+    finally:
+        os.close(handle)
+    return digest.hexdigest()
+
+
+def replace_private(path: Path, parts: Iterable[Any]) -> None:
+    """Write a file of a cache whole or not at all, in place of what may be there.
+
+    It is this user's alone. It is written beside, under a name that cannot be foreseen.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        write_file(beside, parts, 0o600, syncs=False)
+        _rename(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def rename_file(source: Path, target: Path) -> None:
+    """Give a file another name, in place of what may have it."""
+    _rename(source, target)
+
+
+def rename_whole(source: Path, target: Path) -> None:
+    """Rename what is written, so that it stays where the system fails behind it."""
+    _rename(source, target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+# What may fail, one by one: tests let each.
+
+
+def _write(handle: int, data: memoryview) -> int:
+    return os.write(handle, data[: 1 << 30])
+
+
+def _sync(handle: int) -> None:
+    os.fsync(handle)
+
+
+def _rename(source: Path, target: Path) -> None:
+    source.replace(target)
+
+
+# -- arrays of one file
+
+
+@checked_arguments
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Write arrays to one file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path
+        It is replaced.
+    arrays : mapping of str to array
+        Of numbers or text.
+
+    Raises
+    ------
+    ArgumentError
+        If an array holds objects.
+    OSError
+        If the file cannot be written.
+
+    See Also
+    --------
+    read_arrays : Read them.
+
+    Notes
+    -----
+    The file is an archive of NumPy, as `numpy.savez` writes it.
+    """
+    if not isinstance(arrays, Mapping):
+        raise ArgumentError(
+            "not arrays by name",
+            where="arrays=",
+            got=type(arrays).__name__,
+            expected="a mapping of str to array",
+        )
+    stored = {name: np.asarray(values) for name, values in arrays.items()}
+    for name, values in stored.items():
+        if values.dtype.hasobject:
+            raise ArgumentError(
+                f"{name!r} holds objects",
+                got=values.dtype,
+                expected="arrays of numbers or text",
+            )
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(create_file(beside), "wb") as file:
+            np.savez(file, **stored)  # type: ignore[arg-type]
+            file.flush()
+            _sync(file.fileno())
+        _rename(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@checked_arguments
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read what `write_arrays` has written; the file is not trusted.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    dict of str to ndarray
+        They take no more memory than the file has bytes.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no such file, or a damaged one.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> import featgraph as fg, tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "factors.npz"
+    ...     fg.write_arrays(file, {"factors": [[1.0, 2.0]]})
+    ...     fg.read_arrays(file)["factors"].tolist()
+    [[1.0, 2.0]]
+    """
+    try:
+        handle, size = open_file(Path(path), follows=True)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _not_arrays(path, error) from error
+    with os.fdopen(handle, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _arrays_of(archive, size)
+        except Exception as error:  # of `zipfile` and NumPy, or what these parse with
+            raise _not_arrays(path, error) from error
+
+
+def _arrays_of(archive: zipfile.ZipFile, size: int) -> dict[str, Array]:
+    """Return the arrays of an archive, if they are no larger than the file."""
+    members = archive.infolist()
+    if sum(member.file_size for member in members) > size:
+        raise ValueError("members larger than the file")
+    found: dict[str, Array] = {}
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise ValueError("a compressed member")
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"an array of format {version}")
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            left = member.file_size - file.tell()
+            if dtype.hasobject or math.prod(shape) * dtype.itemsize != left:
+                raise ValueError(f"an array of {dtype} and shape {shape}")
+            array = np.frombuffer(file.read(), dtype).reshape(
+                shape, order="F" if is_fortran else "C"
+            )
+        found[member.filename.removesuffix(".npy")] = array.copy()
+    return found
+
+
+def _not_arrays(path: str | os.PathLike[str], error: Exception) -> FileFormatError:
+    return FileFormatError(
+        "not a file of arrays, or a damaged one",
+        where=os.fspath(path),
+        got=f"{error!s:.200}" or type(error).__name__,
+        expected="a regular file, as fg.write_arrays writes it",
+        fix="save it again, or read another copy",
+    )

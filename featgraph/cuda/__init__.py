@@ -1,0 +1,1 @@
+"""The CUDA dialect of Numba, the driver, memory, launches, arrays and sorts."""

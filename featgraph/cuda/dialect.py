@@ -1,0 +1,553 @@
+"""The CUDA dialect: the only module of featgraph that imports it.
+
+Generated kernels and `featgraph.device` take everything CUDA from here, so that a
+change of dialect is a change of this file. Importing it needs neither a GPU nor
+numba-cuda; the dialect itself is imported when the first of its names is used:
+
+======================  ============================================================
+``cuda``                the dialect's namespace (``cuda.shfl_xor_sync``, ...)
+``int32``, ...          types of numbers, for casts and signatures
+``overload``            compile-time choice of a device function by argument types
+``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
+``store_row``           the same for stores
+``anew``                an index that the compiler takes for another each time
+``clock_ns``            the time of the GPU, in ns
+``load_at``             a number at an address, which may be another GPU's memory
+``store_at``            store a number at an address
+``acquire_at``          a flag at an address; what was stored before it is seen
+``acquire``             an entry of an array; the same, on one GPU
+``fence``               order what a thread stores for those that acquire
+``prefetch``            ask for an entry of an array, to be read soon
+``raise_at``            raise a flag at an address; a fence of the system comes before
+``set_condition``       tell a conditional node of a graph whether it runs (again)
+``select``              one of two numbers, of which compilers never make two loops
+``device_function``     decorator: a function that kernels call; always inlined
+``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
+======================  ============================================================
+
+The rest serves the host: whether CUDA can be used, and what a kernel compiles to, for
+which no GPU is needed. `featgraph.cuda.code` makes machine code of that.
+
+Notes
+-----
+No fastmath. ``fastmath=True`` of this dialect sets no ``nnan`` or ``ninf``, but it
+flushes denormals, approximates division and square root, and replaces ``exp``, ``log``
+and ``pow`` by versions of low precision; results must agree with the CPU target.
+Contraction to fused multiply-add, the one gain that loses nothing, is on without it.
+``x / 0`` gives inf or nan, never an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import importlib.util
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from featgraph.base.errors import DeviceError
+from featgraph.base.interrupts import holds_compiler, import_whole, shielded
+
+__all__ = [
+    "acquire",
+    "acquire_at",
+    "anew",
+    "boolean",
+    "clock_ns",
+    "compile_ltoir",
+    "compile_ptx",
+    "compiling",
+    "cuda",
+    "device_function",
+    "dialect_module",
+    "fence",
+    "is_available",
+    "is_installed",
+    "kernel",
+    "launcher",
+    "load_at",
+    "load_row",
+    "overload",
+    "prefetch",
+    "raise_at",
+    "require",
+    "select",
+    "set_condition",
+    "store_at",
+    "store_row",
+    "storing_for",
+    "target_cc",
+]
+
+if TYPE_CHECKING:
+    acquire: Any
+    acquire_at: Any
+    anew: Any
+    boolean: Any
+    clock_ns: Any
+    cuda: Any
+    fence: Any
+    float32: Any
+    float64: Any
+    int8: Any
+    int16: Any
+    int32: Any
+    int64: Any
+    load_at: Any
+    load_row: Any
+    overload: Any
+    prefetch: Any
+    raise_at: Any
+    select: Any
+    set_condition: Any
+    store_at: Any
+    store_row: Any
+    uint8: Any
+    uint16: Any
+    uint32: Any
+    uint64: Any
+
+ComputeCapability = tuple[int, int]
+
+#: Types of numbers that kernels have, as the dialect calls them.
+NUMBERS = frozenset(
+    {
+        "boolean", "float32", "float64", "int8", "int16", "int32", "int64",
+        "uint8", "uint16", "uint32", "uint64",
+    }
+)  # fmt: skip
+
+_INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
+
+
+def __getattr__(name: str) -> Any:
+    """Import the dialect when the first of its names is asked for."""
+    if name in NUMBERS:
+        return getattr(import_whole("numba"), name)
+    known = import_whole("featgraph.cuda.intrinsics").INTRINSICS
+    if name not in {"cuda", "overload", *known}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require()
+    extending: Any = dialect_module("extending")
+    globals()["cuda"] = import_whole("numba.cuda")
+    globals()["overload"] = extending.overload
+    for own, function in known.items():
+        globals()[own] = extending.intrinsic(function)
+    return globals()[name]
+
+
+def _dialect() -> Any:
+    return globals().get("cuda") or __getattr__("cuda")
+
+
+#: The module of the dialect that looks up ``np.row_stack``. The dialect imports it
+#: with the first kernel that it compiles.
+_USES_ROW_STACK = "numba.cuda.np.arrayobj"
+_first_import = threading.Lock()
+
+
+def dialect_module(name: str) -> Any:
+    """Import a module of the dialect, with any NumPy that Numba takes.
+
+    numba-cuda 0.30 looks up ``np.row_stack``, which NumPy 2.5 removed, and makes a
+    timedelta without a unit, of which NumPy 2.5 warns. It does both while it is
+    imported, and never later. The first import therefore provides the name and ignores
+    the warning; behind it NumPy and the filters are as they were.
+
+    Parameters
+    ----------
+    name : str
+        The name behind ``numba.cuda.``.
+
+    Returns
+    -------
+    module
+    """
+    if not _is_ready():
+        with _first_import:
+            if not _is_ready():
+                _import_with_row_stack()
+    return import_whole(f"numba.cuda.{name}")
+
+
+def _is_ready() -> bool:
+    return _USES_ROW_STACK in sys.modules or hasattr(np, "row_stack")
+
+
+def _import_with_row_stack() -> None:
+    def row_stack(arrays: Any) -> Any:
+        # Not NumPy's vstack itself, for which the dialect has an implementation.
+        return np.vstack(arrays)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*timedelta", DeprecationWarning)
+        vars(np)["row_stack"] = row_stack
+        try:
+            import_whole(_USES_ROW_STACK)
+        finally:
+            del vars(np)["row_stack"]
+
+
+def import_of_numbers(*names: str) -> str:
+    """Return the statement with which generated modules import types of numbers.
+
+    Parameters
+    ----------
+    *names : str
+        Of `NUMBERS`.
+    """
+    return f"from numba import {', '.join(names)}"
+
+
+def is_of_driver(error: BaseException) -> bool:
+    """Tell whether the dialect raised an error for one of the CUDA driver."""
+    driver = sys.modules.get("numba.cuda.cudadrv.driver")
+    return driver is not None and isinstance(error, driver.CudaAPIError)
+
+
+def is_installed() -> bool:
+    """Tell whether numba-cuda is installed; imports nothing.
+
+    Returns
+    -------
+    bool
+        True if kernels can be compiled here, with a GPU or without.
+    """
+    return importlib.util.find_spec("numba_cuda") is not None
+
+
+def is_available() -> bool:
+    """Tell whether kernels can be launched here.
+
+    Returns
+    -------
+    bool
+        True if numba-cuda is installed and finds a driver and a GPU.
+    """
+    if not _gpus and is_installed() and _dialect().is_available():
+        _gpus.append(True)
+    return bool(_gpus)
+
+
+#: Has one entry once a GPU has been found: each call of a foldmap asks for one, and the
+#: dialect takes longer to answer than a launch.
+_gpus: list[bool] = []
+
+
+def require(*, gpu: bool = False) -> None:
+    """Raise unless the CUDA target can be used.
+
+    Parameters
+    ----------
+    gpu : bool
+        Ask for a GPU to launch on, not only for the compiler.
+
+    Raises
+    ------
+    featgraph.base.errors.DeviceError
+        If numba-cuda is missing or, with `gpu`, if no driver or no GPU is found.
+    """
+    if gpu and _gpus:
+        return
+    if not is_installed():
+        raise DeviceError("the CUDA target needs numba-cuda", fix=_INSTALL)
+    if gpu and not is_available():
+        raise DeviceError(
+            "no CUDA driver or no GPU was found",
+            fix='check that nvidia-smi lists a GPU, or choose target="cpu"',
+        )
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """Compile a function for calls from kernels.
+
+    It is inlined by the compiler's middle end, so that arguments which are constants
+    at the call (a group's width) unroll its loops.
+
+    Parameters
+    ----------
+    function : callable
+        The function, or one that is a device function already.
+
+    Returns
+    -------
+    numba.cuda.dispatcher.CUDADispatcher
+        Its ``py_func`` is the function.
+    """
+    plain = getattr(function, "py_func", function)
+    return _dialect().jit(plain, device=True, forceinline=True)
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function as a kernel when it is first launched.
+
+    Parameters
+    ----------
+    function : callable, optional
+        The kernel. Left out, a decorator with the options is returned.
+    **options
+        ``cache``, ``launch_bounds``, ``max_registers``, ``link``, ``lineinfo`` of the
+        dialect. ``cache=True`` is safe only for content-addressed files, since the
+        dialect's key ignores callees.
+
+    Returns
+    -------
+    numba.cuda.dispatcher.CUDADispatcher or callable
+        The kernel, or the decorator.
+    """
+    if function is None:
+        # The options go with the function: given to the decorator alone, some are lost.
+        return lambda decorated: kernel(decorated, **options)
+    return _compiled_aside(_dialect().jit(function, **options))
+
+
+def _compiled_aside(kernel: Any) -> Any:
+    """Have a kernel compiled in a shielded call, on the GPU of the calling thread."""
+    dialect, compile_ = _dialect(), kernel._compile_for_args
+
+    def compile_lean(*arguments: Any) -> Any:
+        with compiling():
+            return compile_(*arguments)
+
+    def compile_on(number: int, arguments: tuple[Any, ...]) -> Any:
+        with dialect.gpus[number]:  # a new thread has none
+            return compile_lean(*arguments)
+
+    def compile_aside(*arguments: Any) -> Any:
+        if holds_compiler():
+            return compile_lean(*arguments)
+        number = dialect.current_context().device.id
+        return shielded(functools.partial(compile_on, number, arguments))
+
+    kernel._compile_for_args = compile_aside
+    return kernel
+
+
+def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
+    """Bind a kernel to a grid, without the dialect's advice about small ones.
+
+    Parameters
+    ----------
+    kernel : numba.cuda.dispatcher.CUDADispatcher
+        What `kernel` returned.
+    blocks, threads : int
+        Blocks of the grid, threads of a block.
+    stream : object, optional
+        A stream of the dialect; 0 is the default one.
+
+    Returns
+    -------
+    callable
+        Takes the kernel's arguments, compiles it for their types unless it is, and
+        launches it.
+    """
+    settings: Any = dialect_module("core.config")
+    advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
+    settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+    try:
+        configured = kernel[blocks, threads, stream]
+    finally:
+        settings.CUDA_LOW_OCCUPANCY_WARNINGS = advice
+
+    return configured
+
+
+def _have_no_blas() -> None:
+    raise ImportError("kernels have no linear algebra of the host")
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Have the dialect compile kernels without what takes long and serves nothing.
+
+    That is Python's collector, which goes through all that was imported, again and
+    again, for a compiler whose trees are freed without it, and the PTX of kernels that
+    are linked from LTO-IR: the dialect makes it to search it for names of its library.
+    The LLVM code, of which both are made, has the same names. Nor is SciPy's linear
+    algebra imported to know whether the host has it, which kernels cannot call. No
+    other thread compiles meanwhile.
+    """
+    codegen: Any = dialect_module("codegen")
+    settings: Any = dialect_module("core.config")
+    locks: Any = dialect_module("core.compiler_lock")
+    linalg: Any = dialect_module("np.linalg")
+    library = codegen.CUDACodeLibrary
+    make_ptx, ensure_blas = library.get_asm_str, linalg.ensure_blas
+    # Its memory management is known by declarations of PTX.
+    needs_ptx = getattr(settings, "CUDA_ENABLE_NRT", False)
+
+    def searched(own: Any, cc: Any = None) -> str:
+        is_linked_from_ltoir = getattr(own, "_lto", False) and not needs_ptx
+        return str(own.get_llvm_str() if is_linked_from_ltoir else make_ptx(own, cc))
+
+    with locks.global_compiler_lock:
+        collects = gc.isenabled()
+        gc.disable()
+        library.get_asm_str, linalg.ensure_blas = searched, _have_no_blas
+        try:
+            yield
+        finally:
+            library.get_asm_str, linalg.ensure_blas = make_ptx, ensure_blas
+            if collects:
+                gc.enable()
+
+
+@contextlib.contextmanager
+def target_cc(cc: ComputeCapability) -> Iterator[None]:
+    """Compile for a compute capability instead of for the GPU that is present.
+
+    Device functions ask the driver which capability to compile for; inside this context
+    they are told. Not for threads.
+
+    Parameters
+    ----------
+    cc : (int, int)
+        The compute capability, such as ``(9, 0)``.
+    """
+    require()
+    dispatcher: Any = dialect_module("dispatcher")
+    asks_driver = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asks_driver
+
+
+@contextlib.contextmanager
+def storing_for(cc: ComputeCapability) -> Iterator[None]:
+    """Have kernels compiled, and stored, for a GPU that need not be present.
+
+    The dialect stores machine code by the compute capability of the GPU, and loads what
+    it has compiled onto that. Here `cc` stands for the GPU's, and nothing is loaded.
+    Not for threads.
+
+    Parameters
+    ----------
+    cc : (int, int)
+        The compute capability, such as ``(9, 0)``.
+    """
+    codegen: Any = dialect_module("codegen")
+    kernels: Any = dialect_module("dispatcher")._Kernel
+    # Stored code is found by the text of this type.
+    capability = import_whole("cuda.core._device").ComputeCapability(*cc)
+    device = SimpleNamespace(compute_capability=capability)
+    contexts, bind = codegen.devices, kernels.bind
+    context = SimpleNamespace(device=device)
+    with target_cc(capability), compiling():
+        codegen.devices = SimpleNamespace(get_context=lambda *_: context)
+        kernels.bind = lambda own: own._codelibrary.get_cubin()
+        try:
+            yield
+        finally:
+            codegen.devices, kernels.bind = contexts, bind
+
+
+def compile_ptx(
+    py_kernel: Callable[..., Any],
+    signature: Any,
+    cc: ComputeCapability,
+    *,
+    launch_bounds: int | tuple[int, ...] | None = None,
+) -> str:
+    """Compile a kernel to PTX; needs no GPU.
+
+    Parameters
+    ----------
+    py_kernel : callable
+        The kernel, plain or decorated with `kernel`.
+    signature : tuple of numba types, or numba signature
+        The types of its arguments.
+    cc : (int, int)
+        The compute capability.
+    launch_bounds : int or tuple of int, optional
+        Threads a block, blocks a multiprocessor.
+
+    Returns
+    -------
+    str
+        The PTX.
+    """
+    return str(_compile(py_kernel, signature, cc, "ptx", launch_bounds))
+
+
+def compile_ltoir(
+    py_kernel: Callable[..., Any],
+    signature: Any,
+    cc: ComputeCapability,
+    *,
+    launch_bounds: int | tuple[int, ...] | None = None,
+) -> bytes:
+    """Compile a kernel to what a launch links: code to be optimized at link time.
+
+    Parameters
+    ----------
+    py_kernel, signature, cc, launch_bounds
+        As for `compile_ptx`.
+
+    Returns
+    -------
+    bytes
+        The LTO-IR, for `featgraph.cuda.code.link_cubin`. Of a kernel without bounds
+        on its blocks the linker makes code with fewer registers than of its PTX.
+    """
+    return bytes(_compile(py_kernel, signature, cc, "ltoir", launch_bounds))
+
+
+def _compile(
+    py_kernel: Any, signature: Any, cc: ComputeCapability, output: str, bounds: Any
+) -> Any:
+    plain = getattr(py_kernel, "py_func", py_kernel)
+    options = {} if bounds is None else {"launch_bounds": bounds}
+    lock = dialect_module("core.compiler_lock").global_compiler_lock
+
+    def compile_() -> Any:
+        with lock, target_cc(cc):
+            # The default ABI is C's, which kernels do not have.
+            code, _ = _dialect().compile(
+                plain, signature, cc=cc, device=False, abi="numba", output=output,
+                **options,
+            )  # fmt: skip
+        return code
+
+    try:
+        code = compile_() if holds_compiler() else shielded(compile_)
+    except Exception as error:
+        missing = _missing_part(error)
+        if missing is None:
+            raise
+        raise DeviceError(
+            "the compiler of the CUDA target is not complete",
+            got=missing,
+            expected="NVVM, NVRTC and nvJitLink, which come from pip and need no GPU",
+            fix=_INSTALL,
+        ) from error
+    return code
+
+
+#: What numba-cuda and NVIDIA's packages raise where a library of theirs is missing.
+_MISSING_PARTS = frozenset(
+    {
+        "DynamicLibNotFoundError",
+        "ModuleNotFoundError",
+        "NvvmSupportError",
+        "NvrtcSupportError",
+    }
+)
+
+
+def _missing_part(error: BaseException | None) -> str | None:
+    """Return what a failed compilation says is missing, None if it is not that."""
+    while error is not None:
+        if {kind.__name__ for kind in type(error).__mro__} & _MISSING_PARTS:
+            return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,1 +1,0 @@
-"""Messages of changed rows of properties, in the form with the fewest bytes."""

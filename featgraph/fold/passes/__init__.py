@@ -1,0 +1,1 @@
+"""Passes from tree to tree: `bodies` of functions, and `nests` of loops."""

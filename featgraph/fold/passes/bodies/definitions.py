@@ -1,0 +1,148 @@
+"""Which functions of the module a user function becomes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
+from featgraph.fold.passes.bodies.nodes import Define, GoOn
+from featgraph.fold.passes.bodies.store_forwarding import stores_rows
+from featgraph.fold.passes.bodies.vectorized import column_form, vector_form
+from featgraph.fold.plan.plan import Phase
+from featgraph.fold.syntax.variance import returns_apart
+from featgraph.fold.tree.expressions import (
+    Access,
+    assigned_names,
+    copy_location,
+    names_read,
+)
+from featgraph.fold.tree.statements import Rewriting, copied
+
+__all__ = ["apart", "decorator_of", "defined", "form_of", "parts_of", "with_keys"]
+
+
+def form_of(context: Context, phase: Phase, function: Analysed) -> str:
+    """Return what becomes of the features of a function: see `FunctionFacts`."""
+    if phase.kind.intersects:
+        return "triangle"
+    summed = function.outer_product is not None and function.into in phase.in_registers
+    if summed or function.into in phase.tiles:
+        return "columns" if column_form(context, function) else "parts"
+    if vector_form(context, phase, function):
+        return "vectorized"
+    by_feature = function.is_scalar or not function.kind.exclusive
+    by_feature = by_feature and not function.collective
+    if by_feature and not stores_rows(context, function):
+        return "feature"
+    return (
+        "looped" if phase.mapping.is_looped and not function.is_scalar else "unrolled"
+    )
+
+
+def defined(facts: FunctionFacts) -> Define:
+    """Return a user function as it was analysed."""
+    function, form = facts.function, facts.form
+    body = [copied(statement) for statement in function.body]
+    roles, given = facts.roles, facts.temporaries
+    if form in {"feature", "triangle"}:
+        roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
+    in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
+    cuda = facts.context.cuda
+    is_inner = in_vectors or (function.is_inlined and not cuda)
+    decorator = "njit(**INNER)" if is_inner else decorator_of(cuda)
+    varying = function.varying
+    return Define(function.name, form, roles, body, given, varying, decorator=decorator)
+
+
+def decorator_of(cuda: bool) -> str:
+    """Return how functions are compiled that kernels call."""
+    return "device_function" if cuda else "njit(**INLINE)"
+
+
+def _is_taken(facts: FunctionFacts, role: str) -> bool:
+    return role != "f" or not facts.function.is_scalar
+
+
+def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
+    """Return the functions of the column, the row and the scale of an outer product."""
+    parts = facts.function.outer_product
+    if parts is None:
+        raise TypeError(f"{node.name} is no outer product")
+    in_vectors = facts.form == "columns"
+    made: list[Define] = []
+    for part, first, value in (
+        ("column", () if in_vectors else ("f",), parts.column),
+        ("row", ("i",), None if parts.symmetric else parts.row),
+        ("scale", (), parts.scale),
+    ):
+        if value is None:
+            continue
+        returned = copy_location(ast.Return(copied(value)), value)
+        is_column = part == "column" and in_vectors
+        made.append(
+            Define(
+                f"{node.name}_{part}",
+                "vectorized" if is_column else "feature",
+                (*first, *node.roles),
+                [returned],
+                node.more,
+                node.varying,
+                decorator=node.decorator,
+            )
+        )
+    return made
+
+
+def apart(facts: FunctionFacts, node: Define) -> list[Define]:
+    """Return a function, and the rest that features leave at different places."""
+    body = node.body
+    cut = next(
+        (n for n, s in enumerate(body) if returns_apart(s, node.varying)), len(body)
+    )
+    head, rest = body[:cut], body[cut:]
+    if not rest:
+        return [node]
+    live = sorted(_united(names_read, rest) & _united(assigned_names, head))
+    given = [name for name in facts.temporaries if name not in facts.context.solved]
+    roles = facts.function.declared.roles
+    name = f"{node.name}_rest"
+    after = Define(name, "rest", roles, rest, (*given, *live), decorator=node.decorator)
+    args = [_named(role) for role in roles]
+    args += [_given(facts, temporary) for temporary in given]
+    call = ast.Call(_named(name), [*args, *map(_named, live)], [])
+    node.body = [*head, GoOn(call)]
+    return [after, node]
+
+
+def _named(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _given(facts: FunctionFacts, temporary: str) -> ast.expr:
+    """Return a temporary as a function reads it."""
+    indices = ["v", "f"] if facts.is_wide(temporary) else ["v"]
+    return Access(temporary, "now", list(map(_named, indices)))
+
+
+def _united(
+    names: Callable[[ast.stmt], set[str]], body: Sequence[ast.stmt]
+) -> set[str]:
+    return set().union(*map(names, body))
+
+
+def with_keys(facts: FunctionFacts, node: Define) -> Define:
+    """Have a function return key and source, where it is an argmin's or argmax's."""
+    node.body = _Returned(facts).over(node.body)
+    return node
+
+
+class _Returned(Rewriting):
+    def __init__(self, facts: FunctionFacts) -> None:
+        self.facts = facts
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        if node.value is not None:
+            node.value = self.facts.returned(node.value)
+        return node

@@ -1,0 +1,314 @@
+"""Loops over features, for one thread that owns many of them.
+
+The body is cut at the collective calls. What varies and lives across a cut stands in a
+small array, one element a feature; the statements between two cuts share one loop,
+which also takes up the reduction that ends them.
+
+A collaborative operation is a loop over features, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, cast
+
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.operand_type import operand_type
+from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element
+from featgraph.fold.passes.bodies.nodes import Define, GoOn
+from featgraph.fold.syntax.normal_form import has_collective, is_collective
+from featgraph.fold.syntax.variance import loop_varies, varies
+from featgraph.fold.tree.expressions import (
+    Access,
+    Atomic,
+    Operate,
+    Whole,
+    is_matrix_sum,
+    narrowed,
+)
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    expression,
+    placed,
+)
+
+__all__ = ["Loops", "looped"]
+
+
+def looped(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function with loops over features, between what they do together."""
+    loops = Loops(facts, node.varying)
+    node.body = loops.body(node.body)
+    node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)
+    kinds = {"rows": "real", "flags": "int64"}
+    scratch = [name for name, kind in kinds.items() if loops.rows[kind]]
+    areas = [f"work_{n}" for n in range(len(loops.areas))]
+    node.more = (*facts.temporaries, *loops.contributions, *scratch, *areas)
+    return node
+
+
+class Loops:
+    """Where each local of a function is, and what is done for all features."""
+
+    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+        self.facts, self.varying = facts, varying
+        self.areas: list[int] = []
+        self.rows = {"real": 0, "int64": 0}
+        #: Inverse -> the area that it is in.
+        self.matrices: dict[str, str] = {}
+        #: Varying local -> the template of its element.
+        self.arrays = {
+            name: self.new_row(facts.function.variables.get(name, ""), "f")
+            for name in sorted(varying - {"f"})
+        }
+        #: Arrays of a contribution; argmin and argmax have a source, too.
+        self.contributions: list[str] = []
+        if facts.returns_value:
+            both = ["contribution", "contribution_source"]
+            self.contributions = both if facts.has_key else both[:1]
+
+    def new_row(self, type_: str, place: str) -> str:
+        """Return the template of an element of a further array."""
+        kind = "real" if type_ == "real" else "int64"
+        number = self.rows[kind]
+        self.rows[kind] += 1
+        return f"{'rows' if kind == 'real' else 'flags'}[{number}, {place}]"
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return an expression for feature f."""
+        return cast("ast.expr", _Element(self).visit(copied(node)))
+
+    def over_features(self, body: Body) -> Body:
+        """Return a loop over the features."""
+        return code(f"for f in range({self.facts.width}):\n    BODY", BODY=body)
+
+    # -- statements
+
+    def body(self, body: Sequence[ast.stmt]) -> Body:
+        """Return statements; those that are for each feature share loops."""
+        out: Body = []
+        run: Body = []
+        for node in body:
+            if self._is_featurewise(node):
+                run.append(node)
+                continue
+            joins = self._joins(node, run)
+            if not joins:
+                out += self._each(run)
+                run = []
+            if isinstance(node, ast.Assign) and is_collective(node.value):
+                waiting = self._elements(run) if joins else []
+                out += looped_call(self, node, waiting)
+                run = []
+            else:
+                out += self._structured(node)
+        return out + self._each(run)
+
+    def _each(self, run: Body) -> Body:
+        """Return the loop over statements that are for each feature."""
+        return self.over_features(self._elements(run)) if run else []
+
+    def _elements(self, run: Body) -> Body:
+        return _Element(self).over(run)
+
+    def _is_featurewise(self, node: ast.stmt) -> bool:
+        """Whether a statement varies, holds no collective and does not return."""
+        if has_collective(node) or any(
+            isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
+        ):
+            return False
+        if isinstance(node, ast.If) and not varies(node.test, self.varying):
+            return False
+        if isinstance(node, ast.For | ast.While) and not loop_varies(
+            node, self.varying
+        ):
+            return False
+        return varies(node, self.varying) or any(
+            isinstance(n, Atomic) for n in ast.walk(node)
+        )
+
+    def _joins(self, node: ast.stmt, run: Body) -> bool:
+        """Whether an operation can end the loop of the statements in front of it."""
+        return (
+            bool(run)
+            and isinstance(node, ast.Assign)
+            and isinstance(node.value, Operate)
+            and node.value.is_collective
+            and primitive_of(node.value).ends_loop(node.value)
+        )
+
+    def _structured(self, node: ast.stmt) -> Body:
+        if isinstance(node, ast.Return):
+            return self._return(node)
+        if isinstance(node, GoOn):
+            end = [] if self.contributions else code("return result")
+            return self._all(node.call) + end
+        if isinstance(node, ast.If | ast.For | ast.While):
+            if isinstance(node, ast.For):
+                node.iter = self.value(node.iter)
+                node.target = self.value(node.target)
+            else:
+                node.test = self.value(node.test)
+            node.body, node.orelse = self.body(node.body), self.body(node.orelse)
+            return [node]
+        return self._elements([node])
+
+    def _return(self, node: ast.Return) -> Body:
+        value = narrowed(node.value, ast.expr)
+        if self.contributions or varies(value, self.varying):
+            end = "return" if self.contributions else "return result"
+            return placed(self._all(value) + code(end), node)
+        node.value = self.value(value)
+        return [node]
+
+    def _all(self, value: ast.expr) -> Body:
+        """Return what all features give: their contributions, or one verdict."""
+        one = self.value(value)
+        if self.contributions:
+            targets = ", ".join(f"{name}[f]" for name in self.contributions)
+            return self.over_features(code(f"{targets} = X", X=one))
+        each = self.over_features(code("result |= X", X=one))
+        return code("result = False") + each
+
+
+class _Element(Rewriting):
+    """Writes statements and expressions for feature f."""
+
+    def __init__(self, loops: Loops) -> None:
+        self.loops = loops
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Take the element of an array."""
+        array = self.loops.arrays.get(node.id)
+        return node if array is None else expression(array)
+
+    def visit_Access(self, node: Access) -> ast.AST:
+        """Take the element of what the function is given."""
+        facts = self.loops.facts
+        is_given = node.name in facts.temporaries and node.version != INDEXED
+        if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
+            return expression(f"{node.name}[f]")
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Take an element of an inverse."""
+        self.generic_visit(node)
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        area = self.loops.matrices.get(name)
+        if area is None:
+            return node
+        row, column = narrowed(node.slice, ast.Tuple).elts
+        return inverse_element(area, row, column, self.loops.facts.width)
+
+
+class _Loops(Protocol):
+    """The arrays of a function: see `looped.Loops`."""
+
+    facts: FunctionFacts
+    varying: frozenset[str]
+    areas: list[int]
+    arrays: dict[str, str]
+    matrices: dict[str, str]
+
+    def new_row(self, type_: str, place: str) -> str:
+        """Return the template of an element of a further array."""
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return an expression for feature f."""
+
+    def over_features(self, body: Body) -> Body:
+        """Return a loop over the features."""
+
+
+def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
+    """Return the statements of ``target = operation(...)``.
+
+    Parameters
+    ----------
+    waiting : list of ast.stmt
+        Statements in front of it that its loop takes up.
+    """
+    target = narrowed(node.targets[0], ast.Name).id
+    operate = narrowed(node.value, Operate)
+    loops.facts.fresh.begin()
+    call = _LoopedCall(loops, node, waiting)
+    primitive_of(operate).loop(operate, target, call)
+    return call.body
+
+
+class _LoopedCall:
+    """The function, as operations see it: `operations.contexts.Looped`."""
+
+    def __init__(self, loops: _Loops, node: ast.Assign, waiting: Body) -> None:
+        facts = loops.facts
+        self.loops, self.facts, self.node, self.waiting = loops, facts, node, waiting
+        self.body: Body = []
+        self.width = facts.width
+        self.real, self.cuda = facts.context.real, facts.context.cuda
+        self.fresh, self.value = facts.fresh, loops.value
+
+    def line(self, template: str, **parts: ast.expr) -> None:
+        self.body += placed(code(template, **parts), self.node)
+
+    @contextmanager
+    def block(self, header: str, **parts: ast.expr) -> Iterator[None]:
+        outside, self.body = self.body, []
+        yield
+        [made] = code(f"{header}\n    BODY", BODY=self.body, **parts)
+        self.body = [*outside, ast.copy_location(made, self.node)]
+
+    def all_features(self) -> AbstractContextManager[None]:
+        return self.block(f"for f in range({self.width}):")
+
+    def each(self, template: str, **parts: ast.expr) -> None:
+        last = placed(code(template, **parts), self.node)
+        self.body += self.loops.over_features([*self.waiting, *last])
+
+    def element_of(self, target: str) -> str:
+        return self.loops.arrays[target]
+
+    def new_row(self, type_: str) -> str:
+        return self.loops.new_row(type_, "PLACE")
+
+    def type_of(self, node: ast.expr) -> str:
+        return operand_type(node, self.facts.function, self.facts.analysis)
+
+    def varies(self, node: ast.AST) -> bool:
+        return varies(node, self.loops.varying)
+
+    def new_area(self, columns: int) -> str:
+        self.loops.areas.append(columns)
+        return f"work_{len(self.loops.areas) - 1}"
+
+    def store_inverse(self, target: str, area: str) -> None:
+        self.loops.matrices[target] = area
+
+    def element(self, matrix: ast.expr, row: ast.expr, column: ast.expr) -> ast.expr:
+        if is_matrix_sum(matrix):
+            sum_ = narrowed(matrix, ast.BinOp)
+            sides = (self.element(m, row, column) for m in (sum_.left, sum_.right))
+            left, right = sides
+            return ast.BinOp(left, sum_.op, right)
+        if isinstance(matrix, Whole):
+            entity = [self.value(index) for index in matrix.indices]
+            whole = ast.copy_location(Whole(matrix.name, entity), matrix)
+            found = matrix_element(whole, row, column, self.facts.context.solved)
+            if self.type_of(matrix) == "real":
+                return found
+            return expression(f"{self.real}(X)", X=found)
+        if isinstance(matrix, ast.Name) and matrix.id in self.facts.function.matrices:
+            area = self.loops.matrices[matrix.id]
+            place = f"ROW, {self.width} + COLUMN"
+            return expression(f"{area}[{place}]", ROW=row, COLUMN=column)
+        raise self.facts.function.declared.source.error(
+            "not a matrix",
+            matrix,
+            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
+        )

@@ -1,0 +1,248 @@
+"""Where values are: the middle end's expressions in Python, for a target.
+
+Every ``d.name[...]`` of a user function is printed from here, through the layout of the
+target. Nothing else knows how properties are reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from typing import cast
+
+from featgraph.base.dataclass import dataclass, field
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.passes.bodies.nodes import Array, Checked, Masked, Place
+from featgraph.fold.tree.expressions import (
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    is_reversed,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
+from featgraph.fold.tree.target import Target
+from featgraph.program.signature import Real
+
+__all__ = ["Memory", "array_of", "bound_of", "is_number", "reached"]
+
+_ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
+#: Stands for the indices in the form of an entry.
+_PLACE = "PLACE"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the values of a function are.
+
+    Attributes
+    ----------
+    cuda : bool
+        Whether atomics are a warp's, and edges have unsigned numbers.
+    real : str
+        Name of the storage type's constructor.
+    width : int
+        K.
+    identity : str
+        What ``fg.nothing`` is.
+    temporaries : frozenset of str
+        Gathered values that the function is given.
+    seen : mapping
+        Property -> the field that holds what it was, for a kept gather.
+    indexed : mapping
+        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+    widths : mapping
+        Properties that have rows -> K, wherever these rows are.
+    values : mapping
+        Properties of edges that are given by value -> the name of that.
+    ends : tuple of str
+        The vertex and the edge of which a fault is reported.
+    """
+
+    cuda: bool
+    real: Real
+    width: int = 0
+    identity: str = "0"
+    temporaries: frozenset[str] = frozenset()
+    seen: Mapping[str, str] = field(default_factory=dict)
+    indexed: Mapping[str, str] = field(default_factory=dict)
+    widths: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+    ends: tuple[str, str] = ("v", "-1")
+
+    @property
+    def intrinsics(self) -> str:
+        """Module that atomics, bits and shuffles come from."""
+        return (Target.CUDA if self.cuda else Target.CPU).intrinsics
+
+
+def bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
+    """Return how many entries an axis of what an access goes to has."""
+    if axis == 1 and node.name in memory.widths:
+        return ast.Constant(memory.widths[node.name])
+    return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
+
+
+def reached(node: ast.expr, memory: Memory) -> ast.expr:
+    """Return an expression in Python."""
+    return cast("ast.expr", InMemory(memory).visit(copied(node)))
+
+
+def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
+    """Return the array that an access goes to."""
+    version = "now" if isinstance(node, Atomic) else node.version
+    if version == INDEXED:
+        [array] = [
+            n.value
+            for n in ast.walk(expression(memory.indexed[node.name].format(_PLACE)))
+            if isinstance(n, ast.Subscript)
+            and isinstance(n.slice, ast.Name)
+            and n.slice.id == _PLACE
+        ]
+        return array
+    if node.name in memory.temporaries and isinstance(node, Access):
+        return ast.Name(node.name)
+    if version == "seen":
+        return expression(f"d.{memory.seen[node.name]}")
+    return expression(f"d.{node.name}{'_next' if version == 'next' else ''}")
+
+
+class InMemory(Rewriting):
+    """Replaces the middle end's nodes, and those of earlier passes, by Python's."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    # -- statements
+
+    def visit_Masked(self, node: Masked) -> Body:
+        """Ask the tests."""
+        tests = [cast("ast.expr", self.visit(test)) for test in node.tests]
+        return when(tests, self.over(node.body))
+
+    # -- arrays
+
+    def visit_Scalar(self, node: Scalar) -> ast.expr:
+        """Read a scalar of the State, or K."""
+        if node.name == "feature_count":
+            return ast.Constant(self.memory.width)
+        # A recorded launch has the same arguments each time: the device counts.
+        entry = "[0]" if self.memory.cuda and node.name == "superstep" else ""
+        return expression(f"d.{node.name}{entry}")
+
+    def visit_Array(self, node: Array) -> ast.expr:
+        """Name an array."""
+        return array_of(node, self.memory)
+
+    def visit_Access(self, node: Access) -> ast.expr:
+        """Read an element through the layout."""
+        if node.name in self.memory.values:
+            return ast.Name(self.memory.values[node.name])
+        is_indexed = node.version == INDEXED
+        is_temporary = node.name in self.memory.temporaries and not is_indexed
+        if is_temporary and len(node.indices) < 3:
+            return ast.Name(node.name)
+        array = array_of(node, self.memory)
+        indices = node.indices[1:] if is_temporary else node.indices
+        place = _joined([self._place(index, node) for index in indices])
+        if is_indexed:
+            form = self.memory.indexed[node.name].format(_PLACE)
+            return expression(form, PLACE=place)
+        return ast.Subscript(array, place)
+
+    def _place(self, index: ast.expr, node: Access | Atomic) -> ast.expr:
+        """Return an index of an access; a checked one is in range."""
+        if not isinstance(index, Checked):
+            return cast("ast.expr", self.visit(copied(index)))
+        vertex, edge = self.memory.ends
+        text = f"guarded(INDEX, BOUND, {index.site}, {vertex}, {edge}, d.fault)"
+        value = cast("ast.expr", self.visit(copied(index.value)))
+        bound = bound_of(node, index.axis, self.memory)
+        return expression(text, INDEX=value, BOUND=bound)
+
+    def visit_Place(self, node: Place) -> ast.expr:
+        """Take a place as it is."""
+        return cast("ast.expr", self.visit(node.value))
+
+    def visit_Checked(self, node: Checked) -> ast.expr:
+        """Refuse what stands in no access."""
+        raise TypeError("an index is checked where it is used")
+
+    def visit_Atomic(self, node: Atomic) -> ast.expr:
+        """Call an atomic."""
+        array = array_of(node, self.memory)
+        place = [self._place(index, node) for index in node.indices]
+        return expression(
+            f"{self.memory.intrinsics}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
+            ARRAY=array,
+            PLACE=_joined(place),
+            VALUE=cast("ast.expr", self.visit(node.value)),
+        )
+
+    def visit_Operate(self, node: Operate) -> ast.expr:
+        """Read what is known of twins."""
+        edge = cast("ast.expr", self.visit(node.args[0]))
+        text = f"d.{primitive_of(node).edge_array}[EDGE]"
+        is_id = self.memory.cuda and is_reversed(node)
+        return expression(f"uint64({text})" if is_id else text, EDGE=edge)
+
+    # -- numbers
+
+    def visit_Helper(self, node: Helper) -> ast.expr:
+        """Call a helper by its emitted name."""
+        return self._call(node.emitted, node.args)
+
+    def visit_MathCall(self, node: MathCall) -> ast.expr:
+        """Call a function of `math`, or a builtin."""
+        if node.of_real and self.memory.cuda:  # min and max there let NaN lose
+            name = {"min": "lesser", "max": "greater"}[node.name]
+            first, *others = (cast("ast.expr", self.visit(a)) for a in node.args)
+            for other in others:
+                first = expression(f"numbers.{name}(A, B)", A=first, B=other)
+            return first
+        module = "" if node.name in {"abs", "min", "max"} else "math."
+        if node.name in {"floor", "ceil"} and not self.memory.cuda:
+            module = "np."  # of `math`, it is an integer there
+        return self._call(f"{module}{node.name}", node.args)
+
+    def visit_Numeric(self, node: Numeric) -> ast.expr:
+        """Call the library of numbers."""
+        suffix = f"_{self.memory.real}" if node.of_real else ""
+        return self._call(f"numbers.{node.name}{suffix}", node.args)
+
+    def visit_Cast(self, node: Cast) -> ast.expr:
+        """Convert to the storage type, or to int64."""
+        if node.to != "real":
+            return self._call("int64" if node.to == "int" else node.to, [node.value])
+        if not isinstance(node.value, ast.Constant):
+            return self._call(self.memory.real, [node.value])
+        value = float(cast("float", node.value.value))
+        text = repr(value)
+        if not math.isfinite(value):
+            text = "math.inf" if math.isinf(value) else "math.nan"
+        return expression(f"{self.memory.real}({text})")
+
+    def visit_Identity(self, node: Identity) -> ast.expr:
+        """Put the identity of the combine."""
+        return expression(self.memory.identity)
+
+    def _call(self, name: str, args: list[ast.expr]) -> ast.expr:
+        made = [cast("ast.expr", self.visit(arg)) for arg in args]
+        return ast.Call(expression(name), made, [])
+
+
+def is_number(node: ast.expr) -> bool:
+    """Return whether an index is a number, which is in range."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return type(value) is int and value >= 0
+
+
+def _joined(indices: list[ast.expr]) -> ast.expr:
+    return indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())

@@ -1,0 +1,364 @@
+"""Control flow around what all lanes do together, as predicates.
+
+A group of lanes whose vertex is not due, or has returned, goes through the straight
+line of a function with the others, since every lane of a warp takes part in a shuffle.
+It leaves no trace there: stores have a mask, operands are the identity, and what may
+not run without its function (`needs_guard`) stands under a test.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+
+from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.nodes import (
+    AnyFeature,
+    Collective,
+    Define,
+    GoOn,
+    Masked,
+)
+from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
+from featgraph.fold.syntax.normal_form import has_collective
+from featgraph.fold.syntax.variance import loop_varies, varies
+from featgraph.fold.tree.expressions import (
+    Access,
+    Atomic,
+    Cast,
+    Identity,
+    Operate,
+    assigned_names,
+    narrowed,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, code, expression
+
+__all__ = ["predicated"]
+
+
+def predicated(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function through which all lanes go to its end."""
+    starts = code("result = False")
+    if facts.returns_value:
+        node.varying |= {"result"}
+        starts = code("result = NOTHING", NOTHING=facts.returned(Identity()))
+    if facts.leaves_early:
+        starts += code("live = writer")
+    if facts.padded:
+        node.varying |= {"inside"}
+    late = _LateStores(facts, node)
+    given = late.over(node.body) if facts.function.kind.exclusive else node.body
+    body = _Predication(facts, node).block(given, "")
+    body = starts + late.starts + _Stores(facts).over(body)
+    node.body = body + late.stores() + _finish(facts, node)
+    return node
+
+
+def _placed(body: Body, node: ast.stmt) -> Body:
+    """Return statements that stand for the line of `node`."""
+    for one in body:
+        ast.copy_location(one, node)
+    return body
+
+
+def _finish(facts: FunctionFacts, node: Define) -> Body:
+    """Return the end of a function: what lanes have found."""
+    if facts.returns_value:
+        return code("return (*result,)")
+    last = node.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(value, ast.Tuple):
+        return code("return result")
+    _, *entries = value.elts
+    return [ast.Return(ast.Tuple([ast.Name("result", ast.Load()), *entries]))]
+
+
+class _Predication:
+    """Goes through a function with what must hold where it stands."""
+
+    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+        self.facts, self.varying = facts, node.varying
+        self.live = facts.live
+        #: Locals that have a value on all lanes.
+        self.bound: set[str] = set()
+        #: Predicates that hold only where the function still runs.
+        self.running: set[str] = set()
+        self.in_rounds = False
+
+    def where(self, predicate: str, guarded: bool) -> list[str]:
+        """Return the tests of a predicate, and where `guarded` of a live lane."""
+        tests = [predicate] if predicate else []
+        return tests + ([self.live] * (guarded and predicate not in self.running))
+
+    def block(self, body: Sequence[ast.stmt], predicate: str) -> Body:
+        """Return statements that lanes go through under a predicate."""
+        out: Body = []
+        run: Body = []
+        for node in body:
+            if _is_local(node):
+                run.append(node)
+                continue
+            out += self._locals(run, predicate)
+            run = []
+            out += self._together(node, predicate)
+        return out + self._locals(run, predicate)
+
+    def _together(self, node: ast.stmt, predicate: str) -> Body:
+        """Return a statement in which all lanes take part."""
+        if isinstance(node, ast.Assign):
+            primitive = primitive_of(narrowed(node.value, Operate))
+            runs = predicate in self.running
+            is_masked = self.in_rounds and bool(predicate) and not primitive.is_matrix
+            return _placed([Collective(node, predicate, runs, is_masked)], node)
+        if isinstance(node, ast.Return):
+            return self._return(node, predicate)
+        if isinstance(node, GoOn):
+            return self._go_on(node)
+        if isinstance(node, ast.If):
+            return self._branch(node, predicate)
+        return self._loop(narrowed(node, ast.For), predicate)
+
+    # -- what each lane does by itself
+
+    def _locals(self, run: Body, predicate: str) -> Body:
+        """Return statements of each lane; those under one condition share it."""
+
+        def tests(node: ast.stmt) -> list[str]:
+            return self.where(predicate, self.facts.needs_guard(node))
+
+        out: Body = []
+        for names, group in itertools.groupby(run, tests):
+            nodes = list(group)
+            if not names:
+                out += self._each(nodes)
+                continue
+            out += self._declared(nodes)
+            branch = ast.If(_all(names), self._each(nodes), [])
+            out += [branch]
+        return out
+
+    def _declared(self, nodes: Sequence[ast.stmt]) -> Body:
+        """Give the locals that are bound under a condition a value everywhere."""
+        assigned = set().union(*(assigned_names(s) for s in nodes))
+        out: Body = []
+        for name in sorted(assigned - self.bound):
+            type_ = self.facts.function.variables.get(name, "int64")
+            zero: ast.expr = ast.Constant(False)
+            if type_ != "bool":
+                zero = Cast(type_, ast.Constant(0))
+            out += code(f"{name} = ZERO", ZERO=zero)
+            self.bound.add(name)
+        return out
+
+    def _each(self, nodes: Body) -> Body:
+        out: Body = []
+        for node in nodes:
+            out += self._local(node)
+            self.bound |= assigned_names(node)
+        return out
+
+    def _local(self, node: ast.stmt) -> Body:
+        if any(isinstance(n, ast.Return) for n in ast.walk(node)):
+            raise self.facts.function.declared.source.error(
+                "a return inside a loop, in a function with collaborative calls",
+                node,
+                fix="set a local and break",
+            )
+        atomics = any(isinstance(n, Atomic) for n in ast.walk(node))
+        if not (varies(node, self.varying) or atomics):
+            return [node]
+        if isinstance(node, ast.If) and not varies(node.test, self.varying):
+            node.body = self.block(node.body, "")
+            node.orelse = self.block(node.orelse, "")
+            return [node]
+        if isinstance(node, ast.For | ast.While) and not loop_varies(
+            node, self.varying
+        ):
+            node.body = self.block(node.body, "")
+            return [node]
+        takes_old = isinstance(node, ast.Assign) and any(
+            isinstance(n, Atomic) for n in ast.walk(node.value)
+        )
+        if self.facts.padded and takes_old:
+            return [ast.If(ast.Name("inside", ast.Load()), [node], [])]
+        return [node]
+
+    # -- control flow
+
+    def _branch(self, node: ast.If, predicate: str) -> Body:
+        """Return both branches, each under a predicate of its own."""
+        fresh = self.facts.fresh
+        fresh.begin()
+        out = self._declared([node])
+        taken = fresh("taken")
+        guarded = self.facts.leaves_early or self.facts.needs_guard(node.test)
+        runs = guarded or predicate in self.running
+        outer = self.where(predicate, guarded)
+        out += _placed(_bound(taken, _all(outer, node.test)), node)
+        branches = [(taken, node.body)]
+        if node.orelse:
+            other = fresh("taken")
+            out += _placed(_bound(other, _all(outer, expression(f"not {taken}"))), node)
+            branches.append((other, node.orelse))
+        for name, body in branches:  # what returns in one leaves the other's lanes
+            if runs:
+                self.running.add(name)
+            out += self.block(body, name)
+        return out
+
+    def _loop(self, node: ast.For, predicate: str) -> Body:
+        """Return a loop with collectives; all groups go round equally often."""
+        bounds = narrowed(node.iter, ast.Call).args
+        if all(map(_same_for_all, bounds)):
+            node.body = self.block(node.body, predicate)
+            return [node]
+        if len(bounds) > 2:
+            raise self.facts.function.declared.source.error(
+                "a step needs the same bounds for all vertices in a loop with "
+                "collaborative calls",
+                node,
+            )
+        fresh = self.facts.fresh
+        fresh.begin()
+        inside, rounds = fresh("inside"), fresh("rounds")
+        first, last = fresh("first"), fresh("last")
+        start, stop = [ast.Constant(0), *bounds] if len(bounds) == 1 else bounds
+        runs = _all(self.where(predicate, True))
+        # Lanes for which the function does not run have no iterations of their own.
+        form = "int64(BOUND) if RUNS else int64(0)"
+        out = _bound(first, expression(form, BOUND=start, RUNS=runs))
+        out += _bound(last, expression(form, BOUND=stop, RUNS=runs))
+        out += self._declared(node.body)
+        out += code(f"{rounds} = warp.group_max({last} - {first}, 32)")
+        step, name = fresh("step"), narrowed(node.target, ast.Name).id
+        body = code(f"{name} = {first} + {step}\n{inside} = {name} < {last}")
+        self.running.add(inside)
+        outside, self.in_rounds = self.in_rounds, True
+        body = body + self.block(node.body, inside)
+        self.in_rounds = outside
+        out += code(f"for {step} in range({rounds}):\n    BODY", BODY=body)
+        return _placed(out, node)
+
+    def _return(self, node: ast.Return, predicate: str) -> Body:
+        """Return that lanes find a result, and that the function no longer runs."""
+        value = narrowed(node.value, ast.expr)
+        early = self.facts.leaves_early
+        conditions = self.where(predicate, early or self.facts.needs_guard(value))
+        if not self.facts.returns_value:
+            verdict = value.elts[0] if isinstance(value, ast.Tuple) else value
+            # A lane without features may have read before another one has written.
+            apart = reads_what_it_changes(self.facts.function)
+            masked = apart or varies(verdict, self.varying)
+            value = AnyFeature(verdict, masked and self.facts.padded)
+        lines = _bound("result", value)
+        if predicate and early:
+            lines += code("live = False")
+            self.running.clear()
+        _placed(lines, node)
+        if not conditions:
+            return lines
+        return [ast.If(_all(conditions), lines, [])]
+
+    def _go_on(self, node: GoOn) -> Body:
+        """Return the calls of the rest, by lanes for which the function runs."""
+        if self.facts.returns_value:
+            found = ast.If(_all([self.live]), _bound("result", node.call), [])
+            return [found]
+        tests = _tests(self.facts)
+        return [Masked(tests, code("result |= CALL", CALL=node.call))]
+
+
+class _LateStores(Rewriting):
+    """Puts stores to entries without a feature behind all that lanes read of these.
+
+    Lanes that share an edge read such an entry at different times (S11).
+    """
+
+    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+        self.facts, self.define = facts, node
+        self.starts: Body = []
+        self.kept: list[tuple[ast.expr, str, str]] = []
+        self.varies = False
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        """Note whether features part here."""
+        outside = self.varies
+        self.varies = outside or varies(node.test, self.define.varying)
+        node.body, node.orelse = self.over(node.body), self.over(node.orelse)
+        self.varies = outside
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | Body:
+        """Keep a value for later, and whether it is stored."""
+        [target] = node.targets
+        if not isinstance(target, Access) or varies(target, self.define.varying):
+            return node
+        fresh, signature = self.facts.fresh, self.facts.analysis.signature
+        fresh.begin()
+        value, stores = fresh("stored"), fresh("stores")
+        self.kept.append((target, value, stores))
+        if self.varies or varies(node.value, self.define.varying):
+            self.define.varying |= {value, stores}
+        zero = Cast(signature[target.name].dtype, ast.Constant(0))
+        self.starts += [*_bound(value, zero), *_bound(stores, ast.Constant(False))]
+        kept = Cast(signature[target.name].dtype, node.value)
+        live = ast.Name(self.facts.live, ast.Load())
+        return _placed([*_bound(value, kept), *_bound(stores, live)], node)
+
+    def stores(self) -> Body:
+        """Return the stores of what was kept, behind a meeting of the lanes."""
+        out: Body = code("warp.sync()") if self.kept else []
+        for target, value, stores in self.kept:
+            name = ast.Name(value, ast.Load())
+            one = ast.copy_location(ast.Assign([target], name), target)
+            out.append(Masked([ast.Name(stores, ast.Load())], [one]))
+        return out
+
+
+class _Stores(Rewriting):
+    """Masks what leaves a trace in memory."""
+
+    def __init__(self, facts: FunctionFacts) -> None:
+        self.facts = facts
+
+    def _masked(self, node: ast.stmt) -> Masked:
+        return ast.copy_location(Masked(_tests(self.facts), [node]), node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """Store for features that there are, where the function runs."""
+        return self._masked(node) if isinstance(node.targets[0], Access) else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Change memory for features that there are, where the function runs."""
+        return self._masked(node)
+
+
+def _tests(facts: FunctionFacts) -> list[ast.expr]:
+    """Return what must hold for a feature of a lane to leave a trace."""
+    names = [facts.live, *(["inside"] if facts.padded else [])]
+    return [ast.Name(name, ast.Load()) for name in names]
+
+
+def _all(names: Sequence[str], *more: ast.expr) -> ast.expr:
+    """Return that all of several tests hold."""
+    tests = [*(ast.Name(name, ast.Load()) for name in names), *more]
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+
+def _bound(name: str, value: ast.expr) -> Body:
+    return [ast.Assign([ast.Name(name, ast.Store())], value)]
+
+
+def _is_local(node: ast.stmt) -> bool:
+    """Return whether a statement makes no collaborative call and does not return."""
+    returns = isinstance(node, ast.If) and any(
+        isinstance(n, ast.Return) for n in ast.walk(node)
+    )
+    return not (has_collective(node) or returns or isinstance(node, ast.Return | GoOn))
+
+
+def _same_for_all(node: ast.expr) -> bool:
+    """Return whether an expression of constants and scalars is the same everywhere."""
+    return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))

@@ -1,0 +1,318 @@
+"""Accumulators of gathers and reduces: start, contribution, memory, patches."""
+
+from __future__ import annotations
+
+import math
+
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import combine_of, reduced_type
+from featgraph.fold.passes.bodies.facts import gather_identity
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.tree.target import Target
+from featgraph.program.combine import NO_SOURCE, Combine
+from featgraph.program.combines import Rules
+from featgraph.program.signature import Real
+
+__all__ = [
+    "Accumulator",
+    "Patch",
+    "accumulator_of",
+    "change_name",
+    "found",
+    "indexed_forms",
+    "was_packed",
+]
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What one gather or reduce accumulates, for the printing of kernels.
+
+    Attributes
+    ----------
+    name : str
+        What kernels call it.
+    type : str
+        "real", "int64", "int32" or "bool".
+    combine : Combine
+        The operator.
+    function : str
+        Emitted name of the operator, where kernels call it.
+    identity : str
+        Text of the identity.
+    shape : tuple of int
+        Shape of one entry.
+    adds : str
+        What adds a contribution that is rounded before, as one from elsewhere is; ""
+        where it may be contracted with what it is added to.
+    """
+
+    name: str
+    type: str
+    combine: Combine
+    function: str
+    identity: str
+    shape: tuple[int, ...]
+    adds: str = ""
+
+    @property
+    def rules(self) -> Rules:
+        """What is known of the operator."""
+        return self.combine.rules
+
+    @property
+    def is_arg(self) -> bool:
+        """Whether it gives a key and its source."""
+        return self.rules.is_arg
+
+    @property
+    def size(self) -> int:
+        """Values of one entry."""
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether an entry is k x k."""
+        return len(self.shape) == 2
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether an entry has a value a feature."""
+        return len(self.shape) == 1
+
+    def start(self, name: str) -> list[str]:
+        """Return the statements that set `name` to the identity."""
+        lines = [f"{name} = {self.identity}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = int32({NO_SOURCE})")
+        return lines
+
+    def take(self, name: str, value: str, intrinsics: str) -> list[str]:
+        """Return the statements that combine the contribution `value` into `name`."""
+        if self.is_arg:
+            source = source_name(name)
+            return [
+                f"key, source = {value}",
+                f"if {intrinsics}.wins_{self.rules.order}(key, source, {name}, "
+                f"{source}):",
+                f"    {name}, {source} = key, source",
+            ]
+        return [self.update(name, value)]
+
+    def update(self, name: str, value: str) -> str:
+        """Return the statement that combines a value; for those without a source."""
+        if self.adds:
+            return f"{name} = {self.adds}({name}, {value})"
+        called = f"{{0}} = {self.function}({{0}}, {{1}})"
+        return (self.rules.update or called).format(name, value)
+
+    def atomic(
+        self, array: str, index: str, value: str, intrinsics: str, real: Real
+    ) -> list[str]:
+        """Return the statements that combine `value` into memory."""
+        if self.is_arg:
+            kind = "float32" if self.type == "real" else "int32"
+            pack = f"pack_{self.rules.order}_{kind}"
+            return [
+                f"key, source = {value}",
+                f"{intrinsics}.atomic_min({array}, {index}, {intrinsics}.{pack}(key, "
+                "source))",
+            ]
+        cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
+        given = f"{array}, {index}, {cast}({value})"
+        if self.function:
+            given += f", {self.function}"
+        return [f"{intrinsics}.atomic_{self.rules.atomic or 'combine'}({given})"]
+
+    def load(
+        self, name: str, index: str, packed: bool, intrinsics: str, array: str = ""
+    ) -> list[str]:
+        """Return the statements that bring an entry back from memory.
+
+        `array` is "" where that is a field of `d`.
+        """
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"unpack_{self.rules.order}_{kind}"
+            entry = f"{array or f'd.{self.name}_packed'}[{index}]"
+            return [
+                f"{name}, {source_name(name)} = {intrinsics}.{unpack}({entry})",
+            ]
+        test = " != 0" if self.type == "bool" else ""
+        lines = [f"{name} = {array or f'd.{self.name}'}[{index}]{test}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
+        return lines
+
+    def forms(self, packed: bool, intrinsics: str) -> dict[str, str]:
+        """Return how an entry in memory is read: ``{}`` stands for its indices."""
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"{intrinsics}.unpack_{self.rules.order}_{kind}"
+            both = f"{unpack}(d.{self.name}_packed[{{}}])"
+            return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
+        key = f"d.{self.name}[{{}}]"
+        found = {self.name: f"({key} != 0)" if self.type == "bool" else key}
+        if self.is_arg:
+            found[f"{self.name}_source"] = f"d.{self.name}_source[{{}}]"
+        return found
+
+    def store(self, name: str, index: str) -> list[str]:
+        """Return the statements that leave an entry in memory."""
+        lines = [f"d.{self.name}[{index}] = {name}"]
+        if self.is_arg:
+            lines.append(f"d.{self.name}_source[{index}] = {source_name(name)}")
+        return lines
+
+
+def source_name(name: str) -> str:
+    """Return the name of the source half: ``best_3`` -> ``best_source_3``.
+
+    Of an element: ``best[f]`` -> ``best_source[f]``.
+    """
+    array, bracket, indices = name.partition("[")
+    stem, _, copy = array.rpartition("_")
+    own = f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{array}_source"
+    return f"{own}{bracket}{indices}"
+
+
+def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
+    """Return the accumulator that a gather or reduce fills."""
+    name, into = function.accumulator, str(function.into)
+    temporary = analysis.temporaries.get(name)
+    combine = combine_of(function)
+    if temporary is not None:
+        type_, shape = temporary.type, temporary.item_shape
+    else:
+        type_ = reduced_type(function)
+        shape = analysis.reductions[into]
+        shape = () if function.is_scalar else shape
+    helper = analysis.combines.get(into)
+    return Accumulator(
+        name,
+        type_,
+        combine,
+        helper.name if helper is not None else "",
+        _identity(function, analysis, type_),
+        shape,
+    )
+
+
+def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
+    """Return the text of what an accumulator starts with."""
+    if type_ == "bool":
+        return str(combine_of(function).rules.neutral)
+    return gather_identity(function, analysis)
+
+
+def found(accumulator: Accumulator, name: str) -> str:
+    """Return the test that nothing that may still come changes an accumulator."""
+    if accumulator.is_arg:
+        return f"{source_name(name)} >= 0"
+    if accumulator.rules.final is not None:
+        return name if accumulator.rules.final else f"not {name}"
+    return f"{name} != {accumulator.identity}"
+
+
+def indexed_forms(plan: FoldPlan) -> dict[str, str]:
+    """Return how entries of each temporary, and its sources, are read from memory."""
+    intrinsics = Target(plan.target).intrinsics
+    forms: dict[str, str] = {}
+    for function in plan.analysis.functions:
+        if function.kind.gathers:
+            accumulator = accumulator_of(function, plan.analysis)
+            forms |= accumulator.forms(was_packed(accumulator, plan), intrinsics)
+    return forms
+
+
+def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
+    """Return whether a push has left key and source in one word."""
+    return accumulator.is_arg and any(
+        p.kind.pushes and plan.functions_of(p)[0].into == accumulator.name
+        for p in plan.phases
+    )
+
+
+def change_name(name: str) -> str:
+    """Return the name of the sum of absolute differences that goes with `name`."""
+    return f"change_{name}"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """How one accumulator is patched.
+
+    Attributes
+    ----------
+    accumulator : Accumulator
+        Of a combine that can be patched.
+    intrinsics : str
+        Module that they come from.
+    real : Real
+        The type of real numbers.
+    """
+
+    accumulator: Accumulator
+    intrinsics: str
+    real: Real
+
+    @property
+    def measures(self) -> bool:
+        """Whether the absolute differences are added up too, for sums of reals."""
+        return self.accumulator.rules.is_sum and self.accumulator.type == "real"
+
+    @property
+    def starts_from_stored(self) -> bool:
+        """Whether the stored value itself is where patches begin: min, max and any."""
+        return self.accumulator.rules.patch == "extremum"
+
+    def start(self, name: str, change: str, stored: str) -> list[str]:
+        """Return the statements in front of the edges; `stored` is in memory."""
+        if self.starts_from_stored:
+            return [f"{name} = {stored}"]
+        lines = [f"{name} = {self.accumulator.identity}"]
+        if self.measures:
+            lines.append(f"{change} = {self.accumulator.identity}")
+        return lines
+
+    def take(self, name: str, change: str, new: str, old: str) -> list[str]:
+        """Return the statements for one edge: `new` instead of `old`."""
+        if self.accumulator.rules.patch == "quotient":
+            return [
+                f"{name} *= {new} / {old}",
+                f"is_patched &= {self.intrinsics}.is_normal({name})",
+            ]
+        if self.accumulator.rules.is_sum and not self.measures:
+            return [f"{name} += {new} - {old}"]
+        if self.measures:
+            return [
+                f"patch = {new} - {old}",
+                f"{name} += patch",
+                f"{change} += abs(patch)",
+            ]
+        # A contribution that was the extremum retreats: another one may be it now.
+        order = {"min": "<=", "max": ">=", "": ""}[self.accumulator.rules.order]
+        lines = [f"contributed, retreated = {new}, {old}"]
+        if order:
+            lines.append(
+                f"is_patched &= contributed {order} {name} or not retreated {order} "
+                f"{name}"
+            )
+        else:
+            lines.append("is_patched &= contributed or not retreated")
+        return [*lines, self.accumulator.update(name, "contributed")]
+
+    def finish(self, name: str, change: str, stored: str) -> list[str]:
+        """Return the statements behind the edges, when lanes have been combined.
+
+        What starts from what is stored needs none.
+        """
+        update = self.accumulator.update(name, stored)
+        if self.accumulator.rules.patch == "quotient":
+            test = f"is_patched &= {self.intrinsics}.is_normal"
+            return [f"{test}({stored})", update, f"{test}({name})"]
+        if not self.measures:
+            return [update]
+        holds = f"{self.intrinsics}.sum_holds({stored}, {name}, {change})"
+        return [f"is_patched &= {holds}", update]

@@ -1,0 +1,199 @@
+"""Sums of many terms: in blocks, whose sums are added up pairwise.
+
+One after the other, n terms lose up to n roundings of the whole sum. In blocks, by
+place, they lose as many as a block has terms, and one more each time that the number of
+blocks doubles.
+"""
+
+from __future__ import annotations
+
+from featgraph.fold.passes.nests.accumulators import Accumulator
+from featgraph.fold.passes.nests.facts import Facts, element
+from featgraph.fold.passes.nests.homes import Home, home_of
+from featgraph.fold.tree.layout import Together, Walk
+from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
+from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
+from featgraph.fold.tree.target import Target
+
+__all__ = [
+    "Blocks",
+    "finished",
+    "finished_by_blocks",
+    "in_blocks_of",
+    "levels",
+    "waiting",
+]
+
+#: Elements of a result that a block of a GPU combines together: what a load from memory
+#: brings, 32 bytes. Of fewer than `MANY` it takes one, with more threads.
+TOGETHER, MANY = 8, 512
+#: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
+CPU_LEVELS = 32
+
+
+def levels(facts: Facts) -> int:
+    """Return how many sums of blocks wait; 1: all earlier blocks as one sum.
+
+    Of several, entry i has 2**i blocks, as in a binary counter.
+    A lane takes a share of a row only, so it has few blocks. An array for a binary
+    counter would be local memory, which Numba zeros in each thread: a quarter of a
+    superstep's time where there are many hubs (H200, 2026-11-22).
+    """
+    return CPU_LEVELS if facts.target is Target.CPU else 1
+
+
+def waiting(facts: Facts, name: str) -> str:
+    """Return the array in which sums of blocks wait; no user can have named it."""
+    return f"block_sums_{facts.summed.index(name)}"
+
+
+def in_blocks_of(
+    facts: Facts, node: ForEdges, walk: Walk, body: Body | Together
+) -> Body:
+    """Return the walk over edges, cut into blocks where some rows are long."""
+    layout, block = facts.layout, facts.binding.block
+    if not node.summed:
+        return _walked(facts, node, walk, body) + node.behind
+    put_by: Body = [PutBy(node.summed, node.prefix)]
+    put_by += [Start(name, node.prefix) for name in node.summed]
+    behind: Body = [AddUp(node.summed, node.prefix)]
+    if isinstance(body, Together) or walk.form == "rounds":
+        each = agreed(when([f"step > 0 and step % {block} == 0"], put_by), walk.company)
+        first = body.takes[0] if isinstance(body, Together) else body
+        first[:0] = each
+        rounds = _walked(facts, node, walk, body)
+        return code("block_count = 0") + rounds + node.behind + behind
+    each = layout.edges(node.vertex, walk, "block", body) + node.behind
+    return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
+
+
+def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> Body:
+    if isinstance(body, Together):
+        return facts.layout.together(node.vertex, walk, node.part, body)
+    return facts.layout.edges(node.vertex, walk, node.part, body)
+
+
+def finished(
+    accumulator: Accumulator, in_blocks: bool, *, called_by_loops: bool
+) -> tuple[Body, bool]:
+    """Return the code that combines rows of `partials`, and whether NumPy runs it.
+
+    Sums of blocks are added up in place: each row to that half of them further on.
+    Compiled, a function for these few operations takes 0.3 s of a first call: only what
+    compiled loops call is.
+    """
+    each: Body
+    rules = accumulator.rules
+    rounds = accumulator.type == "real" and not rules.selects
+    if in_blocks and rules.tree and not called_by_loops:
+        each = _pairwise(accumulator, "", [])
+        return each + code("reduced[:] = partials[0]"), True
+    if rules.rows and not rounds and not called_by_loops:
+        return code(f"reduced[:] = {rules.rows}"), True
+    if in_blocks:
+        each = _pairwise(accumulator, "range(rows - half)", [])
+        each += code("reduced[f] = partials[0, f]")
+    else:
+        test = " != 0" if accumulator.type == "bool" else ""
+        update = accumulator.update("total", f"partials[row, f]{test}")
+        each = code(f"total = {accumulator.identity}")
+        each += code(f"for row in range(partials.shape[0]):\n    {update}")
+        each += code("reduced[f] = total")
+    return code(f"for f in range({accumulator.size}):\n    BODY", BODY=each), False
+
+
+def finished_by_blocks(home: Home, threads: int) -> Body:
+    """Return what blocks of threads combine the rows of `partials` with, pairwise.
+
+    A block has an entry of them, or, of many, as many side by side as memory brings
+    together. Each row is combined with that half of them further on, in place,
+    so that any combine will do, and the result depends on the number of rows alone:
+    shuffles would be for some combines, and for 32 rows.
+    """
+    size, accumulator = home.part_size, home.accumulator
+    reduced = home.reduced("f", "partials[0, f]")
+    if size < MANY or size % TOGETHER:
+        rows = f"range(cuda.threadIdx.x, rows - half, {threads})"
+        each = _pairwise(accumulator, rows, code("cuda.syncthreads()"))
+        each += when(["cuda.threadIdx.x == 0"], reduced)
+        elements = f"range(cuda.blockIdx.x, {size}, cuda.gridDim.x)"
+        return code(f"for f in {elements}:\n    BODY", BODY=each)
+    shift = TOGETHER.bit_length() - 1
+    own = f"cuda.threadIdx.x >> {shift}"
+    rows = f"range({own}, rows - half, {threads // TOGETHER})"
+    each = code(f"f = first + (cuda.threadIdx.x & {TOGETHER - 1})")
+    each += _pairwise(accumulator, rows, code("cuda.syncthreads()"))
+    each += when([f"{own} == 0"], reduced)
+    step = f"cuda.gridDim.x * {TOGETHER}"
+    elements = f"range(cuda.blockIdx.x * {TOGETHER}, {size}, {step})"
+    return code(f"for first in {elements}:\n    BODY", BODY=each)
+
+
+def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
+    """Combine each row with that half of them further on, until one is left.
+
+    `first` are rows that are combined one by one; "" for all at once.
+    """
+    if first:
+        update = accumulator.update("partials[row, f]", "partials[row + half, f]")
+        loop = code(f"for row in {first}:\n    {update}")
+    else:
+        loop = code(accumulator.update("partials[:rows - half]", "partials[half:rows]"))
+    half = [*code("half = (rows + 1) >> 1"), *loop, *behind, *code("rows = half")]
+    rows = code("rows = partials.shape[0]")
+    return [*rows, *code("while rows > 1:\n    BODY", BODY=half)]
+
+
+class Blocks(Rewriting):
+    """Says where sums of blocks wait, and how they are added up."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.levels = facts, levels(facts)
+
+    def visit_PutBy(self, node: PutBy) -> Body:
+        """Add the sums of a block to those that are full."""
+        homes = [home_of(self.facts, name) for name in node.names]
+        staged = [s for home in homes if home.is_staged for s in home.put_by()]
+        taken, left = self._taken(node), self._each(node, "{place} = {name}")
+        if self.levels == 1:
+            out = when(["block_count > 0"], taken)
+        else:
+            level = taken + code("block_level += 1")
+            test = "block_count >> block_level & 1"
+            out = code("block_level = 0")
+            out += code(f"while {test}:\n    BODY", BODY=level)
+        return staged + out + left + code("block_count += 1")
+
+    def visit_AddUp(self, node: AddUp) -> Body:
+        """Add all that waits to the sums of the last block."""
+        taken = self._taken(node)
+        if self.levels == 1:
+            return when(["block_count > 0"], taken)
+        level = when(["block_count & 1"], taken)
+        level += code("block_count >>= 1\nblock_level += 1")
+        loop = code("while block_count > 0:\n    BODY", BODY=level)
+        return code("block_level = 0") + loop
+
+    def _taken(self, node: PutBy | AddUp) -> Body:
+        return self._each(node, "")
+
+    def _each(self, node: PutBy | AddUp, text: str) -> Body:
+        """Return a statement for each element; "" takes in what waits for it."""
+        out: Body = []
+        for base in node.names:
+            accumulator = self.facts.accumulators[base]
+            if home_of(self.facts, base).is_staged:
+                continue  # the matrix has them
+            name = element(accumulator, f"{node.prefix}{base}")
+            place = self._place(accumulator)
+            line = text.format(place=place, name=name)
+            line = line or accumulator.update(name, place)
+            out.append(Features(home_of(self.facts, base).shape, code(line)))
+        return out
+
+    def _place(self, accumulator: Accumulator) -> str:
+        """Return the element that waits: ``j`` is the number of a lane's feature."""
+        level = "block_level, " if self.levels > 1 else ""
+        shape = home_of(self.facts, accumulator.name).shape
+        own = {"one": "0", "element": "0", "wide": "j"}.get(shape, "i, j")
+        return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"

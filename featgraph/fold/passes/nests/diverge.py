@@ -1,0 +1,231 @@
+"""One lane has a vertex and all of its edges: a test is a branch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import cast
+
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.nests.blocks import in_blocks_of
+from featgraph.fold.passes.nests.edges import found_due, passed
+from featgraph.fold.passes.nests.facts import Facts, RowFacts
+from featgraph.fold.passes.nests.gathers import announced
+from featgraph.fold.passes.nests.homes import home_of
+from featgraph.fold.tree.layout import Pairs, Walk
+from featgraph.fold.tree.nodes import (
+    Ahead,
+    Begin,
+    BeginPatch,
+    Contribute,
+    Copy,
+    Degree,
+    FindDue,
+    FinishPatch,
+    ForEdges,
+    Incremental,
+    Mark,
+    Meet,
+    Only,
+    Ordered,
+    Passed,
+    Reached,
+    Restore,
+    Run,
+    Share,
+    Stop,
+    Then,
+    ToMemory,
+    Verdict,
+    is_seldom,
+)
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    every,
+    expression,
+    when,
+)
+
+__all__ = ["Diverge", "DivergeRows"]
+
+
+class DivergeRows(Rewriting):
+    """Vertices and their edges, whatever is done with them."""
+
+    def __init__(self, facts: RowFacts) -> None:
+        self.rows, self.layout = facts, facts.layout
+        self.binding = facts.binding
+
+    def visit_Then(self, node: Then) -> Body:
+        """Go on where the verdict is True."""
+        return when(["alive"], self.over(node.body))
+
+    def visit_Only(self, node: Only) -> Body:
+        """Go through the body where the test holds."""
+        return when([node.test], self.over(node.body))
+
+    def visit_Degree(self, node: Degree) -> Body:
+        """Find the row."""
+        degree = code(f"{node.name} = {self.layout.degree}")
+        return self.layout.row(node.vertex) + degree
+
+    def visit_ForEdges(self, node: ForEdges) -> Body:
+        """Go through all edges of the lane's vertex."""
+        layout, body = self.rows.layout_along(node.along), self.over(node.body)
+        row = layout.row(node.vertex)
+        return row + layout.edges(node.vertex, self.binding.walk, node.part, body)
+
+
+class Diverge(DivergeRows):
+    """Each lane goes its own way: it leaves what it has no work in."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self.facts = facts
+
+    def over(self, body: Iterable[ast.AST]) -> Body:
+        """Put entries back in the other branch of what an edge that passes takes.
+
+        With a test of its own, a pulled edge took 48 registers for 44 (`opinions` in
+        rows that are summed in blocks, K = 1, sm_90): its ways were copied.
+        """
+        out: Body = []
+        before: ast.AST | None = None
+        for node in body:
+            new = super().over([node])
+            if isinstance(node, Restore) and isinstance(before, Mark | Passed):
+                [verdict, restored] = cast("list[ast.If]", [out[-1], *new])
+                verdict.orelse += restored.body
+            else:
+                out += new
+            before = node
+        return out
+
+    def visit_Begin(self, node: Begin) -> Body:
+        """Copy entries; what is swept is alive, if nothing has it leave at once."""
+        alive: Body = code("alive = True")
+        if node.leaves is not None:
+            alive = [
+                ast.Assign([ast.Name("alive")], ast.UnaryOp(ast.Not(), node.leaves))
+            ]
+        return [*([Copy(node.names, node.entity)] if node.names else []), *alive]
+
+    def visit_Run(self, node: Run) -> Body:
+        """Take the verdict of a function."""
+        return [Verdict("alive", node.function)]
+
+    def visit_Mark(self, node: Mark) -> Body:
+        """Say what became of the edge."""
+        return when(["alive"], node.passed, node.stopped)
+
+    def visit_Restore(self, node: Restore) -> Body:
+        """Put entries back where the verdict is False."""
+        return when(["not alive"], [Copy(node.names, node.entity)])
+
+    def visit_Passed(self, node: Passed) -> Body:
+        """Tell that an edge passed."""
+        return passed(node)
+
+    def visit_FindDue(self, node: FindDue) -> Body:
+        """Ask whether the vertex is due, in any case or by an edge."""
+        return found_due(self.facts)
+
+    def visit_Reached(self, node: Reached) -> Body:
+        """Note that an edge is from an active source."""
+        return code("is_reached = True")
+
+    def visit_Ordered(self, node: Ordered) -> Body:
+        """Do nothing: a lane sees what it wrote."""
+        return []
+
+    def visit_Share(self, node: Share) -> Body:
+        """Do nothing: a lane has all entries."""
+        return []
+
+    def visit_Meet(self, node: Meet) -> Body:
+        """Do nothing where a lane is alone, but to store what it has come to."""
+        several = self.binding.scopes[node.scope].lanes > 1
+        return [node] if several or node.what == "collect" else []
+
+    def visit_Ahead(self, node: Ahead) -> Body:
+        """Go through it in front of all else for its edge.
+
+        Loads stand behind the test, as where lanes meet: with them in front of it a
+        thread took 94 registers for 90 (`messages`, K = 4, sm_90).
+        """
+        runs = code("runs_edge = TEST", TEST=node.pulled.test)
+        node.pulled.test = expression("runs_edge")
+        return self.over([*runs, *node.loads, node.pulled])
+
+    def visit_ForEdges(self, node: ForEdges) -> Body:
+        """Go through all edges of the lane's vertex."""
+        if node.along:
+            return super().visit_ForEdges(node)
+        return self._edges(node, self.binding.walk)
+
+    def visit_Incremental(self, node: Incremental) -> Body:
+        """Patch aggregates, or take them anew from all edges."""
+        facts = self.facts
+        one_by_one = replace(self.binding.walk, at_a_time=1)
+        patched: Body = [BeginPatch(f) for f in node.functions]
+        if node.patched:
+            patched += self._edges(node.patch, one_by_one)
+        patched += [FinishPatch(f) for f in node.patched]
+        anew = [
+            part
+            for s in node.anew
+            for part in (
+                self._edges(s, one_by_one)
+                if isinstance(s, ForEdges)
+                else self.over([s])
+            )
+        ]
+        stores = {f: ToMemory(facts.filled(f).name) for f in node.functions}
+        anew += [s for f, s in stores.items() if f not in node.patched]
+        out: Body = [announced(facts, f) for f in node.functions]
+        out += code(f"is_patched = not {facts.intrinsics}.test_bit(stale, v)")
+        out += when(["is_patched"], patched) + when(["not is_patched"], anew)
+        return out + [s for f, s in stores.items() if f in node.patched]
+
+    def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        walk = replace(walk, numbers_late=is_seldom(node))
+        several = walk.at_a_time > 1 and not self._is_looped(node.body)
+        pairs = self._pairs(node.body) if several else None
+        body = self.over(node.body)
+        if pairs is not None or not several or _has_branch(body):
+            walk = replace(walk, at_a_time=1, pairs=pairs)
+        row = self.layout.row(node.vertex)
+        return row + in_blocks_of(self.facts, node, walk, body)
+
+    def _is_looped(self, body: Body) -> bool:
+        """Whether what takes an edge loops over features, or over elements."""
+        taken = [n.function for n in every(body) if isinstance(n, Contribute)]
+        homes = {home_of(self.facts, self.facts.filled(f).name).shape for f in taken}
+        return self.binding.features.is_looped or "matrix" in homes
+
+    def _pairs(self, body: Body) -> Pairs | None:
+        """Return how to go through two edges at a time, one of them ahead."""
+        ahead, *rest = map(copied, body)
+        if not isinstance(ahead, Ahead):
+            return None
+        untested = _Untested().over([ahead.pulled])
+        first, behind = self.over([*ahead.loads, *untested]), self.over(rest)
+        if _has_branch(behind):
+            return None
+        return Pairs(ahead.where, first, behind, ahead.names)
+
+
+class _Untested(Rewriting):
+    """Takes tests away that are known to hold."""
+
+    def visit_Only(self, node: Only) -> Body:
+        """Go through the body in any case."""
+        return self.over(node.body)
+
+
+def _has_branch(body: Body) -> bool:
+    """Whether loads of the next edge would have to wait for a test."""
+    return any(isinstance(node, ast.If | Stop) for node in every(body))

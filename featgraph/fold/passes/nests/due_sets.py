@@ -1,0 +1,446 @@
+"""Sets of vertices that rows of edges lead to, and what goes by them: small nests.
+
+They depend on how edges are stored, and on no program: a module of them serves all that
+run on a layout. Loops over bits alone are the runtime's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.fold.passes.nests.converge import ConvergeRows
+from featgraph.fold.passes.nests.diverge import DivergeRows
+from featgraph.fold.passes.nests.layouts import layout_along
+from featgraph.fold.plan.layout import Rows, rows_along
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.apart import ApartSchedule
+from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
+from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
+from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.schedules.words import WordRangesSchedule
+from featgraph.fold.tree.layout import AdjacencyLayout
+from featgraph.fold.tree.nodes import AllEdges, Areas, Degree, ForEdges, Only, Sweep
+from featgraph.fold.tree.passes import Pass, run
+from featgraph.fold.tree.statements import Body, Rewriting, code, every, expression
+from featgraph.fold.tree.target import Target
+
+__all__ = ["KERNELS", "SetFacts", "SetKernel"]
+
+#: Names that stand for those of the rows along any edges.
+_ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
+#: Threads of a block that has a hub, and of all others (CUDA).
+_HUB_THREADS, _THREADS = 512, 256
+
+
+@dataclass(frozen=True)
+class SetKernel:
+    """A kernel over sets of vertices and rows of edges.
+
+    Attributes
+    ----------
+    name, doc : str
+        What it is called, and what it does.
+    arguments : tuple of str
+        What it is given in front of the arrays of the rows.
+    nest : callable
+        Makes its nest.
+    schedule : Schedule
+        How vertices go to threads.
+    form : str
+        How few vertices are found: see `KernelShape`.
+    covers : bool
+        Whether its grid has a place for each vertex (CUDA).
+    leaves_hubs : bool
+        Whether vertices of high degree are left to a kernel of blocks (CUDA).
+    finds_edges : bool
+        Whether it uses the numbers of edges.
+    along : str
+        Which rows it goes along; "" for any, by names that stand for all.
+    words : str
+        The array whose words it goes through; "" where it is given a range of them, and
+        another kernel calls it for each chunk (CPU).
+    at_a_time : int
+        Edges that a lane has on the way, where all are gone through (CUDA).
+    """
+
+    name: str
+    doc: str
+    arguments: tuple[str, ...]
+    nest: Callable[[SetFacts], Body]
+    schedule: Schedule
+    form: str = "plain"
+    covers: bool = False
+    leaves_hubs: bool = False
+    finds_edges: bool = False
+    along: str = ""
+    words: str = ""
+    at_a_time: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block (CUDA)."""
+        return _HUB_THREADS if isinstance(self.schedule, BlockSchedule) else _THREADS
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that it goes along, by names that stand for those of any `along`."""
+        numbered = self.finds_edges and rows_along(self.along).edges
+        edges = "row_edges" if numbered else ""
+        return replace(_ANY_ROWS, edges=edges, finds_edges=self.finds_edges)
+
+
+@dataclass(frozen=True)
+class SetFacts:
+    """What passes ask about such a kernel: see `RowFacts`."""
+
+    kernel: SetKernel
+    traits: GraphTraits
+    target: str
+
+    @property
+    def intrinsics(self) -> str:
+        """Module that atomics, bits and shuffles come from."""
+        return Target(self.target).intrinsics
+
+    @cached_property
+    def layout(self) -> AdjacencyLayout:
+        """How edges are found."""
+        return layout_along(self.kernel.rows, self.traits, self.target)
+
+    def layout_along(self, along: str) -> AdjacencyLayout:
+        """Return how edges are found; these kernels go along one kind of rows."""
+        return self.layout
+
+    @cached_property
+    def shape(self) -> KernelShape:
+        """What the schedule is told."""
+        kernel, on_cpu = self.kernel, self.target == "cpu"
+        count = self.layout.vertex_count if on_cpu else "vertex_count"
+        return KernelShape(
+            1, form=kernel.form, threads=kernel.threads, covers=kernel.covers,
+            names_features=False, vertex_count=count,
+        )  # fmt: skip
+
+    @cached_property
+    def binding(self) -> Binding:
+        """What the schedule says of itself."""
+        schedule, hubs = self.kernel.schedule, self.kernel.leaves_hubs
+        mapping = Mapping(1, 1, 1, False, schedule.name, hubs=hubs)
+        binding = schedule.bind(mapping, self.shape)
+        walk = replace(binding.walk, at_a_time=self.kernel.at_a_time)
+        return replace(binding, walk=walk)
+
+    def test(self, words: str, vertex: str) -> str:
+        """Return the text of the test that a vertex is in a set."""
+        return f"{self.intrinsics}.test_bit({words}, {vertex})"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is called for each chunk of words."""
+        return self.target == "cpu" and not self.kernel.words
+
+    @cached_property
+    def body(self) -> Body:
+        """The statements of the kernel."""
+        *_, (_, tree) = run(PASSES, self)
+        return tree
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """What its statements name."""
+        return frozenset(n.id for n in every(self.body) if isinstance(n, ast.Name))
+
+    def arrays(self, along: str = "") -> tuple[str, ...]:
+        """Return the arrays of rows that it takes: by its names, or a graph's."""
+        own = self.layout.arrays
+        names = self._names
+        if not along:
+            return tuple(name for name in own if name in names)
+        rows = rows_along(along, finds_edges=self.kernel.finds_edges)
+        theirs = layout_along(rows, self.traits, self.target).arrays
+        pairs = zip(own, theirs, strict=True)
+        return tuple(other for name, other in pairs if name in names)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """All that the kernel is given."""
+        bounds = ("chunk", "first_word", "last_word") if self.is_cut else ()
+        return (*bounds, *self.kernel.arguments, *self.arrays())
+
+
+def nest(facts: SetFacts, tree: Body) -> Body:
+    """Say what the kernel does, for the words that it goes through."""
+    words = facts.kernel.words
+    bounds = f"first_word, last_word = 0, {words}.size" if words else ""
+    return tree + code(bounds) + facts.kernel.nest(facts)
+
+
+def share(facts: SetFacts, tree: Body) -> Body:
+    """Have a lane that has no edges leave, or go along where lanes meet."""
+    one = _Shared if facts.binding.meets else DivergeRows
+    return one(facts).over(tree)
+
+
+def sweep(facts: SetFacts, tree: Body) -> Body:
+    """Put the loops over vertices around what is done for one."""
+    return _Swept(facts).over(tree)
+
+
+PASSES: tuple[Pass[SetFacts], ...] = (
+    Pass(nest),
+    Pass(share, (AllEdges, Degree, ForEdges, Only)),
+    Pass(sweep, (Sweep,)),
+)
+
+
+class _Shared(ConvergeRows):
+    """Lanes of a warp have vertices, or edges, side by side."""
+
+    def visit_Degree(self, node: Degree) -> Body:
+        """Ask the row, which has been found."""
+        return code(f"{node.name} = {self.layout.degree}")
+
+    def visit_AllEdges(self, node: AllEdges) -> Body:
+        """Let warps have some of all edges each."""
+        return self.layout.all_edges(node, self.binding.walk.at_a_time)
+
+
+class _Swept(Rewriting):
+    """Puts the loops over vertices around what is done for one."""
+
+    def __init__(self, facts: SetFacts) -> None:
+        self.facts = facts
+
+    def visit_Sweep(self, node: Sweep) -> Body:
+        """Ask the schedule; there is no memory to declare."""
+        facts = self.facts
+        swept = facts.kernel.schedule.sweep(node, facts.binding, facts.shape)
+        return [part for part in swept if not isinstance(part, Areas)]
+
+
+# -- what they do
+
+
+def _reach(facts: SetFacts) -> Body:
+    """Have the ends of the edges of active vertices be due."""
+    new = Only(
+        expression(f"not {facts.test('due', 'v')}"),
+        code(f"{facts.intrinsics}.set_bit(due, v)"),
+    )
+    return [Sweep("u", "active", "is_active", [ForEdges("u", [new])])]
+
+
+def _reach_few(facts: SetFacts) -> Body:
+    """Do that alone, and note where `due` has bits; give up where edges are many."""
+    out = code("edges = 0")
+    count: Body = [Degree("u", "degree"), *code("edges += degree")]
+    out.append(Sweep("u", "active", "is_active", count))
+    out += code(
+        "if edges > most:\n"
+        "    return -1, edges\n"
+        "count = 0\n"
+        "for place in range(first_word, last_word):\n"
+        "    word = swept_words[place]\n"
+        "    if active[word] != 0:\n"
+        "        due[word] = active[word]\n"
+        "        found[count] = word\n"
+        "        count += 1"
+    )
+    reach = code(
+        "due_word = v >> 5\n"
+        "if due[due_word] == 0:\n"
+        "    found[count] = due_word\n"
+        "    count += 1\n"
+        "due[due_word] |= uint32(1) << uint32(v & 31)"
+    )
+    out.append(Sweep("u", "active", "is_active", [ForEdges("u", reach)]))
+    return out + code("return count, edges")
+
+
+def _find(facts: SetFacts) -> Body:
+    """Have each vertex that is not active look for a source that is."""
+    found = Only(expression(facts.test("active", "u")), code("is_due = True\nbreak"))
+    body = [*code("is_due = False"), ForEdges("v", [found])]
+    marks = (("is_due", "due"),)
+    return [Sweep("v", "", "is_own", body, marks=marks, begins="active")]
+
+
+def _find_together(facts: SetFacts) -> Body:
+    """Have lanes look for one together: all of them end where one has found it."""
+    test = facts.test("active", "u")
+    found = code("warp.set_bit(due, v)\nbreak")
+    each = code(f"if {facts.test('due', 'v')}:\n    break")
+    each.append(Only(expression(test), found))
+    return [Sweep("v", "", "is_own", [ForEdges("v", each)])]
+
+
+def _targets(facts: SetFacts) -> Body:
+    """Have each vertex look for an edge that passed last."""
+    found = Only(expression("edge_state[e] == 2"), code("is_target = True\nbreak"))
+    body: Body = [ForEdges("v", [found])]
+    if facts.target == "cpu":
+        # Where most vertices have none, going past the loop saves a quarter of the time
+        # (two cores of an AMD EPYC, 2026-11-23).
+        body = [Degree("v", "degree"), Only(expression("degree > 0"), body)]
+    body = [*code("is_target = False"), *body]
+    return [Sweep("v", "", "is_own", body, marks=(("is_target", "targets"),))]
+
+
+def _count(facts: SetFacts) -> Body:
+    """Add up the degrees of a set."""
+    each = [Degree("v", "degree"), *code("edges += degree")]
+    if facts.target == "cpu":
+        return [
+            *code("edges = 0"),
+            Sweep("v", "words", "is_own", each),
+            *code("return edges"),
+        ]
+    total = code(
+        "edges = warp.group_sum(edges, 32)\n"
+        "if cuda.laneid == 0 and edges != 0:\n"
+        "    cuda.atomic.add(total, 0, edges)"
+    )
+    return [*code("edges = int64(0)"), Sweep("v", "words", "is_own", each, total)]
+
+
+def _refresh(facts: SetFacts) -> Body:
+    """Copy what the edges out of a set have."""
+    copy = code("for f in range(current.shape[1]):\n    next_[e, f] = current[e, f]")
+    return [Sweep("u", "words", "is_own", [ForEdges("u", copy)])]
+
+
+def _refresh_all(facts: SetFacts) -> Body:
+    """Do that by asking all edges; a warp copies what it finds side by side."""
+    # Without a branch, unlike `warp.test_bit`: loads for other edges go on beside it.
+    bit = "words[u >> 5] >> uint32(u & 31)"
+    first = code(f"is_stale = ({bit} & uint32(1) != 0) & inside_edge")
+    own = "int64(e)" if facts.traits.wide_offsets else "int32(e)"
+    behind = code(f"warp.copy_rows(is_stale, {own}, next_, current)")
+    return [AllEdges("u", first, behind, ("is_stale",))]
+
+
+def _count_rows(facts: SetFacts) -> Body:
+    """Count the vertices of a set with edges, and these, for each warp."""
+    each = [Degree("v", "degree"), *code("count += int32(degree > 0)\ntotal += degree")]
+    behind = code(
+        "count = warp.group_sum(int32(count), 32)\n"
+        "total = warp.group_sum(total, 32)\n"
+        "if cuda.laneid == 0:\n"
+        "    counts[cuda.grid(1) >> 5] = count\n"
+        "    edges[cuda.grid(1) >> 5] = total"
+    )
+    front = code("count, total = int32(0), int64(0)")
+    return [*front, Sweep("v", "words", "is_own", each, behind)]
+
+
+def _list_rows(facts: SetFacts) -> Body:
+    """List these vertices, and the edges before each."""
+    each = [
+        Degree("v", "degree"),
+        *code(
+            "before = warp.sum_before(int64(degree))\n"
+            "rows = warp.group_bits(degree > 0, 32)\n"
+            "if degree > 0:\n"
+            "    lower = rows & (uint32(1) << uint32(cuda.laneid)) - uint32(1)\n"
+            "    place = count + warp.count_bits(lower)\n"
+            "    share_rows[place] = v\n"
+            "    share_begins[place] = total + before\n"
+            "count += int32(warp.count_bits(rows))\n"
+            "total += warp.broadcast(int64(before + degree), 31, 32)"
+        ),
+    ]
+    front = code("count, total = counts[cuda.grid(1) >> 5], edges[cuda.grid(1) >> 5]")
+    return [*front, Sweep("v", "words", "is_own", each)]
+
+
+_CPU, _LANES, _BLOCK = CpuSchedule(), LaneSchedule(), BlockSchedule()
+_PARTS, _APART, _RANGES = PartSchedule(), ApartSchedule(), WordRangesSchedule()
+_SHARED = ("words", "everything", "vertex_count", "counts", "edges")
+_REACH = "Add the ends of the edges of active vertices to `due`"
+_FIND = "Set `due` to the active vertices and those with an active source"
+_COUNT = "the degrees of the vertices in `words`"
+_REFRESH = "Copy the rows of the edges out of the vertices in `words`"
+_TARGETS = "Add the vertices with an in-edge that passed last to `targets`."
+#: Target -> its kernels, by name. Rows lead out of what is active, or into what looks.
+KERNELS: dict[str, dict[str, SetKernel]] = {
+    target: {kernel.name: kernel for kernel in kernels}
+    for target, kernels in {
+        "cpu": (
+            SetKernel(
+                "reach", f"{_REACH}.", ("active", "due"), _reach, _CPU
+            ),
+            SetKernel(
+                "reach_few",
+                f"{_REACH}, which is empty, and add these; note where it has bits. "
+                "Return in how many words, or -1 where edges are more than `most`, and "
+                "how many these are.",
+                ("active", "swept_words", "due", "found", "most"), _reach_few, _CPU,
+                "listed", words="swept_words",
+            ),
+            SetKernel("find", f"{_FIND}.", ("active", "due"), _find, _CPU),
+            SetKernel(
+                "count", f"Return the sum of {_COUNT}.", ("words", "swept_words"),
+                _count, _CPU, "listed", words="swept_words",
+            ),
+            SetKernel(
+                "find_targets", _TARGETS, ("edge_state", "targets"), _targets, _CPU,
+                finds_edges=True, along="in", words="targets",
+            ),
+            SetKernel(
+                "refresh", f"{_REFRESH}.", ("words", "next_", "current"), _refresh,
+                _CPU, finds_edges=True, along="out", words="words",
+            ),
+        ),
+        "cuda": (
+            SetKernel(
+                "reach", f"{_REACH}, but of hubs.", ("active", "due", "hub_degree"),
+                _reach, _APART, "packed", leaves_hubs=True,
+            ),
+            SetKernel(
+                "reach_hubs", f"{_REACH}, a block for each part of a hub's row.",
+                ("active", "due", "hub_parts"), _reach, _PARTS,
+            ),
+            SetKernel(
+                "find", f"{_FIND}; hubs do not look.",
+                ("active", "due", "vertex_count", "hub_degree"), _find, _LANES,
+                covers=True, leaves_hubs=True,
+            ),
+            SetKernel(
+                "find_hubs", "Add the hubs with an active source to `due`.",
+                ("active", "due", "hubs"), _find_together, _BLOCK,
+            ),
+            SetKernel(
+                "count", f"Add {_COUNT} to `total`.", ("words", "total"), _count,
+                _LANES, "packed",
+            ),
+            SetKernel(
+                "find_targets", _TARGETS, ("edge_state", "targets", "vertex_count"),
+                _targets, _LANES, covers=True, finds_edges=True, along="in",
+            ),
+            SetKernel(
+                "refresh", f"{_REFRESH}.", ("words", "next_", "current"), _refresh,
+                _APART, "packed", finds_edges=True, along="out",
+            ),
+            SetKernel(
+                "refresh_all", f"{_REFRESH}; asks all edges.",
+                ("words", "next_", "current"), _refresh_all, _LANES, finds_edges=True,
+                along="in", at_a_time=4,
+            ),
+            SetKernel(
+                "count_rows",
+                "Count the vertices of a set with edges, and these, for each warp.",
+                _SHARED, _count_rows, _RANGES,
+            ),
+            SetKernel(
+                "list_rows",
+                "List the vertices of a set with edges, and the edges before each.",
+                (*_SHARED, "share_rows", "share_begins"), _list_rows, _RANGES,
+            ),
+        ),
+    }.items()
+}  # fmt: skip

@@ -1,0 +1,220 @@
+"""Passes over gathers: which edges they go over, how far, and what they fill."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.analysis.gathers import in_blocks, takes_active
+from featgraph.fold.passes.bodies.memory import reached
+from featgraph.fold.passes.bodies.store_sinking import leaving_test
+from featgraph.fold.passes.nests.facts import Facts
+from featgraph.fold.passes.nests.homes import home_of
+from featgraph.fold.passes.nests.joins import joined
+from featgraph.fold.tree.expressions import Access
+from featgraph.fold.tree.nodes import (
+    Begin,
+    Comment,
+    Contribute,
+    Finish,
+    ForEdges,
+    Gathers,
+    Incremental,
+    Meet,
+    Only,
+    Patch,
+    Reached,
+    Restore,
+    Settle,
+    Share,
+    Start,
+    Stop,
+    Sweep,
+    Then,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, code, expression
+
+__all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
+
+
+class _OfGathers(Rewriting):
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+
+class ChangeDriven(_OfGathers):
+    """Has aggregates stay in memory, and take the change of changed sources (0003)."""
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Take incremental gathers apart from the others."""
+        facts = self.facts
+        incremental = tuple(
+            f for f in node.functions if facts.incremental(f) is not None
+        )
+        others = tuple(f for f in node.functions if f not in incremental)
+        if not incremental:
+            return [node]
+        patched = tuple(f for f in incremental if not facts.is_constant(f))
+        changed = expression(f"{facts.intrinsics}.test_bit(changed_sources, u)")
+        only = Only(changed, [Patch(f) for f in patched], seldom=True)
+        prefix = "all_" if facts.renews_aside(incremental) else ""
+        out: Body = [
+            Incremental(
+                incremental,
+                patched,
+                ForEdges("v", [only]),
+                [_gathered(incremental, prefix)],
+            )
+        ]
+        return [*out, *([_gathered(others)] if others else [])]
+
+
+class ActiveSources(_OfGathers):
+    """Has gathers that say so combine over the edges from active vertices alone."""
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Test the source of an edge; where some are due, find out which."""
+        function, facts = self.facts.functions[node.functions[0]], self.facts
+        if not (takes_active(function) and facts.plan.takes_active(facts.phase)):
+            return [node]
+        active = f"{facts.intrinsics}.test_bit(active_sources, {{}})"
+        body, reached = node.edges.body, list[ast.stmt]()
+        if facts.finds_due:
+            reached.append(Reached())
+        takes: Body = [part for part in body if isinstance(part, Contribute)]
+        others = [part for part in body if part not in takes]
+        only = Only(expression(active.format("u")), [*reached, *takes])
+        node.edges.body = [*others, only]
+        if not reached:
+            return [node]
+        out: Body = [*code("is_reached = False"), node]
+        if facts.binding.walk.lanes > 1:
+            out.append(Meet("any", "vertex", ("is_reached", "is_reached")))
+        is_due = f"not some_due or is_reached or {active.format('v')}"
+        return out + code(f"alive = alive and ({is_due})")
+
+
+class EarlyExit(_OfGathers):
+    """Has gathers leave their edges where those that follow change nothing."""
+
+    def visit_Gathers(self, node: Gathers) -> Gathers:
+        """Leave the loop behind the contributions to all of them."""
+        filled = [self.facts.filled(f).name for f in node.functions]
+        if all(name in self.facts.phase.stops for name in filled):
+            body = node.edges.body
+            for inner in body:
+                body = inner.body if isinstance(inner, Only) else body
+            body.append(Stop(node.functions))
+        return node
+
+
+class LeaveEarly(_OfGathers):
+    """Gathers nothing for a vertex whose function would leave at once."""
+
+    def visit_Sweep(self, node: Sweep) -> Sweep:
+        """Ask the function's own test first, where that reads nothing gathered."""
+        test = self._test()
+        if test is not None:
+            begins = [s for s in node.body if isinstance(s, Begin)]
+            begins[0].leaves = test
+            behind = node.body.index(begins[0]) + 1
+            last = [s for s in node.body[behind:] if isinstance(s, Restore)]
+            rest = [s for s in node.body[behind:] if s not in last]
+            node.body[behind:] = [Then(rest), *last]
+        return node
+
+    def _test(self) -> ast.expr | None:
+        """Return the test with which the function behind the gathers leaves.
+
+        Incremental aggregates, and those that later phases read, are for others, too.
+        """
+        facts, phase = self.facts, self.facts.phase
+        if phase.incremental or phase.stores or phase.commits or phase.kind.pulls_edges:
+            return None
+        if facts.context.checked is not None:
+            return None
+        functions = list(facts.functions.values())
+        rest = [f for f in functions if not f.kind.gathers]
+        if not functions[0].kind.gathers or not rest:
+            return None
+        test = leaving_test(rest[0])
+        own = set(facts.plan.analysis.signature)
+        if test is None or not all(
+            n.name in own for n in ast.walk(test) if isinstance(n, Access)
+        ):
+            return None
+        return reached(test, facts.context.memory(rest[0]))
+
+
+class Accumulators(_OfGathers):
+    """Puts what gathers fill in front of their pass over edges, and behind it."""
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Start accumulators; lanes of a vertex combine what each of them has."""
+        facts, prefix = self.facts, node.prefix
+        filled = [facts.filled(f).name for f in node.functions]
+        matrices = [
+            home_of(facts, n) for n in filled if facts.accumulators[n].is_matrix
+        ]
+        apart = any(home.shape != "matrix" for home in matrices)
+        in_memory = any(home.shape == "matrix" for home in matrices)
+        out: Body = [Meet("sync", "edge")] if in_memory else []
+        for function, name in zip(node.functions, filled, strict=True):
+            if not prefix and not facts.incremental(function):
+                out.append(announced(facts, function))
+            out.append(Start(name, prefix))
+        node.edges.summed, node.edges.prefix = summed(facts, node.functions), prefix
+        node.edges.behind = [Settle(name, prefix) for name in filled]
+        out.append(node.edges)
+        if facts.binding.walk.lanes > 1:
+            out += [
+                Meet("combine", "vertex", (name, prefix))
+                for name in filled
+                if not home_of(facts, name).is_staged
+            ]
+        rest = filled
+        if facts.binding.joins:
+            # What is staged is in memory behind that, where parts are left.
+            rest = [name for name in filled if not home_of(facts, name).is_staged]
+            out += [Finish(name) for name in filled if name not in rest]
+            out += joined(facts, filled)
+        out += [Meet("sync", "edge")] if apart else []
+        out += [Finish(name) for name in rest]
+        out += [Meet("sync", "edge")] if matrices else []
+        return [*out, Share(node.functions)]
+
+    def visit_Incremental(self, node: Incremental) -> Body:
+        """Sum patches in blocks, as what they change is.
+
+        Single entries are those of what was patched, or taken anew: of the end of both.
+        """
+        node.patch.summed = summed(self.facts, node.patched)
+        anew = self.over(node.anew)
+        shared: Body = [part for part in anew if isinstance(part, Share)]
+        node.anew = [part for part in anew if part not in shared]
+        return [node, *shared]
+
+
+def announced(facts: Facts, function: str) -> Comment:
+    """Return a remark on what a gather does."""
+    accumulator, how = facts.filled(function), facts.incremental(function)
+    note = "" if how is None else ", change-driven"
+    if how is not None and how.is_constant:
+        note = ", change-driven: nothing that it reads changes"
+    name = facts.functions[function].declared.name
+    return Comment(
+        f"gather {name}: {accumulator.combine.name} into {accumulator.name}{note}"
+    )
+
+
+def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what of functions is summed in blocks, since rows may be long."""
+    if not facts.binding.block:
+        return ()
+    return tuple(
+        facts.filled(f).name for f in functions if in_blocks(facts.functions[f])
+    )
+
+
+def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
+    edges = ForEdges("v", [Contribute(name, prefix) for name in functions])
+    return Gathers(functions, edges, prefix)

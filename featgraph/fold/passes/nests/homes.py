@@ -1,0 +1,787 @@
+"""Where a sum is while edges or vertices contribute to it.
+
+Most accumulators are with the other values of a lane, and `leaves` says what is done
+with them. Others have a home of their own until all have contributed: vectors or
+elements of matrices in registers, rows of memory, or rows that wait to be added to a
+matrix. What such a home does with contributions stands here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.base.dataclass import dataclass
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import is_only_solved
+from featgraph.fold.passes.bodies.vectorized import pieces
+from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
+from featgraph.fold.passes.nests.calls import (
+    call_for_all,
+    call_for_one,
+    call_of_part,
+    rows_of,
+)
+from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.schedules.block_tiles import padded_to_tiles
+from featgraph.fold.schedules.shares import BUFFERS
+from featgraph.fold.tree.nodes import (
+    AddStaged,
+    Contribute,
+    Features,
+    Finish,
+    RowLoad,
+    Settle,
+    Stage,
+    Start,
+    ToRow,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, assigned, code, when
+from featgraph.program.signature import Real
+
+__all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
+
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
+#: that takes Numba.
+VECTOR_BYTES = 64
+#: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Area:
+    """A small array: its name, its shape, and the dtype of an entry.
+
+    One that is `aligned` begins with a cache line, and is zero (CPU).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    aligned: bool = False
+
+
+class Home:
+    """With the other values of a lane: in registers, or arrays that it loops over."""
+
+    #: Whether lanes bring what edges contribute, and all of a block add it together.
+    is_staged = False
+
+    def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
+        self.facts, self.accumulator = facts, accumulator
+        self.name = accumulator.name
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return shape_of(self.accumulator)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return what a lane calls all that it has."""
+        own = f"{prefix}{self.name}"
+        wide = self.accumulator.is_wide
+        return self.facts.binding.features.names(own) if wide else [own]
+
+    @property
+    def is_one_triangle(self) -> bool:
+        """Whether tiles above the diagonal of a matrix are never stored."""
+        return False
+
+    def areas(self) -> list[Area]:
+        """Return the arrays that it takes."""
+        accumulator, facts = self.accumulator, self.facts
+        if accumulator.is_matrix and self.name not in facts.phase.loads:
+            return row_of(facts, self.name, accumulator)
+        if accumulator.is_wide and facts.binding.features.is_looped:
+            return row_of(facts, self.name, accumulator)
+        return []
+
+    def start(self, node: Start) -> Body:
+        """Set it to the identity."""
+        return [node]
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into it."""
+        return [node]
+
+    def front(self) -> Body:
+        """Return what stands in front of all vertices."""
+        return []
+
+    def stage(self, node: Stage) -> Body:
+        """Bring what an edge contributes, if that is staged."""
+        raise NotImplementedError
+
+    def add(self) -> Body:
+        """Add what all lanes have brought, if that is staged."""
+        raise NotImplementedError
+
+    def put_by(self) -> Body:
+        """Leave a block of terms where those before it are, if they are staged."""
+        raise NotImplementedError
+
+    def settle(self) -> Body:
+        """Leave what contributions have come to in the accumulator."""
+        return []
+
+    def finish(self) -> Body:
+        """Give the accumulator the form in which functions read it."""
+        return []
+
+    @property
+    def part_size(self) -> int:
+        """Entries of a partial result of a reduce."""
+        return self.accumulator.size
+
+    def reduced(self, entry: str, value: str) -> Body:
+        """Leave an entry of all partial results together where it is read."""
+        return code(f"reduced[{entry}] = {value}")
+
+
+class InVectors(Home):
+    """Vectors of neighboring features in registers; behind the edges, an array.
+
+    There functions in any form find them.
+    """
+
+    def start(self, node: Start) -> Body:
+        """Set all vectors to the identity."""
+        identity = self.accumulator.identity
+        return self._each(f"{{name}} = vectors.spread_{{size}}({identity})")
+
+    def take(self, node: Contribute) -> Body:
+        """Add the vectors that a function returns."""
+        call = call_for_all(self.facts, self.facts.callees[node.function])
+        each = self._each("{name} += contributed[{place}]")
+        return [assigned("contributed", call), *each]
+
+    def settle(self) -> Body:
+        """Store all vectors."""
+        return self._each(f"vectors.store_{{size}}({self.name}, {{first}}, {{name}})")
+
+    def _each(self, text: str) -> Body:
+        """Return a statement for each vector."""
+        out: Body = []
+        split = pieces(self.facts.phase.width, self.facts.context.real)
+        for place, (first, size) in enumerate(split):
+            name = f"{self.name}_{first}"
+            out += code(text.format(name=name, place=place, first=first, size=size))
+        return out
+
+
+class InRows(Home):
+    """Rows of memory, one for each vertex that was met; behind all edges, registers."""
+
+    @property
+    def arrays(self) -> list[str]:
+        """The arrays of these rows: of values, and of their sources."""
+        name = f"rows_of_{self.name}"
+        return [name, f"{name}_source"] if self.accumulator.is_arg else [name]
+
+    def start(self, node: Start) -> Body:
+        """Set the row to the identity."""
+        return self._each(self.accumulator.start(self._element()))
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into the row."""
+        facts = self.facts
+        value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
+        return self._each(
+            self.accumulator.take(self._element(), value, facts.intrinsics)
+        )
+
+    def settle(self) -> Body:
+        """Bring what the row has come to."""
+        row, own = self._element(), element(self.accumulator)
+        lines = [f"{own} = {row}"]
+        if self.accumulator.is_arg:
+            lines.append(f"{source_name(own)} = {source_name(row)}")
+        return self._each(lines)
+
+    def _element(self) -> str:
+        return f"{self.arrays[0]}[row{', f' if self.accumulator.is_wide else ''}]"
+
+    def _each(self, lines: list[str]) -> Body:
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
+
+class AtVertices(Home):
+    """Entries of memory, one for each vertex; behind all edges, registers (CUDA).
+
+    Threads combine into them by atomics. Where a vertex is not met they are identities,
+    and who reads one leaves it so: the first to meet a vertex need not come first.
+    """
+
+    @property
+    def array(self) -> str:
+        """The array of these entries."""
+        return f"entries_of_{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """Text of what stands there before anything is contributed."""
+        if not self.accumulator.is_arg:
+            return self.accumulator.identity
+        kind = "FLOAT32" if self.accumulator.type == "real" else "INT32"
+        return f"{self.facts.intrinsics}.PACKED_NONE_{kind}"
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into the entry."""
+        facts, is_wide = self.facts, self.accumulator.is_wide
+        value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
+        index, real = "(v, f)" if is_wide else "v", facts.context.real
+        given = index, value, facts.intrinsics, real
+        return self._each(self.accumulator.atomic(self.array, *given))
+
+    def settle(self) -> Body:
+        """Bring what the entry has come to, and leave the identity."""
+        accumulator, own = self.accumulator, element(self.accumulator)
+        index = "v, f" if accumulator.is_wide else "v"
+        given = accumulator.is_arg, self.facts.intrinsics, self.array
+        lines = accumulator.load(own, index, *given)
+        return self._each([*lines, f"{self.array}[{index}] = {self.identity}"])
+
+    def _each(self, lines: list[str]) -> Body:
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
+
+class InRegisters(Home):
+    """A matrix whose elements have names: all, or those of a lane's columns.
+
+    In memory every element would be read and written for each edge. Of outer products,
+    factors are computed once for all elements; one that is symmetric is summed on and
+    below the diagonal.
+    """
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        self.axis, self.callees = facts.binding.features, facts.callees[function.name]
+        self.is_solved = self.name in facts.phase.solved
+        self.parts = (
+            function.outer_product if self.name in facts.phase.in_registers else None
+        )
+        self.is_lower = self.parts is not None and self.parts.symmetric
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "lower" if self.is_lower else "elements"
+
+    def names(self, prefix: str) -> list[str]:
+        """Return what a lane calls all that it has."""
+        pairs = self.axis.elements(self.is_lower)
+        return [self.axis.element(f"{prefix}{self.name}", i, j) for i, j in pairs]
+
+    def areas(self) -> list[Area]:
+        """Return the matrix that functions index; some only solve with its elements."""
+        return [] if self.is_solved else super().areas()
+
+    def start(self, node: Start) -> Body:
+        """Set all elements to the identity."""
+        own = f"{node.prefix}{self.name}[i, f]"
+        return [Features(self.shape, code(f"{own} = {self.accumulator.identity}"))]
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution, element by element."""
+        own, rows = f"{node.prefix}{self.name}[i, f]", rows_of(self.callees)
+        if self.parts is None:
+            value = ast.unparse(call_for_one(self.facts, self.callees))
+            return self._each(own, value, rows)
+        column = code(f"element[f] = {self._part('column', 'f')}")
+        out: Body = [Features("wide", column, rows)]
+        row = "element[f]" if self.is_lower else self._part("row", "f")
+        if self.parts.scale is not None:
+            out += code(f"value = {self._part('scale')}")
+            row = f"value * {row}"
+        if row == "element[f]":
+            return out + self._each(own, "element[i] * element[f]")
+        out.append(Features("wide", code(f"row[f] = {row}")))
+        return out + self._each(own, "row[i] * element[f]")
+
+    def _each(self, own: str, value: str, rows: tuple[RowLoad, ...] = ()) -> Body:
+        line = self.accumulator.update(own, value)
+        return [Features(self.shape, code(line), rows)]
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+    def finish(self) -> Body:
+        """Give elements above the diagonal a value; leave all where they are read."""
+        axis, out = self.axis, code("")
+        for j in range(axis.per_lane):
+            column: Body = []
+            for i in range(axis.width):
+                mirrors = self.is_lower and j > i
+                place = f"{self.name}[{i}, {axis.feature(j)}]"
+                if self.is_solved:
+                    place = axis.element(self.name, i, j)
+                if mirrors or not self.is_solved:
+                    own = axis.element(self.name, *((j, i) if mirrors else (i, j)))
+                    column += code(f"{place} = {own}")
+            out += when([axis.inside(j)], column)
+        return out
+
+
+class AnElement(Home):
+    """One element of a matrix: a lane comes to one after the other."""
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "element"
+
+    def areas(self) -> list[Area]:
+        """Return no array: nothing indexes the others."""
+        return []
+
+
+class InTiles(Home):
+    """A sum of outer products: their rows are put aside until there is a batch of them.
+
+    Then all of the batch is added to one tile of the matrix after the other, each
+    in registers meanwhile.
+    """
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        if function.outer_product is None:
+            raise TypeError(f"{function.name} is no outer product")
+        self.function, self.parts = function, function.outer_product
+        self.callees = facts.callees[function.name]
+        # No user can have given these names.
+        number = facts.phase.tiles.index(self.name)
+        self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
+        self.columns = self.rows = f"tile_columns_{number}"
+        #: Whether rows and columns are the same numbers.
+        self.is_shared = self.parts.is_square
+        if not self.is_shared:
+            self.rows = f"tile_rows_{number}"
+
+    def areas(self) -> list[Area]:
+        """Return the matrix, and the rows that wait for it."""
+        real = self.facts.context.real
+        k = padded(self.facts.phase.width, real)
+        names = dict.fromkeys((self.columns, self.rows))
+        batches = [Area(name, (_BATCH, k), real, aligned=True) for name in names]
+        return [Area(self.name, (k, k), real, aligned=True), *batches]
+
+    def start(self, node: Start) -> Body:
+        """Set the matrix to zero; no row waits."""
+        return [node, *code(f"{self.count} = 0")]
+
+    def take(self, node: Contribute) -> Body:
+        """Put a row and a column aside; add all of a full batch."""
+        out: Body = []
+        if self.parts.scale is not None:
+            out += code(f"{self.scale} = {self._part('scale')}")
+        out += self._vectors() if self.callees.vectors else self._features()
+        out += code(f"{self.count} += 1")
+        full = self.settle() + code(f"{self.count} = 0")
+        return out + when([f"{self.count} == {_BATCH}"], full)
+
+    def _features(self) -> Body:
+        """Return the row and the column of a product, feature by feature."""
+        column = f"{self.columns}[{self.count}, f]"
+        each = code(f"{column} = {self._part('column', 'f')}")
+        if not self.is_shared:
+            row = column if self.parts.symmetric else self._part("row", "f")
+            each += code(f"{self.rows}[{self.count}, f] = {self._scaled(row)}")
+        loop = f"for f in range({self.facts.phase.width}):\n    BODY"
+        return code(loop, BODY=each)
+
+    def _vectors(self) -> Body:
+        """Return the same, vector by vector; row and column are the same numbers."""
+        out = code(f"column = {self._part('column')}")
+        split = pieces(self.facts.phase.width, self.facts.context.real)
+        for j, (first, size) in enumerate(split):
+            store, place = f"vectors.store_{size}", f"({self.count}, {first})"
+            out += code(f"{store}({self.columns}, {place}, column[{j}])")
+            if not self.is_shared:
+                row = self._scaled(f"column[{j}]")
+                out += code(f"{store}({self.rows}, {place}, {row})")
+        return out
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+    def _scaled(self, row: str) -> str:
+        return row if self.parts.scale is None else f"{self.scale} * {row}"
+
+    def settle(self) -> Body:
+        """Add the rows that wait."""
+        return code(
+            f"tiles.add_products({self.name}, {self.rows}, {self.columns}, "
+            f"{self.count}, {self.parts.symmetric})"
+        )
+
+    def finish(self) -> Body:
+        """Copy one triangle of a symmetric matrix into the other."""
+        looped = self.facts.binding.features.is_looped
+        if not self.parts.symmetric or (looped and _is_one_triangle(self)):
+            return []
+        return code(f"tiles.mirror({self.name}, {self.facts.phase.width})")
+
+
+def _is_one_triangle(home: Home) -> bool:
+    """Return whether nothing reads the other triangle of a symmetric matrix.
+
+    It goes into `fg.solve`, positive definite, and nowhere else but for its diagonal.
+    In loops that reads the upper triangle: copying it down goes across the cache lines,
+    which for 64 features and more costs as much as the solution. In tiles it reads the
+    lower one, and the other would be half of what a block stores.
+    """
+    facts = home.facts
+    statements = [s for f in facts.functions.values() for s in f.body]
+    return home.name not in facts.phase.stores and is_only_solved(
+        home.name, statements, spd=True
+    )
+
+
+class StagedRows:
+    """What the threads of a block do for one sum of outer products.
+
+    Lanes bring a row and a column of each product; each thread has a tile of the sum in
+    registers. Of a symmetric one there are tiles on and below the diagonal. Small sums
+    have all tiles several times, for a share of the products each.
+
+    Parameters
+    ----------
+    function : Analysed
+        What contributes the products.
+    """
+
+    def __init__(self, facts: Facts, name: str, function: Analysed) -> None:
+        if function.outer_product is None:
+            raise TypeError(f"{function.name} is no outer product")
+        self.facts, self.parts = facts, function.outer_product
+        self.callees = facts.callees[function.name]
+        self.mapping, real = facts.phase.mapping, facts.context.real
+        self.zero = f"{real}(0.0)"
+        self.padded = padded_to_tiles(facts.phase.width)
+        self.is_symmetric = self.parts.symmetric
+        # No user can have given these names.
+        number = facts.phase.tiles.index(name)
+        self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
+        own = ("share", "row", "column")
+        self.share, self.row, self.column = (f"tile_{n}_{number}" for n in own)
+        self.staged = {n: f"staged_{n}_{number}" for n in ("row", "column")}
+        self.columns = self.rows = f"tile_columns_{number}"
+        if not self.parts.is_square:
+            self.rows = f"tile_rows_{number}"
+
+    @property
+    def count(self) -> int:
+        """Tiles in a row of the matrix."""
+        return self.padded // self.mapping.tile
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        count = self.count
+        return count * (count + 1) // 2 if self.is_symmetric else count * count
+
+    @property
+    def shares(self) -> int:
+        """Groups of threads that have all tiles."""
+        return self.mapping.lanes_per_vertex // self.tiles
+
+    def front(self, waiting: int) -> Body:
+        """Return the arrays in which so many rows wait, and a thread's tile.
+
+        What features there are not adds nothing.
+        """
+        k, real, out = self.facts.phase.width, self.facts.context.real, code("")
+        shape = (waiting, self.padded)
+        for name in dict.fromkeys((self.columns, self.rows)):
+            out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
+            if k < self.padded:
+                out += self._cleared(name, shape)
+        place = "lower_place" if self.is_symmetric else "whole_place"
+        names = f"{self.share}, {self.row}, {self.column}"
+        own = f"block_tiles.{place}(int32(thread), {self.count}, {self.shares})"
+        return out + code(f"{names} = {own}")
+
+    def _cleared(self, name: str, shape: tuple[int, int]) -> Body:
+        """Set the end of each row to zero; the first rows are stored behind a barrier.
+
+        Lanes store what features there are, and nothing else ever.
+        """
+        k, rest = self.facts.phase.width, self.padded - self.facts.phase.width
+        each = code(f"{name}[place // {rest}, {k} + place % {rest}] = {self.zero}")
+        places = f"range(thread, {shape[0] * rest}, {self.mapping.lanes_per_vertex})"
+        return code(f"for place in {places}:\n    BODY", BODY=each)
+
+    def start(self) -> Body:
+        """Set the tile to zero."""
+        return code(f"{self.tile} = block_tiles.zeros({self.zero})")
+
+    def bring(self, node: Stage) -> Body:
+        """Bring row and column of a product; those of none are zero."""
+        out, parts = code(""), [("column", self._part("column", "f"))]
+        if self.parts.scale is not None:
+            scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
+            out += code(f"{self.scale}_{node.number} = {scale}")
+        if not self.is_symmetric:
+            parts.append(("row", self._part("row", "f")))
+        each = code("")
+        for part, value in parts:
+            name = f"{self.staged[part]}_{node.number}[f]"
+            each += code(f"{name} = {value} if {node.mask} else {self.zero}")
+        return [*out, Features("wide", each, rows_of(self.callees))]
+
+    def stored(self, number: int, place: str) -> Body:
+        """Store what a lane has brought of a product, at a place among the rows."""
+        column = f"{self.staged['column']}_{number}"
+        out: Body = [self._stored(column, self.columns, place)]
+        if self.rows == self.columns:
+            return out
+        row = column if self.is_symmetric else f"{self.staged['row']}_{number}"
+        if self.parts.scale is not None:
+            scaled = f"scaled_row[f] = {self.scale}_{number} * {row}[f]"
+            out.append(Features("wide", code(scaled)))
+            row = "scaled_row"
+        return [*out, self._stored(row, self.rows, place)]
+
+    def _stored(self, name: str, array: str, place: str) -> ToRow:
+        whole = self.padded == self.facts.phase.width
+        return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
+
+    def added(self, first: str, last: str) -> Body:
+        """Add the products of the rows from one place to another to all tiles."""
+        own = f"{first}, {last}, {self.shares}, {self.row}, {self.column}"
+        return code(
+            "cuda.syncthreads()\n"
+            f"{self.tile} = block_tiles.add_products({self.tile}, {self.rows}, "
+            f"{self.columns}, {own})"
+        )
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+
+class _InTiles(Home):
+    """A sum of outer products, whose factors are brought to shared memory."""
+
+    is_staged = True
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        self.rows = StagedRows(facts, self.name, function)
+        self.mapping = facts.phase.mapping
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "matrix"
+
+
+class InBlockTiles(_InTiles):
+    """A sum of outer products in tiles, which the threads of a block have in registers.
+
+    Lanes bring the rows of some edges to shared memory, and then each thread takes all
+    of them for its tile. Behind all edges, and between blocks of long rows, tiles go to
+    the matrix.
+    """
+
+    @property
+    def is_one_triangle(self) -> bool:
+        """Whether tiles above the diagonal are never stored."""
+        return self.rows.is_symmetric and _is_one_triangle(self)
+
+    def areas(self) -> list[Area]:
+        """Return the matrix."""
+        side = self.rows.padded
+        return [Area(self.name, (side, side), self.facts.context.real)]
+
+    def front(self) -> Body:
+        """Return what stands in front of all vertices: rows, and a thread's tile."""
+        return self.rows.front(self.mapping.edges_at_a_time * self.mapping.unroll)
+
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return self.rows.start()
+
+    def stage(self, node: Stage) -> Body:
+        """Bring row and column of a product; those of no edge are zero."""
+        return self.rows.bring(node)
+
+    def add(self) -> Body:
+        """Store what all lanes have brought, and add it to all tiles."""
+        edges, out = self.mapping.edges_at_a_time, code("cuda.syncthreads()")
+        for n in range(self.mapping.unroll):
+            place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
+            out += self.rows.stored(n, place)
+        return out + self.rows.added(self.rows.share, "batch_count")
+
+    def put_by(self) -> Body:
+        """Leave a block of terms in the matrix, beside those before it."""
+        return self._put_together("block_count > 0", mirrors=False)
+
+    def finish(self) -> Body:
+        """Leave all of the sum in the matrix."""
+        mirrors = self.rows.is_symmetric and not self.is_one_triangle
+        return self._put_together(_adds(self.facts, self.name), mirrors=mirrors)
+
+    def _put_together(self, adds: str, *, mirrors: bool) -> Body:
+        rows = self.rows
+        return code(
+            f"block_tiles.put_together({self.name}, {rows.tile}, {rows.share}, "
+            f"{rows.shares}, {rows.row}, {rows.column}, {adds}, {mirrors})"
+        )
+
+
+class InShareTiles(_InTiles):
+    """The same over all vertices: each block leaves the tiles of its share of them.
+
+    While rows of a batch are added, those of the next one are stored beside them, so
+    that the block meets once for each.
+    """
+
+    def areas(self) -> list[Area]:
+        """Return no matrix: it is where blocks leave their parts."""
+        return []
+
+    def front(self) -> Body:
+        """Return the rows, a thread's tile, and where shares meet."""
+        rows, real = self.rows, self.facts.context.real
+        out = rows.front(BUFFERS * self.mapping.batch)
+        out += code(f"tile_place = int32(thread % {rows.tiles})")
+        if rows.shares > 1:
+            shape = (rows.shares // 2 * rows.tiles, self.mapping.tile**2)
+            box = f"cuda.shared.array({shape}, {real}, alignment=16)"
+            out += code(f"tile_box = {box}")
+        return out
+
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return self.rows.start()
+
+    def stage(self, node: Stage) -> Body:
+        """Bring row and column of what a vertex contributes, if it does."""
+        return self.rows.bring(node)
+
+    def add(self) -> Body:
+        """Store what all lanes have brought, and add it to all tiles."""
+        out = code("")
+        for n in range(self.mapping.unroll):
+            stored = self.rows.stored(n, f"batch_row + place_{n}")
+            out += when([f"waits_{n}"], stored)
+        first, last = f"batch_row + {self.rows.share}", "batch_row + batch_count"
+        return out + self.rows.added(first, last)
+
+    def put_by(self) -> Body:
+        """Leave a block of terms in the part, beside those before it."""
+        return self._left("block_count > 0")
+
+    def finish(self) -> Body:
+        """Leave all of the sum in the part."""
+        return self._left(_adds(self.facts, self.name))
+
+    @property
+    def part_size(self) -> int:
+        """Entries of a partial result of a reduce: of its tiles."""
+        return self.mapping.part_size
+
+    def reduced(self, entry: str, value: str) -> Body:
+        """Leave an entry of the tiles where the matrix is read, and its mirror."""
+        leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
+        own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
+        return code(f"block_tiles.{leave}(reduced, {own})")
+
+    def _left(self, adds: str) -> Body:
+        rows, out = self.rows, code("")
+        if rows.shares > 1:
+            own = f"{rows.share}, {rows.shares}, tile_place, {rows.tiles}"
+            added = f"block_tiles.add_shares({rows.tile}, tile_box, {own})"
+            out += code(f"{rows.tile} = {added}")
+        part = f"uint32({self.facts.binding.partial})"
+        own = f"{part}, {rows.tile}, {rows.share}, tile_place, {adds}"
+        return out + code(f"block_tiles.leave_part(partials, {own})")
+
+
+def _adds(facts: Facts, name: str) -> str:
+    """Return the test that blocks of terms stand where a sum in tiles goes to."""
+    in_blocks = facts.binding.block and name in facts.summed
+    return "block_count > 0" if in_blocks else "False"
+
+
+def home_of(facts: Facts, name: str) -> Home:
+    """Return where an accumulator is while it is filled, or read."""
+    accumulator = facts.accumulators[name]
+    filling = [f for f in facts.functions.values() if f.accumulator == name]
+    for function in filling:
+        if accumulator.is_matrix and facts.binding.features.is_element:
+            return AnElement(facts, accumulator)
+        if name in facts.phase.in_registers or _has_columns(facts, accumulator):
+            return InRegisters(facts, accumulator, function)
+        if name in facts.phase.tiles:
+            mapping = facts.phase.mapping
+            if mapping.batch:
+                return InShareTiles(facts, accumulator, function)
+            tiles = InBlockTiles if mapping.tile else InTiles
+            return tiles(facts, accumulator, function)
+        if facts.callees[function.name].vectors:
+            return InVectors(facts, accumulator)
+        if facts.binding.in_rows:
+            return InRows(facts, accumulator)
+        if facts.binding.at_vertices:
+            return AtVertices(facts, accumulator)
+    return Home(facts, accumulator)
+
+
+def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
+    """Whether each lane sums columns of its own of a matrix."""
+    return accumulator.is_matrix and facts.phase.mapping.column_width > 0
+
+
+def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
+    """Return arrays for all values like those of an accumulator, and their sources."""
+    dtype = facts.context.real if accumulator.type == "real" else accumulator.type
+    own = [Area(name, accumulator.shape, dtype)]
+    if accumulator.is_arg:
+        own.append(Area(f"{name}_source", accumulator.shape, "int32"))
+    return own
+
+
+def padded(k: int, real: Real) -> int:
+    """Return `k`, rounded up to whole vectors."""
+    size = VECTOR_BYTES // real.itemsize
+    return -(-k // size) * size
+
+
+class Homes(Rewriting):
+    """Has homes say what is done with accumulators that are not with other values."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def visit_Start(self, node: Start) -> Body:
+        """Set an accumulator to its identity."""
+        return home_of(self.facts, node.of).start(node)
+
+    def visit_Contribute(self, node: Contribute) -> Body:
+        """Combine what is contributed."""
+        filled = self.facts.filled(node.function)
+        return home_of(self.facts, filled.name).take(node)
+
+    def visit_Stage(self, node: Stage) -> Body:
+        """Bring what an edge contributes."""
+        home = home_of(self.facts, self.facts.filled(node.function).name)
+        return home.stage(node)
+
+    def visit_AddStaged(self, node: AddStaged) -> Body:
+        """Add what all lanes have brought."""
+        return home_of(self.facts, self.facts.filled(node.function).name).add()
+
+    def visit_Settle(self, node: Settle) -> Body:
+        """Bring in what has been put aside."""
+        return home_of(self.facts, node.of).settle()
+
+    def visit_Finish(self, node: Finish) -> Body:
+        """Give an accumulator the form in which it is read."""
+        return home_of(self.facts, node.of).finish()

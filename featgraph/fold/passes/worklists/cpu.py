@@ -1,0 +1,213 @@
+"""Supersteps over few vertices as one loop of a CPU: what its functions do (0018).
+
+One thread goes along the edges, one after the other. What gathers fill stands in rows
+of memory, one for each vertex that was met.
+"""
+
+from __future__ import annotations
+
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.facts import element
+from featgraph.fold.passes.nests.homes import InRows
+from featgraph.fold.passes.worklists.common import Worklist
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import overwrites, settles_at_once
+from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.tree.nodes import AllFound, Contribute, ForEdges, Only, Start
+from featgraph.fold.tree.statements import Body, code, expression, noted, when
+
+__all__ = ["CpuWorklist"]
+
+_PASSED = """
+passed[passed_count] = v
+passed_count += 1
+"""
+_MET = """
+row = due_count
+due[row] = v
+due_count += 1
+met = due_count
+marks[v] = met
+"""
+_STOPPED = """
+marks[v] = -1
+stopped_count += 1
+due[due.size - stopped_count] = v
+"""
+_GOES_ON = "goes_on_0(chunk, v, d)"
+_LOOP = """
+number, work = 0, 0
+passed_count, far_count = sizes[1], 0
+while True:
+    BUFFERS
+    if key < 0:
+        sources, passed = passed, sources
+        source_count = passed_count
+    SPLIT
+    COUNT
+    ends = number == most or source_count == 0
+    if ends or edges > most_edges or work + edges > most_work:
+        break
+    limits[number] = limit
+    CALL
+    counts[number] = passed_count
+    work += edges
+    number += 1
+sizes[1], sizes[2], sizes[3] = source_count, far_count, work
+limits[number] = limit
+END
+"""
+_SPLIT = """
+if key == {key}:
+    source_count, far_count, limit = queue.split(
+        {now}.{name}, sign, delta, limit, passed, passed_count, sources, far, far_count,
+        waits,
+    )
+"""
+
+
+class CpuWorklist(Worklist):
+    """The functions of a loop that one thread of a CPU runs.
+
+    Attributes
+    ----------
+    overwrites : bool
+        Whether one buffer serves: both are the same.
+    at_once : bool
+        Whether one edge may settle a vertex.
+    of_an_edge : Facts
+        What `settled_at_once` is lowered with: what an edge finds is in registers.
+    """
+
+    def __init__(
+        self, context: Context, plan: FoldPlan, callees: dict[str, Callee]
+    ) -> None:
+        super().__init__(context, plan, callees, CpuSchedule())
+        self.overwrites = overwrites(plan)
+        self.at_once = settles_at_once(plan)
+        self.of_an_edge = replace(self.facts)
+        self.facts.binding = replace(self.facts.binding, in_rows=True)
+
+    @property
+    def rows(self) -> list[InRows]:
+        """What gathers fill, in memory."""
+        facts = self.facts
+        return [InRows(facts, facts.filled(f.name)) for f in self.gathers]
+
+    def front(self) -> Body:
+        """Return the names of the features, and what is worked in."""
+        return CpuSchedule().front(self.facts.binding)
+
+    @property
+    def stops(self) -> bool:
+        """Whether vertices may have a mark and no row."""
+        return self.at_once or not self.repeats
+
+    def superstep(self) -> Body:
+        """Return a superstep from ``sources``; ``passed`` gets those that commit."""
+        takes: Body = code("row = int64(uint32(met - 1))")
+        takes += [Contribute(f.name) for f in self.gathers]
+        takes = [Only(expression("met > 0"), takes, seldom=not self.at_once)]
+        edges = ForEdges("u", [*self._meet_by_edge(), *takes])
+        out = self.front() + code("due_count, passed_count = 0, 0")
+        out += code("stopped_count = 0") if self.stops else []
+        out += _each_source("v", self._meet()) + _each_source("u", [edges])
+        loop = "for row in range(due_count):\n    BODY"
+        out += code(loop, BODY=self._commit())
+        if self.stops:
+            behind = "marks[int64(due[due.size - 1 - place])] = 0"
+            out += code(f"for place in range(stopped_count):\n    {behind}")
+        return out + code("return passed_count")
+
+    def settled_at_once(self) -> Body:
+        """Return what `v` does by an edge from ``u`` alone, if that finds everything.
+
+        It returns whether it does, and whether `v` commits.
+        """
+        facts = self.of_an_edge
+        filled = [facts.filled(f.name) for f in self.gathers]
+        out = self.front() + [Start(a.name) for a in filled]
+        out += [Contribute(f.name) for f in self.gathers]
+        out += [AllFound([expression(found(a, element(a))) for a in filled])]
+        out += code("alive = False") + when(["all_found"], self.settled())
+        return out + code("return all_found, alive")
+
+    def _meet_by_edge(self) -> Body:
+        """Return what is done for `v` at an edge, in front of what that contributes.
+
+        It leaves what `_meet` leaves, or 0 where the edge has nothing to contribute.
+        """
+        if not self.at_once:
+            return code("met = marks[v]") + when(["met == 0"], self._meet())
+        # Few vertices have marks, or none: then they are not loaded.
+        met = code("met = 0")
+        met += when(["due_count + stopped_count > 0"], code("met = marks[v]"))
+        at_once = code("all_found, alive = settled_0(chunk, u, v, e, d)")
+        again = when([_GOES_ON], code(_STOPPED))  # it must not, in this superstep
+        passed = when(["alive"], code(_PASSED))
+        at_once += when(["all_found"], passed + again, self._row())
+        return met + when(["met == 0"], when([_GOES_ON], at_once))
+
+    def _meet(self) -> Body:
+        """Return what is done for `v` where it is met for the first time.
+
+        It leaves one more than the row of what its gathers fill in ``met``.
+        """
+        test = _GOES_ON if self.before else ""
+        return when([test], self._row(), [] if self.repeats else code(_STOPPED))
+
+    def _row(self) -> Body:
+        """Give `v` a row for what its gathers fill."""
+        return code(_MET) + [Start(str(f.into)) for f in self.gathers]
+
+    def _commit(self) -> Body:
+        """Return what is done for a vertex that was met, behind all edges."""
+        out = code("v = due[row]\nmarks[v] = 0")
+        return out + self.settled() + when(["alive"], code(_PASSED), self.dropped())
+
+    @property
+    def now(self) -> str:
+        """What has the current entries of a superstep."""
+        return "d" if self.overwrites else "now"
+
+    def loop(self, call: str, other: str, unlike: list[str]) -> Body:
+        """Return the loop; `call` runs a superstep.
+
+        Parameters
+        ----------
+        call : str
+            It takes `now`.
+        other : str
+            ``d`` with both buffers of what is committed exchanged.
+        unlike : list of str
+            Tests that arrays have rows of another length than they have. None of them
+            ever holds. Behind them rows are as long as the compiler is told, and it
+            multiplies by a number that it knows.
+        """
+        layout, plan = self.facts.layout, self.facts.plan
+        exchange, buffers = code(""), code("")
+        if not self.overwrites:
+            exchange = code(f"other = {other}")
+            buffers = code("now = other if number % 2 else d")
+            for name in self.facts.phase.writes_next:
+                own = f"now.{name}_next, now.{name}"
+                buffers += code(f"queue.refresh({own}, passed, passed_count)")
+        split: Body = []
+        for key, name in enumerate(plan.facts.queue_keys):
+            split += code(_SPLIT.format(key=key, name=name, now=self.now))
+        row = layout.row("u") + code(f"edges += {layout.degree}")
+        count = code("edges = 0") + _each_source("u", row)
+        end = noted(code("sizes[0] = number"), "last: what is told stands")
+        out = when([" or ".join(unlike)], code("return")) if unlike else []
+        return out + exchange + code(
+            _LOOP, BUFFERS=buffers, SPLIT=split, COUNT=count,
+            CALL=code(f"passed_count = {call}"), END=end,
+        )  # fmt: skip
+
+
+def _each_source(vertex: str, body: Body) -> Body:
+    """Return a loop over the active vertices."""
+    loop = f"for place in range(source_count):\n    {vertex} = sources[place]\n    BODY"
+    return code(loop, BODY=body)

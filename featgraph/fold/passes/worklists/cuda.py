@@ -1,0 +1,314 @@
+"""Supersteps over few vertices as one loop, on a GPU: what its functions do (0042).
+
+Warps take equal shares of the edges out of the active vertices. A vertex that is met,
+for the first time, stands on a list; what gathers fill is combined at the vertex, in
+memory. Behind a barrier those on the list run the rest, and leave what they commit in
+both buffers: no other vertex reads it meanwhile.
+"""
+
+from __future__ import annotations
+
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.homes import AtVertices
+from featgraph.fold.passes.worklists import at_once
+from featgraph.fold.passes.worklists.common import Worklist
+from featgraph.fold.passes.worklists.warps import (
+    contributes,
+    degree,
+    each_edge,
+    in_warps,
+)
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import first_settles
+from featgraph.fold.schedules.thread import ThreadSchedule
+from featgraph.fold.tree.statements import Body, agreed, code, expression, when
+
+__all__ = ["CudaWorklist"]
+
+#: The last warps have fewest edges.
+_EACH_SOURCE = """
+chunk = int32(chunk_stride - 1 - first_chunk)
+while chunk * 32 < rows + leaf_count:
+    place = int32(chunk * 32 + cuda.laneid)
+    v = queues.source_of(lists, place, rows, leaf_count, step_number)
+    is_met = False
+    MEET
+    queues.append(is_met, v, lists, step_number)
+    chunk += chunk_stride
+"""
+_EACH_MET = """
+met_count = int32(lists.words[queues.DUE + (step_number & (queues.TURNS - 1))])
+chunk = first_chunk
+while chunk * 32 < met_count:
+    place = int32(chunk * 32 + cuda.laneid)
+    v = lists.due[min(place, int32(met_count - 1))]
+    alive = False
+    out_degree = int64(0)
+    COMMIT
+    APPEND
+    chunk += chunk_stride
+"""
+_EACH_ACTIVE = """
+first_word = first_chunk * 32
+while first_word < lists.active.size:
+    place = int32(first_word + cuda.laneid)
+    word = uint32(0)
+    if place < lists.active.size:
+        word = lists.active[place]
+    WORD
+    first_word += chunk_stride * 32
+"""
+_EACH_BIT = """
+while warp.group_any(word != 0, 32):
+    is_active = word != 0
+    out_degree = int64(0)
+    v = int32(0)
+    if is_active:
+        v = int32(place * 32 + warp.trailing_zeros(word))
+        word = uint32(word & (word - uint32(1)))
+        DEGREE
+    APPEND
+"""
+#: Where vertices wait: what lists one, or has it wait.
+_NEAR_OR_FAR = """
+is_near = False
+if {flag}:
+    is_near = is_near_0(v, d, lists, far_lists)
+queues.wait({flag}, is_near, v, lists, far_lists, {far_side})
+queues.append_row(is_near, v, out_degree, lists, {step_number})
+"""
+_REFILL = """
+if queues.wants_more(lists, far_side, step_number):
+    FIRST
+    meets = queues.meet(lists, meets)
+    queues.move_limit(lists, far_lists, 1 - far_side)
+    meets = queues.meet(lists, meets)
+    MOVE
+    meets = queues.meet(lists, meets)
+    far_side = 1 - far_side
+return meets, far_side
+"""
+_FIRST = """
+first, some = float64(math.inf), False
+far_count = lists.words[queues.FARS + far_side]
+for place in range(cuda.grid(1), far_count, cuda.gridsize(1)):
+    v = far_lists.vertices[far_side, place]
+    if far_lists.waits[v] != 0:
+        some = True
+        first = min(first, first_key_0(v, d, lists, far_lists))
+queues.note_first(some, first, lists, far_lists)
+"""
+_EACH_FAR = """
+chunk = first_chunk
+while chunk * 32 < far_count:
+    place = int32(chunk * 32 + cuda.laneid)
+    v = int32(0)
+    is_near = False
+    stays = False
+    out_degree = int64(0)
+    if place < far_count:
+        v = far_lists.vertices[far_side, place]
+        if far_lists.waits[v] != 0:
+            is_near = is_near_0(v, d, lists, far_lists)
+            stays = not is_near
+            is_near = queues.stops_waiting(is_near, v, far_lists)
+            DEGREE
+    queues.append_far(stays, v, lists, far_lists, 1 - far_side)
+    queues.append_row(is_near, v, out_degree, lists, step_number)
+    chunk += chunk_stride
+"""
+_LOOP = """
+step_number, meets = int64(0), int64(0)
+BEGIN
+meets = queues.meet(lists, meets)
+REFILL
+while GOES_ON:
+    rows, leaf_count, edge_count = queues.sizes_of(lists, step_number)
+    queues.clear(lists, step_number)
+    CLEAR
+    GATHER
+    meets = queues.meet(lists, meets)
+    queues.watch(lists, step_number)
+    WATCH
+    COMMIT
+    meets = queues.meet(lists, meets)
+    step_number += 1
+    REFILL
+queues.leave(lists, step_number)
+LEAVE
+"""
+
+
+class CudaWorklist(Worklist):
+    """The functions of a loop that a grid of a GPU runs.
+
+    Attributes
+    ----------
+    at_once : bool
+        Whether one edge settles a vertex: superstep by superstep, blocks meet once.
+    of_an_edge : Facts
+        What that is lowered with: what an edge finds is in registers.
+    """
+
+    def __init__(
+        self, context: Context, plan: FoldPlan, callees: dict[str, Callee]
+    ) -> None:
+        super().__init__(context, plan, callees, ThreadSchedule())
+        self.at_once = first_settles(plan.analysis.functions, plan.phases, plan.options)
+        self.of_an_edge = replace(self.facts)
+        self.facts.binding = replace(self.facts.binding, at_vertices=True)
+
+    @property
+    def entries(self) -> list[AtVertices]:
+        """What gathers fill, in memory."""
+        facts = self.facts
+        if self.at_once:
+            return []
+        return [AtVertices(facts, facts.filled(f.name)) for f in self.gathers]
+
+    @property
+    def waits(self) -> bool:
+        """Whether vertices can wait: there are keys that tell near ones from far."""
+        return bool(self.facts.plan.facts.queue_keys)
+
+    def near(self) -> Body:
+        """Return the test that one of the keys of `v` is not beyond the limit."""
+        test = "is_near = is_near or not sign * float64(ENTRY) > limit"
+        out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
+        out += code(
+            "sign, limit = far_lists.limits[queues.SIGN], far_lists.limits[queues.NEAR]"
+        )
+        return self.front() + out + self._keys(test) + code("return is_near")
+
+    def first_key(self) -> Body:
+        """Return the smallest key of `v`, times the sign; nan is none."""
+        test = "first = min(first, sign * float64(ENTRY))"
+        out = code("key, sign = lists.words[queues.KEY], far_lists.limits[queues.SIGN]")
+        out += code("first = float64(math.inf)")
+        return self.front() + out + self._keys(test) + code("return first")
+
+    def refill(self) -> Body:
+        """Return what moves the limit where no vertex is near, and lists those."""
+        move = code(_EACH_FAR, DEGREE=when(["is_near"], degree(self)))
+        parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
+        return in_warps(self) + code(_REFILL, **parts)
+
+    def _keys(self, test: str) -> Body:
+        """Return a test of each entry of the property by which vertices wait."""
+        out, facts = code(""), self.facts
+        for number, name in enumerate(facts.plan.facts.queue_keys):
+            shape = facts.plan.analysis.signature[name].item_shape
+            letters = "ij"[: len(shape)]
+            entry = f"d.{name}[{', '.join(['v', *letters])}]"
+            each = code(test.replace("ENTRY", entry))
+            for letter, size in reversed([*zip(letters, shape, strict=True)]):
+                each = code(f"for {letter} in range({size}):\n    BODY", BODY=each)
+            out += when([f"key == {number}"], each)
+        return out
+
+    def _append(self, flag: str, number: str, side: str) -> Body:
+        """Return what adds `v` to the sources of a superstep, or has it wait."""
+        if not self.waits:
+            given = f"{flag}, v, out_degree, lists, {number}"
+            return code(f"queues.append_row({given})")
+        counts = f"queues.count_passed({flag}, lists, {number})\n"
+        text = _NEAR_OR_FAR.format(flag=flag, step_number=number, far_side=side)
+        return code((counts if flag == "alive" else "") + text)
+
+    def begin(self) -> Body:
+        """Return what lists the vertices that are active at first."""
+        append, found = self._append("is_active", "0", "0"), degree(self)
+        if self.at_once:
+            found += at_once.ends_if_again("-1")
+        bits = code(_EACH_BIT, DEGREE=found, APPEND=append)
+        words = code(_EACH_ACTIVE, WORD=agreed(bits, "warp"))
+        return in_warps(self) + agreed(words, "warp")
+
+    def meet(self) -> Body:
+        """Return what puts sources, and the ends of their edges, on the list."""
+        meets = self._claims("inside_edge") + code(
+            "queues.append(is_met, v, lists, step_number)"
+        )
+        found = code("is_met = False") + meets
+        return in_warps(self) + each_edge(self, found) + self._each_source()
+
+    def push(self) -> Body:
+        """Return what contributes along the edges to vertices that went on."""
+        wanted = ["inside_edge", "lists.marks[v] > 0"]
+        return in_warps(self) + each_edge(self, when(wanted, contributes(self)))
+
+    def gather(self) -> Body:
+        """Return what does both at once.
+
+        A vertex that goes on does so for all who ask, and none of them need wait for
+        the first.
+        """
+        claim = code("is_met = queues.claim(lists, v)") + contributes(self)
+        tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
+        body = code("is_met = False") + when(tests, claim)
+        body += code("queues.append(is_met, v, lists, step_number)")
+        return in_warps(self) + each_edge(self, body) + self._each_source()
+
+    def commit(self) -> Body:
+        """Return what the vertices on the list do behind all edges."""
+        written = frozenset(self.facts.phase.writes_next)
+        commits = self.copied(written, commits=True) + degree(self)
+        ends = when(["alive"], commits, self.dropped())
+        settled = self.settled() + ends
+        if self.repeats:
+            body = code("lists.marks[v] = 0") + settled
+        else:
+            body = code("is_wanted = lists.marks[v] > 0\nlists.marks[v] = 0")
+            body += when(["is_wanted"], settled)
+        inside = when(["place < met_count"], body)
+        append = self._append("alive", "step_number + 1", "far_side")
+        met = code(_EACH_MET, COMMIT=inside, APPEND=append)
+        return in_warps(self) + agreed(met, "warp")
+
+    def loop(self, first: str, arguments: str) -> Body:
+        """Return the loop; what lists, and all else, is given these arguments."""
+        begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
+        if self.at_once:
+            return at_once.loop(begin, gather)
+        if not self.repeats:
+            gather = code(f"meet_0({arguments})\nmeets = queues.meet(lists, meets)")
+            gather += code(f"push_0({arguments})")
+        parts = dict.fromkeys(("REFILL", "CLEAR", "WATCH", "LEAVE"), code(""))
+        goes_on, front = "queues.goes_on(lists, step_number)", code("")
+        if self.waits:
+            front, goes_on = (
+                code("far_side = 0"),
+                "queues.goes_on_near(lists, far_lists, step_number)",
+            )
+            refill = (
+                f"meets, far_side = refill_0(step_number, meets, far_side, {first})"
+            )
+            parts = {
+                "REFILL": code(refill),
+                "CLEAR": code("queues.clear_first(lists, far_lists)"),
+                "WATCH": code(
+                    "queues.watch_far(lists, far_lists, far_side, step_number)"
+                ),
+                "LEAVE": code("queues.leave_far(lists, far_lists, far_side)"),
+            }
+        loop = code(
+            _LOOP, BEGIN=begin, GATHER=gather,
+            COMMIT=code(f"commit_0({arguments})"), **parts,
+            GOES_ON=expression(goes_on),
+        )  # fmt: skip
+        return front + loop
+
+    def _claims(self, inside: str) -> Body:
+        """Return what asks whether `v` goes on, where that is still to be asked."""
+        goes_on = "goes_on_0(v, d)"
+        if self.repeats:
+            tests = [inside, goes_on if self.before else ""]
+            return when(tests, code("is_met = queues.claim(lists, v)"))
+        ran = code(f"lists.marks[v] = 1 if {goes_on} else -1")
+        claim = code("is_met = queues.claim(lists, v)") + when(["is_met"], ran)
+        return when([inside], claim)
+
+    def _each_source(self) -> Body:
+        meets = self._claims("place < rows + leaf_count")
+        return agreed(code(_EACH_SOURCE, MEET=meets), "warp")

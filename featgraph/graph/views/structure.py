@@ -1,0 +1,758 @@
+"""Base class of graphs: counts, adjacencies and edge maps."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from featgraph.base.arguments import require_flag
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import (
+    DeviceValues,
+    Rows,
+    host_values,
+    in_pieces,
+    taken,
+)
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.building.names import VertexNames, find_vertex
+from featgraph.graph.building.oriented import Oriented, orient
+from featgraph.graph.inputs.numbers import converted, host_array
+from featgraph.graph.inputs.targets import chosen_target
+from featgraph.graph.views.view import Stamp, Stamps
+
+if TYPE_CHECKING:
+    from featgraph.graph.building.gpu_edges import GpuEdges
+    from featgraph.graph.building.gpu_oriented import GpuOriented
+
+__all__ = [
+    "Structure",
+    "collect_edge_values",
+    "edge_rows",
+    "expand_edge_values",
+    "gpu_edges",
+    "gpu_oriented",
+    "has_degrees_of_whole",
+    "in_offsets",
+    "incident_columns",
+    "incident_edges",
+    "is_built_on_gpu",
+    "is_given_on_gpu",
+    "is_in_given_order",
+    "out_columns",
+    "out_edges",
+    "owns",
+    "require_fixed",
+    "set_degrees",
+    "stored_count",
+    "structure_digest",
+    "weights_there",
+    "with_out_edges",
+]
+
+
+class Structure:
+    """The read-only attributes of `Graph`; use that."""
+
+    __slots__ = ("__weakref__", "_edges", "_found", "stamps")
+
+    _edges: EdgeList
+    #: A version of the graph, and the arrays built for it.
+    _found: tuple[Stamp, dict[str, Any]]
+    #: Replaced by another object when the graph changes: see `GraphView`.
+    stamps: Stamps
+
+    def __init__(self, edges: EdgeList) -> None:
+        if not isinstance(edges, EdgeList):
+            raise GraphInputError(
+                "Graph is not made by calling it",
+                got=type(edges).__name__,
+                fix="Graph.from_edges(sources, targets), from_networkx, from_scipy or "
+                "from_pandas",
+            )
+        self._edges = edges
+        self._begin(edges.known())
+
+    def _begin(self, found: dict[str, Any]) -> None:
+        """Initialize the stamps, and the cache with known arrays."""
+        self.stamps = Stamps()
+        self._found = self.stamps.version, found
+
+    @property
+    def _cache(self) -> dict[str, Any]:
+        """Arrays and facts that were derived from this version, by name.
+
+        Entries are added at the first use, except for those known with the edges. Two
+        threads may both build an entry; they store equal arrays.
+        """
+        version, found = self._found
+        if version is not self.stamps.version:
+            found = self._edges.known()
+            self._found = self.stamps.version, found
+        return found
+
+    @property
+    def changing(self) -> Any:
+        """The graph itself, if it changes in batches; else None."""
+        return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through EdgeList, whose constructor makes the arrays read-only again.
+        edges = self._edges
+        # On the host: the unpickling process may have no GPU.
+        arrays = edges.sources, edges.targets, edges.weights
+        more = edges.vertex_count, edges.directed, edges.names, edges.sides
+        return _rebuild, (type(self), *arrays, *more)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.vertex_count} vertices", f"{self.edge_count} edges"]
+        if not self.directed:
+            parts[1] += f" ({self.given_edge_count} given)"
+        parts.append("directed" if self.directed else "undirected")
+        if self._edges.weights_dtype is not None:
+            parts.append(f"{self._edges.weights_dtype} weights")
+        if self._edges.names is not None:
+            parts.append("named")
+        return f"Graph({', '.join(parts)})"
+
+    @property
+    def part(self) -> Any:
+        """The graph whose rows kernels sweep on this rank: the graph itself."""
+        return self
+
+    @property
+    def ranks(self) -> Any:
+        """Collective operations with other ranks; None on one rank."""
+        return None
+
+    @property
+    def vertex_numbers(self) -> NDArray[np.int32]:
+        """The number of each vertex in the whole graph, int32, (V,)."""
+        if "vertex_numbers" not in self._cache:
+            self._cache["vertex_numbers"] = np.arange(self.vertex_count, dtype=np.int32)
+        return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
+
+    def rows_here(self, values: Any) -> Any:
+        """Return the rows of all vertices' values that kernels of this rank use."""
+        return values
+
+    def collect_vertex_values(self, stored: Any) -> Any:
+        """Gather the values of all vertices from all ranks."""
+        return stored
+
+    @property
+    def own_vertices(self) -> NDArray[np.int64]:
+        """Numbers of the vertices that this rank owns: all of them, int64."""
+        return np.arange(self.vertex_count)
+
+    @property
+    def own_edges(self) -> NDArray[Any]:
+        """Rows in given order of the edges that this rank owns, in kernel order."""
+        return self.given_index
+
+    def set_here(self, words: Any) -> Any:
+        """Return the words that kernels of this rank use, of a set of vertices."""
+        return words
+
+    def pieces_of_vertices(self, stored: Any) -> Any:
+        """Return the values of all vertices, or an iterable of their rows in turn."""
+        return stored
+
+    def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
+        """Return the values of edges in given order, or an iterable as before."""
+        return self.collect_edge_values(stored, per_direction)
+
+    def pieces_of_set(self, words: Any) -> Any:
+        """Return a set of vertices, or an iterable of its words in turn."""
+        return words
+
+    @property
+    def vertex_count(self) -> int:
+        """V, the number of ids: of a graph that changes, those of dead vertices too."""
+        return self._edges.vertex_count
+
+    @property
+    def living(self) -> NDArray[np.bool_] | None:
+        """Which ids have a vertex, (V,); None where all have one.
+
+        It is replaced by another object when vertices are inserted or deleted.
+        """
+        return None
+
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead; V where none was ever deleted."""
+        living = self.living
+        return self.vertex_count if living is None else int(np.count_nonzero(living))
+
+    @property
+    def given_edge_count(self) -> int:
+        """The number of edges given, after duplicates= was applied."""
+        return self._edges.given_count
+
+    @property
+    def edge_count(self) -> int:
+        """E, directed edges: twins of an undirected graph count too."""
+        return self._edges.edge_count
+
+    @property
+    def directed(self) -> bool:
+        """False where every edge has a twin."""
+        return self._edges.directed
+
+    @property
+    def sides(self) -> tuple[int, ...] | None:
+        """The number of vertices of each side; None without sides.
+
+        Each edge joins two sides.
+        """
+        return self._edges.sides
+
+    @property
+    def sources(self) -> NDArray[np.int32]:
+        """Sources in given order, (E_given,)."""
+        return self._edges.sources
+
+    @property
+    def targets(self) -> NDArray[np.int32]:
+        """Targets in given order, (E_given,)."""
+        return self._edges.targets
+
+    @property
+    def self_loops(self) -> NDArray[np.int64]:
+        """Rows in given order of the edges from a vertex to itself."""
+        if "self_loops" not in self._cache:
+            loops = np.asarray(self.sources) == np.asarray(self.targets)
+            self._cache["self_loops"] = np.flatnonzero(loops)
+        return self._cache["self_loops"]  # type: ignore[no-any-return]
+
+    @property
+    def weights(self) -> NDArray[Any] | None:
+        """Weights in given order, (E_given,), float or integer; None without."""
+        return self._edges.weights
+
+    def weights_as(self, dtype: DTypeLike) -> NDArray[Any] | None:
+        """Return the weights in another type, read-only: the same array each time.
+
+        As a property of a `State` that copies nothing, ``fg.edge_property(
+        graph.weights_as("float32"), copy=False)``, a target has them once, for all
+        States that do not write them.
+
+        Parameters
+        ----------
+        dtype : dtype
+
+        Returns
+        -------
+        ndarray or None
+            In given order, (E_given,); None without weights.
+
+        Raises
+        ------
+        GraphInputError
+            If the type cannot hold a weight: a finite one becomes infinite, or another
+            one zero.
+        """
+        weights, wanted = self.weights, np.dtype(dtype)
+        if weights is None or weights.dtype == wanted:
+            return weights
+        casts: dict[str, NDArray[Any]] = self._cache.setdefault("casts", {})
+        if wanted.name not in casts:
+            cast = converted(weights, wanted, "weights")
+            cast.flags.writeable = False
+            casts[wanted.name] = cast
+        return casts[wanted.name]
+
+    @property
+    def vertex_names(self) -> VertexNames | None:
+        """Name of each vertex: ascending integers, a tuple, or None for 0..V-1."""
+        return self._edges.names
+
+    def vertex_index(self, name: object) -> int:
+        """Return the vertex with this name (the number itself where there are none).
+
+        Raises
+        ------
+        GraphInputError
+            No vertex has that name.
+        """
+        return find_vertex(self._edges.names, name, self.vertex_count, self._cache)
+
+    @property
+    def in_edges(self) -> Adjacency:
+        """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
+        if "in_edges" not in self._cache:
+            build = _builder(self)
+            self._cache["in_edges"] = build.build_in_edges(self._edges)
+        return self._cache["in_edges"]  # type: ignore[no-any-return]
+
+    @property
+    def out_edges(self) -> Adjacency:
+        """CSR: row u lists the targets of its out-edges; `edge_ids` leads to the CSC.
+
+        An undirected graph shares the arrays of `in_edges`, and `edge_ids` is `twins`.
+        """
+        if "out_edges" not in self._cache:
+            self._cache["out_edges"] = out_edges(self)
+        return self._cache["out_edges"]  # type: ignore[no-any-return]
+
+    @property
+    def incident_edges(self) -> Adjacency:
+        """Row v lists the other ends of all edges at v, a self-loop once.
+
+        Those of an undirected graph are `in_edges`; else `edge_ids` leads to the CSC.
+        """
+        return incident_edges(self)
+
+    @property
+    def given_index(self) -> NDArray[Any]:
+        """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
+        if "given_index" not in self._cache:
+            build = _builder(self)
+            self._cache["given_index"] = build.build_given_index(
+                self._edges, lambda: self.in_edges
+            )
+        return self._cache["given_index"]  # type: ignore[no-any-return]
+
+    @property
+    def twins(self) -> NDArray[Any]:
+        """Edge id of each edge's reverse, (E,); GraphInputError where directed."""
+        if self.directed:
+            raise GraphInputError(
+                "a directed graph has no twins",
+                got="directed=True",
+                fix="make the graph with directed=False",
+            )
+        if "twins" not in self._cache:
+            build = _builder(self)
+            self._cache["twins"] = build.build_twins(self._edges, lambda: self.in_edges)
+        return self._cache["twins"]  # type: ignore[no-any-return]
+
+    def orient(self, target: object = "auto") -> None:
+        """Check that triangles can be found, and orient the edges on a target.
+
+        Parameters
+        ----------
+        target : {"auto", "cpu", "cuda"}, optional
+            The target that finds them.
+
+        Raises
+        ------
+        GraphInputError
+            If the graph is directed, or has parallel edges.
+        """
+        if not self.directed and self._edges.is_built_on_gpu:
+            is_there = chosen_target(target) == "cuda"
+            if is_there and not self._edges.on_gpu_oriented.is_repeated:
+                return
+        _ = self.oriented  # raises the error
+
+    @property
+    def oriented(self) -> Oriented:
+        """The graph with edges from lower to higher (degree, id), on the host.
+
+        GraphInputError where it is directed or has parallel edges.
+        """
+        if "oriented" not in self._cache:
+            self._cache["oriented"] = orient(self)
+        return self._cache["oriented"]  # type: ignore[no-any-return]
+
+    @property
+    def in_degree(self) -> NDArray[Any]:
+        """In-edges of each vertex, (V,), int32 (int64 where E needs it)."""
+        return self._degree("in")
+
+    @property
+    def out_degree(self) -> NDArray[Any]:
+        """Out-edges of each vertex, (V,), int32 (int64 where E needs it)."""
+        return self._degree("out")
+
+    def _degree(self, side: str) -> NDArray[Any]:
+        key = f"{side}_degree" if self.directed else "degree"
+        if key not in self._cache:
+            build = _builder(self)
+            # Counted, not read off an adjacency: out-degrees must not require a CSR,
+            # which pulls do not need.
+            self._cache[key] = build.build_degree(self._edges, side)
+        return self._cache[key]  # type: ignore[no-any-return]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the structure: V, directed, and the edges in given order.
+
+        Not of weights or names, which are properties. Equal on every machine.
+        """
+        if "digest" not in self._cache:
+            from featgraph.graph.building import digests  # loads Numba
+
+            found = digests.text_of(_builder(self).sum_ends(self._edges))
+            self._cache["digest"] = structure_digest(
+                self.vertex_count, self.directed, found
+            )
+        return str(self._cache["digest"])
+
+    @property
+    def weights_digest(self) -> str:
+        """Hash of the weights in given order, and of their type; "" without."""
+        if self._edges.weights_dtype is None:
+            return ""
+        if "weights_digest" not in self._cache:
+            from featgraph.graph.building import digests  # loads Numba
+
+            found = digests.text_of(_builder(self).sum_weights(self._edges))
+            dtype = self._edges.weights_dtype
+            self._cache["weights_digest"] = f"{dtype} {found}"
+        return str(self._cache["weights_digest"])
+
+    def expand_edge_values(self, values: object) -> NDArray[Any]:
+        """Put values of given edges into the order of edge ids.
+
+        Parameters
+        ----------
+        values : array_like, first axis E_given
+            Shared by twins; or, undirected graphs only, 2 * E_given: one a direction,
+            the twin of edge i in row E_given + i (not read for self-loops).
+
+        Returns
+        -------
+        ndarray, first axis E
+            A fresh array of the same dtype.
+
+        Raises
+        ------
+        GraphInputError
+            Any other length.
+        """
+        return expand_edge_values(self, values)
+
+    def collect_edge_values(
+        self, stored: object, per_direction: bool = False
+    ) -> NDArray[Any]:
+        """Put values in the order of edge ids back into given order.
+
+        Parameters
+        ----------
+        stored : array_like, first axis E
+            On the host or on the GPU: reordered there, if that stores the edges.
+        per_direction : bool
+            Undirected graphs: False returns the value of each edge as given, True also
+            that of its twin in row E_given + i (self-loops: the same value twice).
+
+        Returns
+        -------
+        ndarray, first axis E_given, or 2 * E_given where per_direction
+
+        Raises
+        ------
+        GraphInputError
+            Another length, or per_direction for a directed graph.
+        """
+        return collect_edge_values(self, stored, per_direction)
+
+
+def require_fixed(graph: Structure, where: str) -> None:
+    """Raise GraphInputError if a graph changes in batches.
+
+    Raises
+    ------
+    GraphInputError
+    """
+    if getattr(graph, "changing", None) is not None:
+        raise GraphInputError(
+            "the graph changes in batches",
+            where=where,
+            got=repr(graph),
+            expected="a graph that does not change",
+            fix="give graph.freeze()",
+        )
+
+
+def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
+    return kind(EdgeList(*fields))
+
+
+def structure_digest(vertex_count: int, directed: bool, edges: str) -> str:
+    """Return the digest of a graph from the sums of its edges: see `digests`."""
+    text = f"featgraph graph 2 {vertex_count} {directed} {edges}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def owns(graph: Structure, array: object) -> bool:
+    """Whether an array is the weights of this rank's edges, or a cast of them."""
+    part: Structure = graph.part
+    casts = part._cache.get("casts", {})
+    is_held: bool = part._edges.holds(array)
+    return is_held or any(array is cast for cast in casts.values())
+
+
+def is_in_given_order(graph: Structure) -> bool:
+    """Whether values of edges as given are in the order of edge ids."""
+    if "is_in_given_order" not in graph._cache:
+        if graph._edges.is_given_on_gpu:
+            is_same = gpu_edges(graph).is_in_given_order()
+        else:
+            order = graph.given_index
+            is_same = bool((order == np.arange(order.size)).all())
+        graph._cache["is_in_given_order"] = is_same
+    return bool(graph._cache["is_in_given_order"])
+
+
+def _builder(graph: Structure) -> Any:
+    """Return the module that builds a graph's arrays on the host."""
+    if graph._edges.is_given_on_gpu:
+        from featgraph.graph.building import fetch
+
+        return fetch
+    if graph._edges.is_few:
+        from featgraph.graph.building import few
+
+        return few
+    from featgraph.graph.building import build  # loads Numba
+
+    return build
+
+
+def is_built_on_gpu(graph: Structure) -> bool:
+    """Whether a GPU that needs rows of a graph builds them itself."""
+    return graph._edges.is_built_on_gpu
+
+
+def is_given_on_gpu(graph: Structure) -> bool:
+    """Whether the edges of a graph are on the GPU only, until the host needs them."""
+    return graph._edges.is_given_on_gpu
+
+
+def gpu_edges(graph: Structure) -> GpuEdges:
+    """Return the edges of a graph on the GPU; needs one."""
+    return graph._edges.on_gpu
+
+
+def gpu_oriented(graph: Structure) -> GpuOriented:
+    """Return the oriented edges of an undirected graph on the GPU; needs one."""
+    return graph._edges.on_gpu_oriented
+
+
+def weights_there(graph: Structure, array: object) -> Any:
+    """Return the copy of a host array of weights on the GPU, by edge id.
+
+    None unless these are the weights of the graph, and are stored there.
+    """
+    return graph._edges.there(array)
+
+
+def edge_rows(graph: Structure) -> Rows:
+    """Return the row in given order of each edge id, computed where it is needed."""
+    on_gpu = None
+    if graph._edges.is_built_on_gpu:
+
+        def on_gpu() -> Any:
+            return gpu_edges(graph).given_index
+
+    version, count = graph.stamps.version, stored_count(graph)
+    if graph.changing is not None:  # those of this version
+        index = graph._cache.get("edge_rows")
+        if index is None:
+            index = np.full(count, 2 * graph.given_edge_count, np.int64)
+            index[graph.changing.stored_ids] = graph.given_index
+            graph._cache["edge_rows"] = index
+        return Rows(version, count, lambda: index)
+    return Rows(version, count, lambda: graph.given_index, on_gpu)
+
+
+def stored_count(graph: Structure) -> int:
+    """Return how many values of edges a State has: those of unused ids, too."""
+    changing = graph.changing
+    return int(graph.part.edge_count if changing is None else changing.stored_count)
+
+
+def out_edges(graph: Structure) -> Adjacency:
+    """Return the CSR; its slots lead to the CSC by their ids."""
+    rows = out_columns(graph)
+    if not graph.directed:
+        return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
+    ids = _builder(graph).build_out_ids(graph._edges, lambda: graph.in_edges, rows)
+    return Adjacency(rows.row_offsets, rows.column_indices, ids)
+
+
+def in_offsets(graph: Structure) -> NDArray[Any]:
+    """Return the row offsets of in-edges; the host need not have the rows."""
+    cache = graph._cache
+    if "in_edges" in cache or not graph._edges.is_given_on_gpu:
+        return graph.in_edges.row_offsets
+    if "in_offsets" not in cache:
+        offsets = DeviceValues(gpu_edges(graph).rows("in").offsets)
+        cache["in_offsets"] = host_values(offsets)
+    return cache["in_offsets"]  # type: ignore[no-any-return]
+
+
+def set_degrees(
+    graph: Structure, in_degree: NDArray[Any], out_degree: NDArray[Any]
+) -> None:
+    """Set the degrees of a part's vertices to those in the whole graph."""
+    cache = graph._cache
+    cache["has_degrees_of_whole"] = True
+    if graph.directed:
+        cache["in_degree"], cache["out_degree"] = in_degree, out_degree
+    else:
+        cache["degree"] = in_degree
+
+
+def has_degrees_of_whole(graph: Structure) -> bool:
+    """Whether degrees are those of a whole graph, not of the edges of the part."""
+    return "has_degrees_of_whole" in graph._cache
+
+
+def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
+    """Return the graph with only some of the out-edges, for sweeps over these.
+
+    All else, counts included, is that of the graph.
+    """
+    made = object.__new__(type(graph))
+    made._edges = graph._edges
+    made._begin({**graph._cache, "out_columns": rows, "out_edges": rows})
+    return made
+
+
+def out_columns(graph: Structure) -> Adjacency:
+    """Return the CSR without edge ids."""
+    cache = graph._cache
+    if "out_columns" not in cache:
+        if not graph.directed:
+            return graph.in_edges
+        build = _builder(graph)
+        cache["out_columns"] = build.build_out_columns(graph._edges)
+    return cache["out_columns"]  # type: ignore[no-any-return]
+
+
+def incident_edges(graph: Structure) -> Adjacency:
+    """Return the rows that list each edge at both of its ends, a self-loop once."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "incident_edges" not in cache:
+        build = _builder(graph)
+        rows = incident_columns(graph)
+        ids = build.build_incident_ids(graph._edges, lambda: graph.in_edges, rows)
+        cache["incident_edges"] = Adjacency(rows.row_offsets, rows.column_indices, ids)
+    return cache["incident_edges"]  # type: ignore[no-any-return]
+
+
+def incident_columns(graph: Structure) -> Adjacency:
+    """Return the same rows without edge ids: half of the memory, and no CSC."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "incident_columns" not in cache:
+        build = _builder(graph)
+        cache["incident_columns"] = build.build_incident_columns(graph._edges)
+    return cache["incident_columns"]  # type: ignore[no-any-return]
+
+
+def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
+    """Put values into edge-id order; see `Graph.expand_edge_values`."""
+    array = host_array(values, "values")
+    given = graph.given_edge_count
+    length = array.shape[0] if array.ndim else -1
+    if length == given:
+        # The twin of edge i is row given + i, which wraps around to row i.
+        return taken(array, graph.given_index)
+    if length == 2 * given and not graph.directed:
+        return taken(array, graph.given_index)
+    expected = f"first axis {given}, one entry for each given edge"
+    if not graph.directed:
+        expected += f", or {2 * given}, one for each direction (twin of i: {given} + i)"
+    raise GraphInputError(
+        "edge values do not fit the graph",
+        where="values",
+        got=f"shape {array.shape}",
+        expected=expected,
+        fix="give the values in the order in which the edges were given",
+    )
+
+
+def collect_edge_values(
+    graph: Structure, stored: object, per_direction: bool
+) -> NDArray[Any]:
+    """Put values back into given order; see `Graph.collect_edge_values`."""
+    has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
+    there = _there(stored)
+    if there is None and not isinstance(stored, DeviceValues):
+        stored = host_array(stored, "stored")
+    shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
+    count = stored_count(graph) if has_unused else graph.edge_count
+    if not shape or shape[0] != count:
+        raise GraphInputError(
+            "values in edge-id order do not fit the graph",
+            where="stored",
+            got=f"shape {shape}",
+            expected=f"first axis {count}, one entry for each edge id",
+        )
+    per_direction = require_flag("per_direction", per_direction)
+    if per_direction and graph.directed:
+        raise GraphInputError(
+            "a directed graph has one value for each given edge",
+            where="per_direction",
+            got=True,
+            expected="False",
+        )
+    if there is not None and graph._edges.is_built_on_gpu:
+        return gpu_edges(graph).in_given_order(there, per_direction)
+    if there is not None and not isinstance(stored, DeviceValues):
+        from featgraph.cuda.download import read  # imports the dialect
+
+        stored = read(there)
+    values = host_values(stored)
+    if has_unused:
+        values = values[graph.changing.stored_ids]
+    return _put_back(graph, values, per_direction)
+
+
+def _there(stored: object) -> Any:
+    """Return an array of the dialect over values that are on the GPU; else None."""
+    if isinstance(stored, DeviceValues):
+        from featgraph.cuda.foreign import lent  # imports the dialect
+
+        return lent(stored)
+    if isinstance(stored, np.ndarray) or not hasattr(
+        stored, "__cuda_array_interface__"
+    ):
+        return None
+    from featgraph.cuda.foreign import foreign_array  # imports the dialect
+
+    found = foreign_array(stored, "stored")
+    return None if found is None else found.array
+
+
+def _put_back(
+    graph: Structure, array: NDArray[Any], per_direction: bool
+) -> NDArray[Any]:
+    """Put values of the host back into given order, on several threads."""
+    from featgraph.graph.building.kernels import put_rows  # imports Numba
+
+    given, order = graph.given_edge_count, graph.given_index
+    rows = given * (1 + per_direction)
+    result = np.empty((rows, *array.shape[1:]), array.dtype)
+    if array.dtype.hasobject:
+        has_row = order < rows
+        result[order[has_row]] = array[has_row]
+    elif result.size:
+        # One function is compiled for each item size, not for each type.
+        word = math.gcd(array.dtype.itemsize, 8)
+        plain, out = (
+            x.reshape(len(x), -1).view(f"u{word}")
+            for x in (np.ascontiguousarray(array), result)
+        )
+
+        def put(first: int, last: int) -> None:
+            put_rows(plain, order, first, last, out)
+
+        in_pieces(len(plain), plain.nbytes, put)
+    if per_direction and graph.edge_count < rows:
+        loops = np.flatnonzero(graph.sources == graph.targets)
+        result[given + loops] = result[loops]
+    return result

@@ -1,0 +1,301 @@
+"""Forecasts of a graph's cost on several numbers of ranks.
+
+Counts are exact, from its partitions. Times are those of the cost model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from featgraph.base.arguments import require_integer, shown
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import ArgumentError, GraphInputError
+from featgraph.graph.partition.choose import checked_parts, choose_partition
+from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.views.structure import Structure
+from featgraph.ranks.cost.machine import Machine
+from featgraph.ranks.cost.machine_shares import share_out, speaking
+from featgraph.ranks.cost.times import Times, Work, superstep_times
+from featgraph.ranks.engines.links import Link, named_link
+
+__all__ = ["COLUMNS", "TIMES", "Forecast", "forecast"]
+
+#: Columns of a table of counts, with their meaning.
+COLUMNS = {
+    "ranks": "P",
+    "grid": "rows x columns of ranks; P x 1 are ranges",
+    "edges": "most edges of a rank",
+    "uneven": "most edges over the mean",
+    "own": "most own vertices of a rank",
+    "ghosts": "most ghosts of a rank, with targets of partial aggregates",
+    "ghosts/V": "those of all ranks over V",
+    "MB max": "memory of a rank with two buffers of the property",
+    "MB mean": "the mean over ranks",
+    "all/V": "rows sent a superstep if all are, over V",
+    "ms/V": "rows sent if only those are that a peer reads, over V",
+    "all MB": "bytes of the rows under all",
+    "ms MB": "the same under ms",
+    "out MB": "most bytes that a rank sends under ms",
+    "in MB": "most bytes that a rank gets under ms",
+}
+#: Further columns of times, if a machine is given.
+TIMES = {
+    "load ms": "storing rows of ghosts, on the rank that takes longest",
+    "work ms": "edges and vertices likewise, every vertex pulling",
+    "update ms": "packing rows and combining partial aggregates likewise",
+    "LINK ms": "a superstep on that link, with transfer, latency and waits",
+    "LINK push": "the same where all vertices push",
+    "idle": "ranks of several machines that would gain nothing, and get no vertices",
+}
+ITEMSIZE = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Counts and times for several numbers of ranks.
+
+    Attributes
+    ----------
+    counts : tuple of Counts
+    partitions : tuple of Partition
+    row_bytes : int
+        Bytes of a vertex's row.
+    machine : Machine, tuple of Machine, or None
+        The machine of all ranks, or of each; None: counts only.
+    links : tuple of Link
+        The links to compare.
+    """
+
+    counts: tuple[Counts, ...]
+    partitions: tuple[Partition, ...]
+    row_bytes: int
+    machine: Machine | tuple[Machine, ...] | None = None
+    links: tuple[Link, ...] = ()
+
+    def times(self, number: int, link: Link, direction: str = "pull") -> Times:
+        """Return the times of a superstep in which every vertex is active.
+
+        Parameters
+        ----------
+        number : int
+            Index into `counts`.
+        link : Link
+        direction : {"pull", "push"}
+
+        Raises
+        ------
+        ArgumentError
+            If the forecast has no machine.
+        """
+        if self.machine is None:
+            raise ArgumentError(
+                "a forecast without a machine has no times",
+                fix="forecast(graph, machine=fg.distributed.calibrate())",
+            )
+        work = Work.whole(self.counts[number])
+        k = max(self.row_bytes // ITEMSIZE, 1)
+        size, machine = self.row_bytes // k, self.machine
+        if not isinstance(machine, Machine):
+            machine = tuple(speaking(machine[: work.ranks], k))
+        return superstep_times(
+            work, machine, link, direction=direction, k=k, itemsize=size
+        )
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return a row for each number of ranks: column name -> text.
+
+        Columns are `COLUMNS`; with a machine, those of `TIMES`, too.
+        """
+        return [
+            self._row(counts) | self._times(number)
+            for number, counts in enumerate(self.counts)
+        ]
+
+    def table(self) -> str:
+        """Return the rows as text, a line each, below the column names."""
+        rows = self.rows()
+        lines = [list(rows[0]) if rows else list(COLUMNS)]
+        lines += [list(row.values()) for row in rows]
+        width = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(text.rjust(w) for text, w in zip(line, width, strict=True))
+            for line in lines
+        )
+
+    def _times(self, number: int) -> dict[str, str]:
+        if self.machine is None or not self.links:
+            return {}
+        one = self.times(number, self.links[0])
+        row = {
+            "load ms": _short(1e3 * one.load.max()),
+            "work ms": _short(1e3 * one.compute.max()),
+            "update ms": _short(1e3 * one.update.max()),
+        }
+        for link in self.links:
+            for direction, name in (("pull", "ms"), ("push", "push")):
+                seconds = self.times(number, link, direction).seconds
+                row[f"{link.name} {name}"] = _short(1e3 * seconds)
+        if not isinstance(self.machine, Machine):
+            idle = np.flatnonzero(self.counts[number].own == 0).tolist()
+            row["idle"] = ", ".join(map(str, idle)) or "-"
+        return row
+
+    def _row(self, counts: Counts) -> dict[str, str]:
+        count = counts.vertex_count
+        copies = counts.ghosts + counts.partials
+        memory = counts.memory_bytes(self.row_bytes)
+        values = (
+            f"{counts.parts}",
+            f"{counts.rows}x{counts.columns}",
+            f"{counts.edges.max()}",
+            f"{counts.edges.max() / max(counts.edges.mean(), 1e-300):.2f}",
+            f"{counts.own.max()}",
+            f"{copies.max()}",
+            _short(copies.sum() / count),
+            _megabytes(memory.max()),
+            _megabytes(memory.mean()),
+            _short(counts.rows_all / count),
+            _short(counts.rows_ms / count),
+            _megabytes(counts.rows_all * self.row_bytes),
+            _megabytes(counts.rows_ms * self.row_bytes),
+            _megabytes(counts.sent.max() * self.row_bytes),
+            _megabytes(counts.received.max() * self.row_bytes),
+        )
+        return dict(zip(COLUMNS, values, strict=True))
+
+
+def forecast(
+    graph: Structure,
+    ranks: Iterable[int] = (1, 2, 4, 8, 16),
+    *,
+    layout: str = "range",
+    order: object = "given",
+    balance: object = None,
+    row_bytes: int = 4,
+    on: tuple[Machine | Sequence[Machine], str | Link | Sequence[str | Link]]
+    | None = None,
+) -> Forecast:
+    """Forecast the cost of a graph on several numbers of ranks, all vertices active.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    ranks : iterable of int
+    layout : {"range", "grid"}
+        "range": the shards of `Graph.partition`. "grid": blocks of targets and sources.
+    order, balance
+        See `Graph.partition`.
+    row_bytes : int
+        Bytes of a vertex's row: element size times features.
+    on : (Machine, links), optional
+        The machine of all ranks, such as `calibrate` returns, and the link between
+        them, or several to compare, by name ("nvlink", "400g", "100g", "shared",
+        "gloo") or as a `Link`. With a sequence of machines, one for each rank, ranges
+        minimize the superstep on the first link; ranks that would make it longer get
+        none. Default: counts only.
+
+    Returns
+    -------
+    Forecast
+
+    Raises
+    ------
+    GraphInputError
+        If the layout is unknown, or `Graph.partition` raises it.
+    ArgumentError
+        If a link is unknown, or `ranks`, `on` or `row_bytes` is invalid.
+    """
+    if not isinstance(graph, Structure):
+        raise GraphInputError(
+            "not a graph", where="graph=", got=shown(graph), expected="a Graph"
+        )
+    if not isinstance(ranks, Iterable) or np.ndim(ranks) == 0:  # type: ignore[arg-type]
+        raise ArgumentError(
+            "not numbers of ranks",
+            where="ranks=",
+            got=shown(ranks),
+            expected="several, such as (1, 2, 4)",
+        )
+    counts = [checked_parts(parts, "ranks") for parts in ranks]
+    if not isinstance(layout, str) or layout not in ("range", "grid"):
+        raise GraphInputError(
+            "there is no such layout",
+            where="layout",
+            got=shown(layout),
+            expected="'range' or 'grid'",
+        )
+    require_integer(
+        "row_bytes", row_bytes, 1, what="a row has bytes", error=ArgumentError
+    )
+    machine, links = _machine_and_links(on)
+    found, partitions = [], []
+    for parts in counts:
+        partition = choose_partition(graph, order, parts, balance=balance)
+        if isinstance(machine, tuple):
+            k = max(row_bytes // ITEMSIZE, 1)
+            partition = _shared(graph, partition, machine, links, k)
+        columns = block_columns(parts) if layout == "grid" else 1
+        found.append(count_traffic(graph, partition, columns))
+        partitions.append(partition)
+    return Forecast(tuple(found), tuple(partitions), row_bytes, machine, links)
+
+
+def _shared(
+    graph: Structure,
+    partition: Partition,
+    machines: tuple[Machine, ...],
+    links: tuple[Link, ...],
+    k: int,
+) -> Partition:
+    """Return ranges of the same order that minimize the time of a superstep."""
+    if partition.parts > len(machines) or not links:
+        raise ArgumentError(
+            "each rank has a machine, and a link to the others",
+            where="on",
+            got=f"{len(machines)} machines and {len(links)} links",
+            expected=f"{partition.parts} machines, and a link",
+        )
+    into = np.asarray(graph.in_degree)
+    if partition.order is not None:
+        into = into[partition.order]
+    found = share_out(into, machines[: partition.parts], links[0], k=k)
+    return Partition.of_known(found.cuts, partition.order)
+
+
+def _machine_and_links(
+    on: Any,
+) -> tuple[Machine | tuple[Machine, ...] | None, tuple[Link, ...]]:
+    if on is None:
+        return None, ()
+    is_pair = isinstance(on, tuple | list) and len(on) == 2
+    given = on[0] if is_pair else None
+    machines = (given,) if isinstance(given, Machine) else given
+    is_sound = isinstance(machines, tuple | list) and bool(machines)
+    if not is_sound or not all(isinstance(one, Machine) for one in machines):  # type: ignore[union-attr]
+        raise ArgumentError(
+            "not a machine and links",
+            where="on",
+            got=shown(on),
+            expected='a pair, such as (fg.distributed.calibrate(), "100g")',
+        )
+    machines, named = tuple(machines), on[1]  # type: ignore[arg-type]
+    several = (named,) if isinstance(named, str | Link) else named
+    links = tuple(
+        one if isinstance(one, Link) else named_link(one, machines[0].links)
+        for one in several
+    )
+    return (given if isinstance(given, Machine) else machines), links
+
+
+def _megabytes(count: float | np.integer) -> str:
+    return _short(float(count) / 1e6)
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits, or all digits before the point."""
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"

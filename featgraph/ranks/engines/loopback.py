@@ -1,0 +1,294 @@
+"""Several ranks in one process, with a thread each, one of which runs at a time.
+
+Ranks run in order, each until its next exchange. When the last one has reached its
+exchange, messages are copied, and the first continues. So runs are reproducible,
+whatever the scheduling of threads. A run takes the time of all ranks together: loopback
+is for tests, and to try how a program or a graph behaves on several ranks.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from featgraph.base.arguments import checked_arguments, require_integer, shown
+from featgraph.base.errors import ArgumentError, DistributedError, WorkerLostError
+from featgraph.base.interrupts import deferred_interrupts
+from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.current import engine_of_context
+from featgraph.ranks.engines.messages import MessageEngine
+from featgraph.ranks.engines.protocol import Beside, Engine, GpuArray, bytes_of
+
+__all__ = ["run_ranks"]
+
+_R = TypeVar("_R")
+#: Most ranks of a process.
+_MOST = 1 << 10
+
+
+@checked_arguments
+def run_ranks(
+    size: int,
+    function: Callable[[Engine], _R],
+    *,
+    hosts: Sequence[str] | None = None,
+) -> list[_R]:
+    """Run a function on ranks of this process, and return their results by rank.
+
+    Each rank has a thread; one thread runs at a time, up to its next exchange. Within
+    the function, `current_engine` returns the rank's engine.
+
+    Parameters
+    ----------
+    size : int
+        Number of ranks, 1 to 1024.
+    function : callable
+        Takes the engine of its rank.
+    hosts : sequence of str, optional
+        A host name for each rank, to simulate ranks of several hosts. Default: this
+        host.
+
+    Returns
+    -------
+    list
+        The result of the function on each rank.
+
+    Raises
+    ------
+    ArgumentError
+        If `size`, `function` or the number of hosts is invalid.
+    Exception
+        The error that the function raised on a rank, with a note that names the rank.
+        All other ranks raise `WorkerLostError` in their exchanges.
+    RankMismatchError
+        On all ranks, if their calls differ.
+    KeyboardInterrupt
+        After Ctrl-C, when all ranks have reached an exchange and ended there; at once
+        after a second one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import featgraph as fg
+    >>> def total(engine):
+    ...     return engine.all_reduce(np.array([engine.rank, 1]), "sum").tolist()
+    >>> fg.distributed.run_ranks(3, total)
+    [[3, 3], [3, 3], [3, 3]]
+    """
+    require_integer("size", size, 1, _MOST, error=ArgumentError)
+    if not callable(function):
+        raise ArgumentError(
+            "not a function",
+            where="function=",
+            got=shown(function),
+            expected="a function of the engine of a rank",
+        )
+    is_list = isinstance(hosts, Sequence) and not isinstance(hosts, str | bytes)
+    if hosts is not None and not (is_list and len(hosts) == size):
+        raise ArgumentError(
+            "each rank is on a host",
+            where="hosts=",
+            got=shown(hosts),
+            expected=f"{size}, one a rank",
+        )
+    baton = _Baton(size)
+    results: dict[int, _R] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run(rank: int) -> None:
+        engine = _LoopbackEngine(rank, size, baton)
+        if hosts is not None:
+            engine.host = hosts[rank]
+        engine_of_context.set(engine)
+        try:
+            baton.wait(rank)
+            results[rank] = function(engine)
+            engine.catch_up()
+        except BaseException as error:
+            errors[rank] = error
+        baton.end(rank, engine.exchanges, errors.get(rank))
+
+    _run_threads(run, baton)
+    if errors:
+        raise errors[baton.failed if baton.failed in errors else min(errors)]
+    return [results[rank] for rank in range(size)]
+
+
+def _run_threads(run: Callable[[int], None], baton: _Baton) -> None:
+    """Start a thread for each rank, pass the baton to the first, and wait for all."""
+    try:
+        with deferred_interrupts():
+            for rank in range(baton.size):
+                # The context has NumPy's error state, among others.
+                context = contextvars.copy_context()
+                threading.Thread(
+                    target=context.run,
+                    args=(run, rank),
+                    name=f"featgraph rank {rank}",
+                    daemon=True,
+                ).start()
+            baton.begin()
+        _wait(baton.done)
+    except BaseException as error:
+        baton.refusal = KeyboardInterrupt()
+        if isinstance(error, KeyboardInterrupt):
+            _wait(baton.done)
+        raise
+
+
+def _wait(event: threading.Event) -> None:
+    """Wait for an event, with a timeout so that interrupts are handled.
+
+    An interrupt just before a wait does not end it: Python handles it after the wait.
+    """
+    while not event.wait(0.1):
+        pass
+
+
+class _LoopbackEngine(MessageEngine):
+    """The engine of one of several ranks in this process."""
+
+    #: Kernels must not wait for launches of ranks that run later.
+    takes_turns = True
+
+    def __init__(self, rank: int, size: int, baton: _Baton) -> None:
+        super().__init__(rank, size)
+        self._baton = baton
+        self._thread = threading.get_ident()
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Return True: ranks share a GPU."""
+        return True
+
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+        beside: Beside | None = None,
+    ) -> list[GpuArray | None]:
+        """Exchange arrays of the GPU that all ranks share: see `GpuEngine`.
+
+        Launches of all ranks on one stream run in the order of the launches.
+        """
+        call = self._next("hand_over(arrays of a GPU)", about)
+        begun = time.perf_counter()
+        received = self._start(call, arrays)()
+        self.waited_s += time.perf_counter() - begun
+        for rank in range(self.size):
+            if rank != self.rank:
+                self.traffic.sent[rank] += bytes_of(arrays[rank])
+                self.traffic.received[rank] += bytes_of(received[rank])
+        return received
+
+    def _start(self, call: Call, messages: Sequence[Any]) -> Callable[[], list[Any]]:
+        is_own = threading.get_ident() == self._thread
+        if not is_own or self.rank in self._baton.ended:
+            raise DistributedError(
+                f"the engine of rank {self.rank} is used outside of its rank",
+                got=str(call),
+                expected="a call in the thread, and before the end, of the function "
+                "that run_ranks gave it to",
+                fix="take fg.distributed.current_engine() where it is used",
+            )
+        return lambda: self._baton.swap(self.rank, call, messages)
+
+
+class _Baton:
+    """The running rank, the call of each rank, and the error that ends all of them.
+
+    Only the rank with the baton uses it, but for `refusal` after Ctrl-C.
+
+    Attributes
+    ----------
+    size : int
+        Number of ranks.
+    done : threading.Event
+        Set when all ranks have ended.
+    ended : dict
+        Number of exchanges of each rank that has ended.
+    failed : int or None
+        The rank that failed first.
+    refusal : BaseException or None
+        The error that every later exchange raises.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.done = threading.Event()
+        self.ended: dict[int, int] = {}
+        self.failed: int | None = None
+        self.refusal: BaseException | None = None
+        self._turns = [threading.Semaphore(0) for _ in range(size)]
+        self._calls: dict[int, Call] = {}
+        self._sent: dict[int, Sequence[Any]] = {}
+        self._received: dict[int, list[Any]] = {}
+
+    def begin(self) -> None:
+        """Pass the baton to the first rank."""
+        self._turns[0].release()
+
+    def wait(self, rank: int) -> None:
+        """Wait until a rank has the baton."""
+        self._turns[rank].acquire()
+        self._raise_refusal()
+
+    def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:
+        """Let all ranks reach an exchange; return the messages to this rank."""
+        self._raise_refusal()
+        self._calls[rank], self._sent[rank] = call, messages
+        self._pass_on(rank)
+        self.wait(rank)
+        return self._received.pop(rank)
+
+    def end(self, rank: int, exchanges: int, error: BaseException | None) -> None:
+        """Continue without a rank, which has returned or failed."""
+        self.ended[rank] = exchanges
+        if error is not None and self.refusal is None:
+            self.failed = rank
+            error.add_note(f"on rank {rank} of {self.size}")
+            self.refusal = WorkerLostError(
+                f"rank {rank} of {self.size} failed",
+                rank=rank,
+                got=f"{type(error).__name__}: {error}",
+            )
+        self._pass_on(rank)
+
+    def _raise_refusal(self) -> None:
+        if self.refusal is not None:
+            # An exception has the traceback of one thread.
+            raise copy.copy(self.refusal)
+
+    def _pass_on(self, rank: int) -> None:
+        """Pass the baton to the next rank; after the last one, to the first."""
+        running = [r for r in range(self.size) if r not in self.ended]
+        later = [r for r in running if r > rank]
+        if not later:
+            self._deliver()
+        if running:
+            self._turns[(later or running)[0]].release()
+        else:
+            self.done.set()
+
+    def _deliver(self) -> None:
+        """Deliver all messages, if all ranks have made the same call."""
+        if self._calls and self.refusal is None:
+            self.refusal = mismatch(self._calls, self.ended)
+        if self.refusal is None:
+            for to in self._sent:
+                senders = sorted(self._sent)
+                self._received[to] = [_taken(self._sent[by][to]) for by in senders]
+        self._calls.clear()
+        self._sent.clear()
+
+
+def _taken(message: Any) -> Any:
+    """Return a message for its receiver: a copy, but GPU arrays themselves."""
+    return message.copy() if isinstance(message, np.ndarray) else message

@@ -1,0 +1,539 @@
+"""The engine of ranks that are processes of one host, over shared memory.
+
+In each exchange, every rank writes a record for each other rank, and longer messages to
+a window; then it publishes the number of the exchange. A rank that has read the numbers
+of all others reads their records and messages. Two windows alternate: when a rank
+publishes exchange n + 2, all others have read exchange n. A waiting rank polls for some
+microseconds, and then sleeps until a peer rings its bell, or dies.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from featgraph.base.errors import DistributedError
+from featgraph.base.interrupts import import_whole
+from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.concurrent_calls import Aside, Released
+from featgraph.ranks.engines.meeting import Met, is_possible, meet
+from featgraph.ranks.engines.messages import (
+    NOTHING,
+    Bytes,
+    Finish,
+    MessageEngine,
+)
+from featgraph.ranks.engines.processes import (
+    broken_off,
+    failed,
+    last_word,
+    lost,
+    require_usable,
+)
+from featgraph.ranks.engines.protocol import Read, Write
+from featgraph.ranks.engines.records import (
+    INLINE_BYTES,
+    Record,
+    called,
+    pack,
+    unpack,
+)
+from featgraph.ranks.engines.watching import (
+    CONNECT_S,
+    MEETING,
+    Watching,
+    watched,
+)
+from featgraph.ranks.engines.windows import (
+    ALIGNMENT,
+    Layout,
+    OwnMemory,
+    PeerMemory,
+)
+
+__all__ = ["SharedEngine"]
+
+#: The module of compiled loads and stores.
+FLAGS = "featgraph.ranks.engines.flags"
+#: Polls of a word before a rank sleeps: 20 to 100 microseconds.
+LOOKS = 2000
+#: Results of a poll: the rank has published the number, or its last record.
+_TOLD, _LAST = 1, 2
+
+
+def flags() -> Any:
+    """Return the compiled loads and stores."""
+    return import_whole(FLAGS)
+
+
+class Peers:
+    """The other ranks of this host: their published numbers, records and messages.
+
+    Exchanges are numbered from 1 on, alike on all ranks.
+
+    Parameters
+    ----------
+    rank : int
+        This rank.
+    layout : Layout
+        The layout of each rank's memory.
+    own : OwnMemory
+    met : mapping
+        The other ranks, by rank.
+    timeout : float
+        Limit of waits, in seconds.
+    watch : Watching, optional
+        The watch of lost ranks, which replaces the limit: waits end when it reports a
+        loss.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        layout: Layout,
+        own: OwnMemory,
+        met: Mapping[int, Met],
+        timeout: float,
+        watch: Watching | None = None,
+    ) -> None:
+        self._flags = flags()
+        self._rank, self._layout, self._own = rank, layout, own
+        self._met, self._timeout = dict(met), timeout
+        self._memory = {r: PeerMemory(layout, one.files) for r, one in met.items()}
+        self._by_file = {one.bell.fileno(): r for r, one in met.items()}
+        self._ended: set[int] = set()
+        self._bells = select.poll()
+        self._watch, self._alarm = watch, Alarm()
+        for file in (self._alarm.file, *self._by_file):
+            self._bells.register(file, select.POLLIN)
+        if watch is not None:
+            watch.when_lost(self._alarm.ring)
+        # With fewer cores than ranks, polling ranks would keep others from running.
+        enough = len(os.sched_getaffinity(0)) > len(met)
+        self._looks = LOOKS if enough else 0
+
+    def tell(self, rank: int, number: int) -> None:
+        """Publish the number of an exchange to a rank."""
+        self._publish(rank, self._layout.told(rank), number)
+
+    def say_last(self, number: int) -> None:
+        """Publish the last record to all ranks."""
+        for rank in self._met:
+            self._publish(rank, self._layout.last, number)
+
+    def hear(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
+        """Wait until all ranks have published this number.
+
+        Returns
+        -------
+        heard : dict
+            By rank, whether it has published its last record instead.
+        lost : dict
+            By lost rank, the reason.
+
+        Raises
+        ------
+        WorkerLostError
+            If the watch reports a lost rank.
+        """
+        until = math.inf if self._watch else time.monotonic() + self._timeout
+        heard: dict[int, bool] = {}
+        for rank in self._met:
+            found = self._wait(rank, number, until)
+            if not found:
+                return heard, self._lost(number)
+            heard[rank] = found == _LAST
+        return heard, {}
+
+    def record(self, rank: int, number: int, is_last: bool) -> Bytes:
+        """Return the record of a rank for an exchange, or its last one."""
+        layout = self._layout
+        place = layout.record(number % 2, self._rank)
+        return self._memory[rank].control[layout.last_record if is_last else place]
+
+    def message(self, rank: int, number: int, nbytes: int) -> Bytes:
+        """Return the message of a rank for an exchange, in the memory of that rank."""
+        memory, turn = self._memory[rank], number % 2
+        offset = int(memory.words[self._layout.offset(turn, self._rank)])
+        return memory.message(turn, offset, nbytes)
+
+    def close(self) -> None:
+        """Close the memory of all ranks, and the connections with them."""
+        self._alarm.close()
+        for one in self._met.values():
+            one.bell.close()
+        for memory in self._memory.values():
+            memory.close()
+
+    def _publish(self, rank: int, place: int, number: int) -> None:
+        theirs, asleep = self._memory[rank].words, self._layout.asleep(self._rank)
+        if self._flags.publish(self._own.words, place, number, theirs, asleep):
+            with suppress(BlockingIOError, BrokenPipeError, ConnectionError):
+                self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
+
+    def _look(self, rank: int, number: int, looks: int = 0) -> int:
+        """Poll a rank; return `_TOLD` or `_LAST`, or 0 if it has published neither."""
+        layout = self._layout
+        found: int = self._flags.spin(
+            self._memory[rank].words,
+            layout.told(self._rank),
+            layout.last,
+            number,
+            looks,
+        )
+        return found
+
+    def _wait(self, rank: int, number: int, until: float) -> int:
+        """Wait for a rank; return as `_look` does, 0 if it or another one is lost."""
+        found = self._look(rank, number, self._looks)
+        if found:
+            return found
+        asleep = self._layout.asleep(rank)
+        self._flags.lie_down(self._own.words, asleep)
+        try:
+            while True:
+                found = self._look(rank, number)
+                left = until - time.monotonic()
+                if found or left <= 0 or self._unsaid(self._ended, number):
+                    return found
+                self._sleep(left)
+                if self._watch is not None:
+                    self._watch.raise_lost()
+        finally:
+            self._flags.store(self._own.words, asleep, 0)
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until a peer rings or ends, or the watch reports a loss."""
+        for file, _ in self._bells.poll(math.ceil(min(seconds, 1e6) * 1000)):
+            if file == self._alarm.file:
+                continue
+            rank = self._by_file[file]
+            data = b""
+            with suppress(ConnectionError):
+                data = self._met[rank].bell.recv(64)
+            if not data:
+                self._bells.unregister(file)
+                self._ended.add(rank)
+
+    def _unsaid(self, ranks: set[int], number: int) -> list[int]:
+        """Return the ranks that have published neither this number nor an end."""
+        return [r for r in sorted(ranks) if not self._look(r, number)]
+
+    def _lost(self, number: int) -> dict[int, str]:
+        ended = self._unsaid(self._ended, number)
+        if ended:
+            return {r: f"its process {self._met[r].process} has ended" for r in ended}
+        return {
+            rank: f"no word within {self._timeout:g} s from its process "
+            f"{self._met[rank].process}{_state_of(self._met[rank].process)}"
+            for rank in self._unsaid(set(self._met), number)
+        }
+
+
+class Alarm:
+    """An event that wakes a sleeping rank, and stays set.
+
+    Attributes
+    ----------
+    file : int
+        A descriptor that is readable once the event is set.
+    """
+
+    def __init__(self) -> None:
+        self.file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_open = True
+        self._turn = threading.Lock()
+
+    def ring(self) -> None:
+        """Set the event; from any thread, also after `close`."""
+        with self._turn:
+            if self._is_open:
+                os.eventfd_write(self.file, 1)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        with self._turn:
+            self._is_open = False
+            os.close(self.file)
+
+
+def _state_of(process: int) -> str:
+    """Return a text if a process is stopped; "" if not, or if that is unknown."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return ""
+    is_stopped = text.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+    return ", which is stopped" if is_stopped else ""
+
+
+#: The engines of this process, which a forked child must close.
+_open_engines: weakref.WeakSet[SharedEngine] = weakref.WeakSet()
+
+
+class SharedEngine(MessageEngine):
+    """The engine of a rank that is a process, over shared memory of one host.
+
+    Parameters
+    ----------
+    rank, size : int
+        The rank, and the number of ranks.
+    address : str
+    port : int
+        The launcher's address for these ranks, used as a name only.
+    timeout : float
+        Seconds that an exchange may wait for a rank.
+    watch : Watching, optional
+        The watch of lost ranks. Ranks then meet at a name that rank 0 offers by it, and
+        no exchange ends by the timeout.
+
+    Raises
+    ------
+    DistributedError
+        If the system is not Linux, or the ranks do not find each other in time.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        port: int,
+        timeout: float,
+        watch: Watching | None = None,
+    ) -> None:
+        super().__init__(rank, size)
+        self.timeout = timeout
+        if not is_possible():
+            raise DistributedError(
+                "ranks share memory on Linux only",
+                fix="fg.distributed.init(engine='gloo')",
+            )
+        flags()  # takes a second if it is not compiled yet
+        self._layout = Layout(size)
+        self._own = OwnMemory(self._layout)
+        try:
+            place = f"{address}, port {port}"
+            if watch is None:
+                met = meet(rank, size, place, self._own.files, timeout)
+            else:
+                met = _meet_watched(rank, size, self._own.files, timeout, watch)
+        except BaseException:
+            if watch is None:  # else a thread may still be sending its descriptors
+                self._own.close()
+            raise
+        self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
+        self.watch = watch
+        #: The number of the exchange published last.
+        self._told = 0
+        self._process = os.getpid()
+        self._refusal: DistributedError | None = None
+        self._is_open = True
+        self._has_said_last = False
+        _open_engines.add(self)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Publish the end of this rank, or the error by which it ends; close memory."""
+        if not self._is_open or self._process != os.getpid():
+            return
+        said = last_word(self.rank, self.exchanges, self._refusal, error)
+        if said is not None:
+            self._say_last(said)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close memory and connections without a last record.
+
+        In a forked child they would hide the end of this rank from the others.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._peers.close()
+            self._own.close()
+
+    def _start(
+        self, call: Call, messages: Sequence[Bytes]
+    ) -> Callable[[], list[Bytes]]:
+        received = [NOTHING] * self.size
+
+        def write(rank: int, out: Bytes) -> None:
+            out[:] = messages[rank]
+
+        def read(rank: int, message: Bytes) -> None:
+            received[rank] = message.copy()
+
+        finish = self._begin(call, [m.size for m in messages], write, read)
+
+        def finished() -> list[Bytes]:
+            finish()
+            return received
+
+        return finished
+
+    def _begin(
+        self, call: Call, sizes: Sequence[int], write: Write, read: Read
+    ) -> Finish:
+        return self._take(call, lambda: self._tell(call, sizes, write), read)
+
+    def _begin_to_all(
+        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+    ) -> Finish:
+        return self._take(call, lambda: self._tell_all(call, nbytes, write), read)
+
+    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> Finish:
+        """Publish own messages by `tell`; return a function that reads the others'."""
+        self._require_usable(call)
+        with _breaking_off(self):
+            own = tell()
+
+        def finish() -> None:
+            self._require_usable(call)
+            with _breaking_off(self):
+                with watched(self.watch, call):
+                    messages = self._hear(call, own)
+                for rank, message in enumerate(messages):
+                    read(rank, message)
+
+        return finish
+
+    def _require_usable(self, call: Call) -> None:
+        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
+        if self.watch is not None:
+            self.watch.raise_lost()
+
+    def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
+        """Write and publish all messages; return the message to this rank itself."""
+        self._told += 1
+        turn, places, end = self._told % 2, {}, 0
+        for step in range(1, self.size):  # each rank begins with a different one
+            rank = (self.rank + step) % self.size
+            places[rank] = end
+            if sizes[rank] > INLINE_BYTES:
+                end += -(-sizes[rank] // ALIGNMENT) * ALIGNMENT
+        window = self._own.window(turn, end)
+        for rank, place in places.items():
+            message = np.empty(sizes[rank], np.uint8)
+            if sizes[rank] > INLINE_BYTES:
+                message = window[place : place + sizes[rank]]
+            write(rank, message)
+            self._publish(call, rank, place, message)
+        message = np.empty(sizes[self.rank], np.uint8)
+        write(self.rank, message)
+        return message
+
+    def _tell_all(
+        self, call: Call, nbytes: int, write: Callable[[Bytes], None]
+    ) -> Bytes:
+        """Write and publish one message for all; return the empty message to itself."""
+        self._told += 1
+        is_short = nbytes <= INLINE_BYTES
+        window = self._own.window(self._told % 2, 0 if is_short else nbytes)
+        message = np.empty(nbytes, np.uint8) if is_short else window[:nbytes]
+        write(message)
+        for step in range(1, self.size):
+            self._publish(call, (self.rank + step) % self.size, 0, message)
+        return NOTHING
+
+    def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
+        """Publish a message to a rank: in the window, or in its record if short."""
+        turn, said = self._told % 2, called(call)
+        self._own.words[self._layout.offset(turn, rank)] = place
+        self._own.control[self._layout.record(turn, rank)] = pack(said, message)
+        self._peers.tell(rank, self._told)
+
+    def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
+        """Wait for all ranks; return their messages if they have made the same call."""
+        heard, absent = self._peers.hear(self._told)
+        calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
+        # The call as other ranks read it: long texts are cut.
+        said = called(call)
+        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
+        for rank, is_last in heard.items():
+            data = self._peers.record(rank, self._told, is_last)
+            record, message = unpack(data, rank)
+            if record.kind == "failed":
+                raise failed(record, self.size, told_by=rank)
+            if record.kind == "ended":
+                ended[rank] = record.number
+            else:
+                calls[rank] = record.call
+            found[rank] = record.nbytes, message
+        if absent:
+            raise lost(absent, self.size, f"rank {self.rank}, at {call}")
+        different = mismatch(calls, ended)
+        if different is not None:
+            raise different
+        return [
+            self._peers.message(rank, self._told, nbytes)
+            if rank != self.rank and nbytes > INLINE_BYTES
+            else message
+            for rank, (nbytes, message) in sorted(found.items())
+        ]
+
+    def _say_last(self, record: Record) -> None:
+        """Publish the last record, once: others may be reading it from then on."""
+        if self._has_said_last:
+            return
+        self._has_said_last = True
+        self._own.control[self._layout.last_record] = pack(record, NOTHING)
+        self._peers.say_last(self._told + 1)
+
+
+@contextmanager
+def _breaking_off(engine: SharedEngine) -> Iterator[None]:
+    """Disable the engine after an error; publish an error that is this rank's own."""
+    try:
+        yield
+    except DistributedError as error:
+        engine._refusal = error
+        raise
+    except BaseException as error:  # an interrupt; out of memory
+        engine._refusal = broken_off(engine.rank, error)
+        text = str(engine._refusal.got)
+        engine._say_last(Record("failed", engine.exchanges, text, rank=engine.rank))
+        raise
+
+
+def _meet_watched(
+    rank: int, size: int, files: Sequence[int], timeout: float, watch: Watching
+) -> dict[int, Met]:
+    """Connect with ranks that are all running, at a random name of rank 0.
+
+    Raises
+    ------
+    WorkerLostError
+        If a rank is lost meanwhile, at once.
+    """
+    if rank == 0:
+        watch.offer(MEETING, f"the place {secrets.token_hex(16)}")
+    place, limit = watch.ask(MEETING), max(timeout, CONNECT_S)
+    aside = Aside("featgraph meeting")
+    watch.when_lost(aside.release)
+    try:
+        return aside.run(lambda: meet(rank, size, place, files, limit))
+    except Released:
+        watch.raise_lost()
+        raise
+    finally:
+        aside.close(0)
+
+
+def _let_go_of_all() -> None:
+    for engine in list(_open_engines):
+        engine.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_of_all)

@@ -1,0 +1,586 @@
+"""The engine of ranks that are processes, by PyTorch over Gloo and NCCL.
+
+The only module that imports PyTorch, when the first such engine is made.
+
+In each exchange, every rank first sends every other a record of fixed size, then the
+messages that do not fit in it, whose sizes both sides have by then: Gloo ends a process
+whose peer sends another number of bytes. Transfers are point to point, so that a
+failure names its rank. A thread of its own waits within Gloo, so that the caller can be
+interrupted, and returns as soon as a watch reports a loss.
+
+Arrays of GPUs are sent over NCCL, in a second group, if each rank has a GPU of its own.
+Both sides pass the sizes. A transfer that does not end within the timeout is aborted on
+all GPUs that wait for it, and the next exchange over Gloo finds the lost rank.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from ipaddress import ip_address
+from threading import Thread
+from typing import Any, TypeVar
+
+import numpy as np
+
+from featgraph.base.errors import DistributedError, WorkerLostError
+from featgraph.base.interrupts import import_whole
+from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.concurrent_calls import Aside, Released
+from featgraph.ranks.engines.messages import Bytes, MessageEngine
+from featgraph.ranks.engines.processes import (
+    broken_off,
+    failed,
+    lost,
+    require_usable,
+)
+from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
+from featgraph.ranks.engines.records import (
+    INLINE_BYTES,
+    RECORD_BYTES,
+    Record,
+    called,
+    pack,
+    unpack,
+)
+from featgraph.ranks.engines.watching import (
+    CONNECT_S,
+    MEETING,
+    Watching,
+    watched,
+)
+
+__all__ = ["TorchEngine"]
+
+_T = TypeVar("_T")
+
+NOTHING = np.empty(0, np.uint8)
+#: The limit of transfers if a launcher reports lost ranks: a rank may compile for long.
+_NO_LIMIT = timedelta(days=365)
+#: Seconds in which transfers end after their sockets have been shut down.
+_LEAVES_S = 1.0
+
+
+class TorchEngine(MessageEngine):
+    """The engine of a rank that is a process, over Gloo and NCCL.
+
+    Parameters
+    ----------
+    rank, size : int
+        The rank, and the number of ranks.
+    address : str
+        Address of rank 0. If it is a loopback address, ranks listen at no other.
+    port : int
+        A free port at that address.
+    timeout : float
+        Seconds that an exchange may wait for a rank.
+    watch : Watching, optional
+        The watch of lost ranks. Ranks then meet at a port that rank 0 offers by it, and
+        no exchange ends by the timeout.
+
+    Raises
+    ------
+    DistributedError
+        If PyTorch is missing, or the ranks do not find each other in time.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        port: int,
+        timeout: float,
+        watch: Watching | None = None,
+    ) -> None:
+        super().__init__(rank, size)
+        self.timeout = timeout
+        self.watch = watch
+        self._links = _Links(rank, size, timeout, watch)
+        self._links.join(address, port)
+        self._process = os.getpid()
+        self._refusal: DistributedError | None = None
+        self._is_open = True
+        #: When the last exchange was done, on the thread of transfers.
+        self._done_at = 0.0
+        #: Whether arrays of GPUs can be sent; None until that is determined.
+        self._reaches: bool | None = None
+        self._make: Callable[[int], GpuArray] | None = None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Send the other ranks the end of this one, or the error by which it ends.
+
+        Returns when they have come to an exchange, or to their own end, or after the
+        timeout. If there is a watch, that reports the error instead.
+        """
+        if not self._is_open or self._process != os.getpid():
+            return
+        self._is_open = False
+        cause = self._refusal
+        said = Record("ended", self.exchanges)
+        if isinstance(cause, WorkerLostError) and cause.rank is not None:
+            said = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
+        elif cause is None and error is not None:
+            text = f"{type(error).__name__}: {error}"
+            said = Record("failed", self.exchanges, text, rank=self.rank)
+        # A RankMismatchError has been raised on all ranks.
+        is_told = self.watch is not None and said.kind == "failed"
+        if (cause is None or said.kind == "failed") and not is_told:
+            self._tell(said, [NOTHING] * self.size)
+        self._links.leave(is_whole=cause is None and error is None)
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Return whether arrays can be sent over NCCL: see `GpuEngine`.
+
+        All ranks must have NCCL, and a GPU of their own.
+        """
+        if self._reaches is None:
+            told = f"{gpu} {self._links.has_gpus}".encode()
+            found = self.all_gather(
+                np.frombuffer(told, np.uint8), about="GPUs of ranks"
+            )
+            gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
+            self._reaches = len(gpus) == self.size
+            if self._reaches:
+                self._links.join_gpus()
+        self._make = make
+        return self._reaches
+
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+        beside: Beside | None = None,
+    ) -> list[GpuArray | None]:
+        """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
+        if self._make is None:
+            raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
+        call = self._next("hand_over(arrays of a GPU)", about)
+        self._require_usable(call)
+        stream, make = beside or Beside(0, self._make)
+        made = [
+            make(size) if size and rank != self.rank else None
+            for rank, size in enumerate(sizes)
+        ]
+        made[self.rank] = arrays[self.rank]
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        try:
+            self._links.transfer_on_gpus(
+                {r: arrays[r] for r in peers if bytes_of(arrays[r])},
+                {r: made[r] for r in peers if sizes[r]},
+                stream,
+            )
+        except RuntimeError as error:
+            self.barrier(about=about)  # raises WorkerLostError if a rank is lost
+            raise DistributedError(
+                f"NCCL failed on rank {self.rank} of {self.size}",
+                where=str(call),
+                got=_said_by(error),
+                fix="NCCL_DEBUG=INFO has it say more",
+            ) from error
+        for rank in peers:
+            self.traffic.sent[rank] += bytes_of(arrays[rank])
+            self.traffic.received[rank] += sizes[rank]
+        return made
+
+    def _start(
+        self, call: Call, messages: Sequence[Bytes]
+    ) -> Callable[[], list[Bytes]]:
+        self._require_usable(call)
+
+        def exchange() -> list[Bytes]:
+            received = self._exchanged(call, messages)
+            self._done_at = time.perf_counter()
+            return received
+
+        with self._breaking_off():
+            answer, left = self._links.begin(exchange), time.perf_counter()
+
+        def received() -> list[Bytes]:
+            waits = time.perf_counter()
+            with self._breaking_off(), watched(self.watch, call):
+                found = answer()
+            # The time of the other thread while this one computed.
+            self.moved_s += max(0.0, min(self._done_at, waits) - left)
+            return found
+
+        return received
+
+    @contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """Disable the engine after an error in the block."""
+        try:
+            yield
+        except DistributedError as error:
+            self._refusal = error
+            raise
+        except BaseException as error:  # an interrupt; out of memory
+            self._refusal = broken_off(self.rank, error)
+            raise
+
+    def _require_usable(self, call: Call) -> None:
+        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
+        if self.watch is not None:
+            self.watch.raise_lost()
+
+    def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+        said = called(call)
+        heard, absent = self._tell(said, messages)
+        records = {rank: record for rank, (record, _) in heard.items()}
+        for rank, record in records.items():
+            if record.kind == "failed":
+                raise failed(record, self.size, told_by=rank)
+        self._raise_lost(absent, call)
+        # The call as other ranks read it: long texts are cut.
+        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
+        calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
+        ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
+        different = mismatch(calls, ended)
+        if different is not None:
+            raise different
+        large = {
+            rank: np.empty(record.nbytes, np.uint8)
+            for rank, record in records.items()
+            if record.nbytes > INLINE_BYTES
+        }
+        sent = {
+            rank: message
+            for rank, message in enumerate(messages)
+            if rank != self.rank and message.size > INLINE_BYTES
+        }
+        self._raise_lost(self._links.transfer(sent, large, tag=1), call)
+        received = {rank: message for rank, (_, message) in heard.items()} | large
+        received[self.rank] = messages[self.rank].copy()
+        return [received[rank] for rank in range(self.size)]
+
+    def _tell(
+        self, said: Record, messages: Sequence[Bytes]
+    ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
+        """Exchange records with all ranks; return these, and reasons of lost ranks."""
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        sent = {rank: pack(said, messages[rank]) for rank in peers}
+        heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
+        absent = self._links.transfer(sent, heard, tag=0)
+        return {r: unpack(heard[r], r) for r in peers if r not in absent}, absent
+
+    def _raise_lost(self, why: Mapping[int, str], call: Call) -> None:
+        if why:
+            raise lost(why, self.size, f"rank {self.rank}, at {call}")
+
+
+class _Links:
+    """Point-to-point transfers between this process and the others."""
+
+    def __init__(
+        self, rank: int, size: int, timeout: float, watch: Watching | None
+    ) -> None:
+        try:
+            self._torch: Any = import_whole("torch")
+            self._talk: Any = import_whole("torch.distributed")
+        except ImportError as error:
+            raise DistributedError(
+                "several ranks need PyTorch",
+                got=f"{type(error).__name__}: {error}",
+                fix="pip install 'featgraph[distributed]'",
+            ) from error
+        self._rank, self._size, self._watch = rank, size, watch
+        self._timeout = timeout if watch is None else max(timeout, CONNECT_S)
+        self._group: Any = None
+        self._gpus: Any = None
+        self._gpus_end = False
+        self._is_ours = False
+        #: Sockets open before ranks were connected, and those of the connections (None:
+        #: not yet connected): number -> unique name.
+        self._before: dict[int, str] = {}
+        self._sockets: dict[int, str] | None = None
+        self._aside = Aside("featgraph transfers")
+        if watch is not None:
+            watch.when_lost(self._give_up)
+
+    def join(self, address: str, port: int) -> None:
+        """Connect with the other ranks."""
+        self._before = _open_sockets()
+        try:
+            self._beside(lambda: self._join(address, port))
+        except BaseException:
+            self.leave(is_whole=False)
+            raise
+        self._sockets = self._new_sockets()
+
+    def _join(self, address: str, port: int) -> None:
+        limit = timedelta(seconds=self._timeout)
+        try:
+            with _listening_at(address):
+                if self._talk.is_initialized():  # by the program: in a group beside it
+                    self._group = self._talk.new_group(backend="gloo", timeout=limit)
+                else:
+                    self._talk.init_process_group(
+                        "gloo",
+                        rank=self._rank,
+                        world_size=self._size,
+                        timeout=limit,
+                        **self._meeting(address, port, limit),
+                    )
+                    self._is_ours = True
+        except (RuntimeError, ValueError) as error:
+            raise DistributedError(
+                f"rank {self._rank} of {self._size} did not find the others at "
+                f"{address}, port {port}, within {self._timeout:g} s",
+                got=_said_by(error),
+                fix="start all ranks, each with its own RANK; is the port taken, or "
+                "closed to others?",
+            ) from error
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether this process can take part in a group of GPUs."""
+        return bool(self._torch.cuda.is_available() and self._talk.is_nccl_available())
+
+    def join_gpus(self, backend: str = "nccl") -> None:
+        """Connect with the other ranks for transfers between GPUs."""
+        # A transfer that takes too long is aborted; the process continues.
+        with _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"):
+            self._gpus = self._beside(lambda: self._meet_gpus(backend))
+
+    def _meet_gpus(self, backend: str) -> Any:
+        """Return a group of connected GPUs; called on the thread of transfers."""
+        limit, given = timedelta(seconds=self._timeout), {}
+        if backend == "nccl":
+            # Its few blocks start before pending blocks of a sweep.
+            options = self._talk.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+            options._timeout = limit
+            given = {"pg_options": options}
+        group = self._talk.new_group(backend=backend, timeout=limit, **given)
+        if backend == "nccl":  # else ranks would connect within their first transfer
+            self._talk.all_reduce(self._torch.zeros(1, device="cuda"), group=group)
+            self._torch.cuda.synchronize()
+        return group
+
+    def _leave_gpus(self) -> None:
+        """Begin to abort transfers between GPUs, on a thread that may be abandoned."""
+        if self._gpus is not None and not self._gpus_end:
+            self._gpus_end = True
+            abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
+            abort.start()
+
+    def _abort_gpus(self) -> None:
+        """Abort transfers between GPUs that wait for a lost rank.
+
+        Launches that wait for them continue; the received arrays are undefined.
+        """
+        with suppress(RuntimeError):  # it may have ended already
+            self._gpus.abort()
+
+    def transfer_on_gpus(
+        self,
+        outgoing: Mapping[int, GpuArray],
+        incoming: Mapping[int, GpuArray],
+        stream: int = 0,
+    ) -> None:
+        """Send and receive arrays of GPUs, by rank, in the order of a stream."""
+        if stream:
+            gpu = self._torch.cuda
+            with gpu.stream(gpu.ExternalStream(stream)):
+                self._transfer_on_gpus(outgoing, incoming)
+        else:
+            self._transfer_on_gpus(outgoing, incoming)
+
+    def _transfer_on_gpus(
+        self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
+    ) -> None:
+        talk, asked = self._talk, []
+        for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
+            for rank, array in arrays.items():
+                # PyTorch lacks some dtypes of integers, but has bytes.
+                lent = self._torch.as_tensor(array.view(np.uint8))
+                asked.append(talk.P2POp(begin, lent, rank, self._gpus))
+        if asked:
+            for work in talk.batch_isend_irecv(asked):
+                work.wait()  # on the GPU: later launches of the stream wait for it
+
+    def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
+        """Return the arguments of a group for the rendezvous of ranks.
+
+        With a watch, rank 0 listens at a free port, and offers its number by the watch.
+        """
+        watch = self._watch
+        if watch is None:
+            return {"init_method": _meeting_point(address, port)}
+        server: dict[str, Any] = {}
+        if self._rank == 0:
+            listener = _listener_at(address)
+            port = listener.getsockname()[1]
+            server = {"is_master": True, "master_listen_fd": listener.detach()}
+            watch.offer(MEETING, str(port))
+        else:
+            port = int(watch.ask(MEETING))
+        store = self._talk.TCPStore(
+            address, port, self._size, timeout=limit, wait_for_workers=False, **server
+        )
+        return {"store": store}
+
+    def _beside(self, function: Callable[[], _T]) -> _T:
+        """Call a function that waits within Gloo on the thread of transfers.
+
+        Raises the error of the watch as soon as that reports a lost rank.
+        """
+        return self._answered(lambda: self._aside.run(function))
+
+    def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
+        """Begin to call a function on that thread; return one that waits for it."""
+        asked = self._answered(lambda: self._aside.ask(function))
+        return lambda: self._answered(lambda: self._aside.answer(asked))
+
+    def _answered(self, ask: Callable[[], _T]) -> _T:
+        """Return the result of `ask`; if released, raise the error of the watch."""
+        try:
+            return ask()
+        except Released:
+            if self._watch is not None:
+                self._watch.raise_lost()
+            raise
+
+    def _give_up(self) -> None:
+        """End all waits for transfers after a loss; called on another thread."""
+        self._aside.release()
+        self._sever()
+        self._leave_gpus()
+
+    def _sever(self) -> None:
+        """Shut down the sockets of transfers, so that they end within Gloo.
+
+        Gloo does not end transfers that had begun when their connection broke.
+        """
+        links = self._new_sockets() if self._sockets is None else self._sockets
+        for number, what in links.items():
+            with suppress(OSError):  # closed, or never connected
+                if os.readlink(f"/proc/self/fd/{number}") != what:
+                    continue
+                with socket.socket(fileno=os.dup(number)) as link:
+                    link.getpeername()
+                    link.shutdown(socket.SHUT_RDWR)
+
+    def _new_sockets(self) -> dict[int, str]:
+        return dict(_open_sockets().items() - self._before.items())
+
+    def leave(self, is_whole: bool) -> None:
+        """Close the connections; `is_whole`: whether no rank was lost."""
+        if not is_whole:
+            self._sever()
+            self._leave_gpus()
+        self._aside.close(_LEAVES_S)
+        if self._is_ours and is_whole:
+            self._talk.destroy_process_group()
+
+    def transfer(
+        self, outgoing: Mapping[int, Bytes], incoming: Mapping[int, Bytes], tag: int
+    ) -> dict[int, str]:
+        """Send and receive bytes, by rank; return the reasons of failed transfers.
+
+        The first failed rank is the cause: after a timeout, Gloo fails transfers with
+        all other ranks, too.
+        """
+        return self._beside(lambda: self._transfer(outgoing, incoming, tag))
+
+    def _transfer(
+        self, outgoing: Mapping[int, Bytes], incoming: Mapping[int, Bytes], tag: int
+    ) -> dict[int, str]:
+        limit = [] if self._watch is None else [_NO_LIMIT]
+        works: list[tuple[int, Any]] = []
+        lost: dict[int, str] = {}
+        for start, parts in (("irecv", incoming), ("isend", outgoing)):
+            for rank, part in parts.items():
+                try:
+                    begin = getattr(self._talk, start)
+                    work = begin(self._tensor(part), rank, group=self._group, tag=tag)
+                    works.append((rank, work))
+                except RuntimeError as error:
+                    lost.setdefault(rank, _said_by(error))
+        for rank, work in works:
+            if rank not in lost:
+                try:
+                    work.wait(*limit)
+                except RuntimeError as error:
+                    lost[rank] = _said_by(error)
+        return lost
+
+    def _tensor(self, part: Bytes) -> Any:
+        # PyTorch warns of read-only memory.
+        return self._torch.from_numpy(part if part.flags.writeable else part.copy())
+
+
+def _said_by(error: Exception) -> str:
+    """Return the message of an error of Gloo, without its source file and advice."""
+    text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
+    return text.splitlines()[0].partition(". This is typically")[0]
+
+
+def _meeting_point(address: str, port: int) -> str:
+    """Return the URL of the rendezvous: torchrun's store, or address and port."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return "env://"
+    return f"tcp://{address}:{port}"
+
+
+def _open_sockets() -> dict[int, str]:
+    """Return the sockets of this process: number -> unique name; {} without /proc."""
+    found: dict[int, str] = {}
+    with suppress(OSError):  # there is no /proc
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                what = os.readlink(f"/proc/self/fd/{name}")
+                if what.startswith("socket:"):
+                    found[int(name)] = what
+    return found
+
+
+def _listener_at(address: str) -> socket.socket:
+    """Return a socket that listens at a free port of this address only."""
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.bind(place)
+    listener.listen(128)
+    return listener
+
+
+@contextmanager
+def _listening_at(address: str) -> Iterator[None]:
+    """Make Gloo listen at the loopback address only, if `address` is one.
+
+    By default Gloo takes the address of the host's name. A variable set by the user is
+    kept.
+    """
+    if not _is_loopback(address):
+        yield
+        return
+    with _variable("GLOO_SOCKET_IFNAME", "lo"):
+        yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable within the block, unless it is set already."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Entries of vertices and edges that other ranks own, and how they are sent."""

@@ -1,0 +1,136 @@
+"""The edges of a part: edges into own vertices, and ghosts of other ranks' edges.
+
+An edge belongs to the owner of its target. The owner of its source has a ghost of it:
+in a directed graph for gathers along out-edges, in an undirected graph also because the
+edge is the twin of one of its own. Both ranks compute the lists of these entries in the
+same order, without an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.cached import cached_property
+from featgraph.graph import Graph
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.partition.shard import Shard
+from featgraph.graph.views.structure import in_offsets, with_out_edges
+from featgraph.ranks.exchange.lists import Lists
+
+__all__ = ["LazyArray", "PartEdges"]
+
+Array = npt.NDArray[Any]
+#: An array, or a function that returns it when it is first needed.
+LazyArray = Array | Callable[[], Array]
+
+
+class PartEdges:
+    """Which edges of a part are its own, and which entries ranks send each other.
+
+    Parameters
+    ----------
+    shard : Shard
+    along : str
+        Which edges at its vertices a rank has: with "in", no ghosts.
+    given_rows : ndarray of integers, or a function that returns it
+        Row in given order of each edge of the part, by its edge id here.
+    starts : ndarray of integers, shape (own,)
+        Of each own vertex, the edge id in the whole graph of its first in-edge.
+
+    Attributes
+    ----------
+    own : int
+        The number of edges into own vertices: they have the first edge ids.
+    count : int
+        The number of edges of the part, ghosts included.
+    """
+
+    def __init__(
+        self, shard: Shard, along: str, given_rows: LazyArray, starts: Array
+    ) -> None:
+        self._shard, self._has_ghosts = shard, along == "both"
+        self._given_rows, self.starts = given_rows, starts
+        self._offsets = in_offsets(shard.local)
+        self.own = int(self._offsets[shard.own])
+        self.count: int = shard.local.edge_count
+
+    @cached_property
+    def given_rows(self) -> Array:
+        """Row in given order of each edge of the part, by its edge id here."""
+        rows = self._given_rows
+        return rows() if callable(rows) else rows
+
+    def of(self, shard: Shard) -> PartEdges:
+        """Return these edges for another partition of the same vertices among ranks."""
+        along = "both" if self._has_ghosts else "in"
+        return PartEdges(shard, along, self._given_rows, self.starts)
+
+    def id_of_given(self, row: int) -> int:
+        """Return the edge id in the whole graph of an own edge; -1 if it is none."""
+        found = np.flatnonzero(self.given_rows[: self.own] == row)
+        if not found.size:
+            return -1
+        slot = int(found[0])
+        target = int(np.searchsorted(self._offsets, slot, "right")) - 1
+        return int(self.starts[target]) + slot - int(self._offsets[target])
+
+    @cached_property
+    def loops(self) -> Array:
+        """The own edges that lead from a vertex to itself."""
+        rows = self._shard.local.in_edges
+        degrees = np.diff(self._offsets[: self._shard.own + 1])
+        targets = np.repeat(np.arange(self._shard.own, dtype=np.int32), degrees)
+        return np.flatnonzero(rows.column_indices[: self.own] == targets)
+
+    @cached_property
+    def into_own(self) -> Graph:
+        """The part with those out-edges only that lead into own vertices."""
+        local = self._shard.local
+        if self.own == local.edge_count:
+            return local  # type: ignore[no-any-return]
+        rows = local.out_edges
+        is_own = rows.column_indices < self._shard.own
+        before = np.zeros(is_own.size + 1, rows.row_offsets.dtype)
+        np.cumsum(is_own, out=before[1:])
+        found = rows.row_offsets, rows.column_indices, rows.edge_ids
+        offsets, columns, ids = (np.asarray(array) for array in found)
+        kept = Adjacency(before[offsets], columns[is_own], ids[is_own])
+        return with_out_edges(local, kept)  # type: ignore[return-value]
+
+    @cached_property
+    def lists(self) -> Lists:
+        """The entries that ranks send each other, computed without an exchange.
+
+        Ghosts of each rank are ordered by target and then as given, as it lists them.
+        """
+        ends = self._offsets[self._shard.ghosts].tolist()
+        taken = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
+        return Lists(self.own, self.count, self._parts, taken, self._find_sources)
+
+    def _find_sources(self) -> Array:
+        columns = self._shard.local.in_edges.column_indices
+        return np.asarray(columns[self.lists.every])
+
+    @property
+    def _dtype(self) -> Any:
+        return np.int32 if self.count < 1 << 31 else np.int64
+
+    @cached_property
+    def _parts(self) -> list[Array]:
+        """By rank, the own edges that are ghosts there: those from its vertices.
+
+        Ascending, edges are ordered by target and then as given, as ghosts are.
+        """
+        dtype = self._dtype
+        if not self._has_ghosts:
+            return [np.zeros(0, dtype)] * self._shard.partition.parts
+        sources = self._shard.local.in_edges.column_indices[: self.own]
+        cut = np.flatnonzero(sources >= self._shard.own)
+        owners = np.searchsorted(self._shard.ghosts, sources[cut], side="right") - 1
+        ranks = range(self._shard.partition.parts)
+        return [cut[owners == rank].astype(dtype) for rank in ranks]

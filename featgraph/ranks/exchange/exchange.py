@@ -1,0 +1,478 @@
+"""Exchanges between ranks: vertex sets, results of reduces, and ghost rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
+from featgraph.fold.plan.layout import rows_along, rows_with
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.shard import Shard
+from featgraph.program.combine import Combine
+from featgraph.program.signature import PropertyKind
+from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines.lost_ranks import lost_rank
+from featgraph.ranks.engines.null import NullEngine
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
+from featgraph.ranks.exchange.edges import PartEdges
+from featgraph.ranks.exchange.ghosts import RankGhosts
+from featgraph.ranks.exchange.host_rows import HostRows
+from featgraph.ranks.exchange.host_trees import BlocksOfUsers
+from featgraph.ranks.exchange.lists import Lists
+from featgraph.ranks.exchange.members import Members, packed
+from featgraph.ranks.exchange.triangle_parts import TrianglePart
+from featgraph.ranks.exchange.triangle_slices import TriangleTurns
+from featgraph.ranks.exchange.triangles import TrianglesHere
+from featgraph.runtime.devices.bound import RowKernel
+from featgraph.runtime.devices.protocol import Array, Device, Reach
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
+
+__all__ = ["RankExchange"]
+
+Words = Any
+HostArray = npt.NDArray[Any]
+
+
+class RankExchange:
+    """Exchange of vertex sets, reduce results and ghost rows with other ranks.
+
+    Parameters
+    ----------
+    shard : Shard
+        The part of this rank.
+    edges : PartEdges
+        The own and ghost edges of the part.
+    engine : Engine
+    device : Device
+    triangles : callable
+        Returns the oriented edges of this rank.
+
+    Attributes
+    ----------
+    targets : tuple of str
+        The targets of all ranks that take part in exchanges.
+    is_mixed : bool
+        Whether these targets differ.
+    check : callable
+        Raises PlanError if ranks of these targets cannot run a plan together.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        edges: PartEdges,
+        engine: Engine,
+        device: Device,
+        triangles: Callable[[], TrianglePart],
+    ) -> None:
+        self._triangles = triangles
+        self.shard, self.engine, self.device = shard, engine, device
+        self._edges = edges
+        #: If rank 0 has all vertices, it sends its results to the others later, and
+        #: each rank stores rows as if it were alone.
+        self._is_led = shard.partition.is_led
+        self._combined_by = led(engine) if self._is_led else engine
+        own = np.arange(shard.numbers.size) < shard.own
+        self._own = device.sets.upload(packed(own))
+        self.holder = Members(shard, engine, device, self)
+        #: If rank 0 has all vertices, the targets of other ranks do not matter.
+        self.targets: tuple[str, ...] = (device.name,)
+        if not self._is_led:
+            self.targets = targets_of(engine, device.name)
+        self.is_mixed = len(set(self.targets)) > 1
+        self.check = partial(check_plan, targets=self.targets)
+        self._carrier = (
+            _carrier_on(_alone(shard), NullEngine(), device)
+            if self._is_led
+            else _carrier_on(shard, engine, device, self.is_mixed)
+        )
+
+    @property
+    def stays_on_device(self) -> bool:
+        """Whether supersteps are announced to other ranks without the host."""
+        return self._together is not None
+
+    @cached_property
+    def _together(self) -> Any:
+        """The exchange of counts and results on the device; None if on the host."""
+        return self._carrier.together
+
+    @cached_property
+    def _edge_carrier(self) -> EdgeCarrier:
+        return self._over(self._edges.lists)
+
+    def _over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
+        """Return the exchange of entries of edges: see `Carrier.over`."""
+        lists = lists.alone() if self._is_led else lists
+        made: EdgeCarrier = self._carrier.over(lists, stays)
+        return made
+
+    @cached_property
+    def _triangles_here(self) -> TrianglesHere:
+        part = self._triangles()
+        return TrianglesHere(part, self._edge_carrier, self._over, self.device)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that this rank has spent in exchanges, since the start."""
+        return self.engine.waited_s
+
+    @property
+    def forms(self) -> Mapping[str, int]:
+        """Number of row messages that this rank has sent since the start, by form."""
+        found: Mapping[str, int] = self._carrier.forms
+        return found
+
+    @property
+    def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Bytes that this rank has sent since the start, by target rank: shape (P,).
+
+        "messages" counts what the engine has sent. The other entries count the bytes
+        that kernels have stored in windows of GPUs; they are read from the device.
+        """
+        carrier: Any = self._carrier
+        stored = carrier.sent_bytes() if hasattr(carrier, "sent_bytes") else {}
+        return {"messages": self.engine.traffic.sent.copy(), **stored}
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Seconds of this rank's exchanges since the start, by activity.
+
+        "wait" is the time spent within them, "moved" the time that data was in flight;
+        on the CPU also the times of row messages: see `HostRows`.
+        """
+        engine = self.engine
+        own: Mapping[str, float] = getattr(self._carrier, "spent_s", {})
+        return {"wait": engine.waited_s, "moved": engine.moved_s, **own}
+
+    @property
+    def sent_behind(self) -> int:
+        """Number of pieces of rows sent while other vertices were swept."""
+        found: int = self._carrier.sent_behind
+        return found
+
+    def own(self, everyone: Words) -> Words:
+        """Return the vertices that this rank owns."""
+        return self._own
+
+    def own_edges(self, everything: Words) -> Words:
+        """Return the edges that this rank owns."""
+        return self._own_edges
+
+    @cached_property
+    def _own_edges(self) -> Words:
+        count = max(self._edges.count, 1)
+        return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
+
+    def among_own(self, words: Words) -> Words:
+        """Return the vertices of a set that this rank owns."""
+        return self.device.sets.intersection(words, self._own)
+
+    def with_ghosts(self, words: Words) -> Words:
+        """Return a set of own vertices, and the ghosts that their owners pass here."""
+        return self.device.sets.union(words, self.share([], words))
+
+    def share(self, values: Sequence[Any], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        return self._carrier.share(values, changed)
+
+    def all_reduce(self, values: HostArray, operator: str) -> HostArray:
+        """Return an array on the host, combined over all ranks entry by entry."""
+        about = "numbers of all ranks"
+        return self._combined_by.all_reduce(values, operator, about=about)
+
+    def catch_up(self) -> None:
+        """Broadcast the results of rank 0 if the other ranks follow it."""
+        if self._is_led:
+            self.engine.catch_up()  # type: ignore[attr-defined]
+
+    def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
+        """Return the fault recorded by a checked kernel on the first rank with one."""
+        told, edges = fault.copy(), self._edges
+        if told[0]:
+            _, _, vertex, edge, _, _ = fault.tolist()
+            told[2] = self.shard.numbers[vertex]
+            if 0 <= edge < self.shard.local.edge_count:
+                told[3] = edges.given_rows[edge]
+        found = self.engine.all_gather(told, about="checks of indices")
+        rank = next((r for r, other in enumerate(found) if other[0]), 0)
+        first = found[rank]
+        if first[0] and first[3] >= 0:  # only its owner has the edge id
+            own = np.array([edges.id_of_given(int(first[3]))], np.int64)
+            first[3] = self.engine.all_reduce(own, "max", about="an edge id")[0]
+        return first, f", on rank {rank}"
+
+    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of all vertices as one of this rank's rows, without ghosts."""
+        numbers = self.shard.numbers
+        found: npt.NDArray[np.bool_] = mask[numbers]
+        found[self.shard.own :] = False
+        return found
+
+    def ghosts(self, plan: FoldPlan) -> RankGhosts:
+        """Return the ghosts of a plan's kernels."""
+        edges = EdgeGhosts(plan, self._edge_carrier)
+        triangles = TriangleTurns(plan, self.device, lambda: self._triangles_here)
+        sets, carrier = self.device.sets, self._carrier
+        own = self._own
+        return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)
+
+    def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return the arrays of the part that a phase reads.
+
+        Edge functions run on the edges into vertices that this rank owns.
+        """
+        if not phase.kind.sweeps_edges:
+            return arrays
+        own = graph_arrays(self._edges.into_own, self.device)
+        return _OwnEdges(arrays, own)
+
+    def renew(self, buffers: Buffers) -> None:
+        """Send all unsent rows and entries: ghosts then equal their owners' values."""
+        for name in buffers.rounded:
+            buffers.unsent[name] = self._own
+        buffers.rounded.clear()
+        waiting, types = sorted(buffers.unsent), buffers.state.signature
+        of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
+        send_waiting(self._edge_carrier, buffers, of_edges)
+        for name in sorted(buffers.unsent):
+            values = buffers.held(name, buffers.property(name))
+            ghosts = self.share([values], buffers.unsent.pop(name))
+            buffers.ghosts_came([name], ghosts)
+
+    def count(self, words: Words) -> int:
+        """Return the number of vertices of a set on all ranks."""
+        return self.count_and_look(words, ())[0]
+
+    def check_count(self, number: int) -> None:
+        """Raise an error if a count is negative: a rank is lost, or a value unfit."""
+        if number < 0:
+            together = self._together
+            known = None if together is None else together.rounding_error(number)
+            raise known or lost_rank(self.engine, number)
+
+    def check_rounded(self, words: Words) -> None:
+        """Raise an error if values sent behind a superstep did not fit `wire_dtype`.
+
+        Messages written by the host have raised it before.
+        """
+        if self._together is not None:
+            self.count(words)
+
+    def count_and_look(
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
+    ) -> tuple[int, list[float]]:
+        """Return the size of a set on all ranks, and extremes of results."""
+        sets: Any = self.device.sets
+        if self._together is not None:
+            if not self._together.leave_known(words):
+                self._together.leave_count(sets.intersection(words, self._own))
+            sets.leave_extremes(results)
+            number, seen, _ = sets.read_counts(len(results), reach)
+            self.check_count(number)
+            return number, seen
+        own = sets.intersection(words, self._own)
+        number, seen = sets.count_and_look(own, results, reach)
+        counts, about = np.array([number], np.int64), "a count"
+        return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
+
+    def begin_timed(self) -> None:
+        """Begin a superstep whose work is timed on the device, without waits."""
+        if self._together is not None:
+            self._together.begin_timed()
+
+    def count_and_time(
+        self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
+    ) -> tuple[int, list[float], list[float]]:
+        """Return `count_and_look`, and the `seconds` passed by each rank.
+
+        Both are sent in one exchange. If supersteps stay on the device, the seconds are
+        instead those that the device has worked since `begin_timed`.
+        """
+        if self._together is not None:
+            number, seen = self.count_and_look(words, results)
+            times = np.zeros(self.engine.size, np.int64)
+            times[self.engine.rank] = self._together.worked_ns()
+            times = self.engine.all_reduce(times, "sum", about="times")
+            return number, seen, (times / 1e9).tolist()
+        own = self.device.sets.intersection(words, self._own)
+        number, seen = self.device.sets.count_and_look(own, results)
+        told = np.zeros(1 + self.engine.size, np.int64)
+        told[0], told[1 + self.engine.rank] = number, round(seconds * 1e9)
+        told = self.engine.all_reduce(told, "sum", about="a count, and times")
+        return int(told[0]), seen, (told[1:] / 1e9).tolist()
+
+    def combine(
+        self, result: Array, combine: Combine, behind: Callable[[], None] | None = None
+    ) -> None:
+        """Combine the result of a reduce over all ranks, in place.
+
+        `behind` is called after that, also if the exchange is deferred.
+        """
+        operator = combine.rules.exchange
+        together = self._together
+        if together is not None and together.numbers.can_combine(result, operator):
+            together.numbers.add(result, operator, behind=behind)
+            return
+        own, about = self.device.download(result), "the result of a reduce"
+        if operator:
+            found = self._combined_by.all_reduce(own, operator, about=about)
+        else:
+            pair = np.frompyfunc(combine.pair, 2, 1)
+            found = reduce(pair, self.engine.all_gather(own, about=about))
+        made = self.device.upload(np.asarray(found, own.dtype), result)
+        if made is not result:
+            self.device.copy(result, made)
+        if behind is not None:
+            behind()
+
+    def settle(self) -> None:
+        """Complete deferred combines of reduce results, before they are read."""
+        if self._together is not None:
+            self._together.settle()
+
+    def forget(self) -> None:
+        """Drop deferred results after a superstep that has failed."""
+        if self._together is not None:
+            self._together.numbers.forget()
+
+    def turns_in_a_tree(
+        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Yield the slices of a reduce over words of vertices: see `BlocksOfUsers`."""
+        yield from self._blocks.turns(entries, given)
+
+    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
+        """Combine partial results, one per word of vertices, over all ranks."""
+        self._blocks.combine(given, combine)
+
+    @cached_property
+    def _blocks(self) -> Any:
+        if self.device.name == "cpu":
+            return BlocksOfUsers(self.shard, self.engine)
+        from featgraph.ranks.exchange.gpu_trees import GpuBlocks
+
+        return GpuBlocks(self.shard, self.device, self, self._carrier)
+
+
+class _OwnEdges(Mapping[str, Array]):
+    """The arrays of a part, with only those out-edges that lead into own vertices."""
+
+    def __init__(self, part: GraphArrays, own: GraphArrays) -> None:
+        self._part, self._own = part, own
+
+    def __getitem__(self, name: str) -> Array:
+        goes_out = rows_with(name) == rows_along("out")
+        return (self._own if goes_out else self._part)[name]
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over vertex sets that sweeps these rows."""
+        return (self._own if along == "out" else self._part).kernel(name, along)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._part)
+
+    def __len__(self) -> int:
+        return len(self._part)
+
+
+def _alone(shard: Shard) -> Shard:
+    """Return the shard of a rank with all vertices, or none, without other ranks."""
+    whole = Partition.of_nothing()
+    if shard.own:
+        whole = Partition.of_known([0, shard.own], shard.partition.order)
+    return replace(
+        shard,
+        rank=0,
+        partition=whole,
+        ghosts=np.array([shard.own, shard.own]),
+        send_lists=shard.send_lists[:1],
+    )
+
+
+def _carrier_on(
+    shard: Shard, engine: Engine, device: Device, is_mixed: bool = False
+) -> Any:
+    """Return the carrier of rows for a device.
+
+    If targets differ between ranks, GPUs send rows through the host.
+    """
+    if device.name == "cpu":
+        return HostRows(shard, engine, device, sends_behind=not is_mixed)
+    if is_mixed:
+        from featgraph.ranks.exchange.target_rows import TranslatedRows
+
+        return TranslatedRows(shard, engine, device)
+    from featgraph.ranks.exchange.gpu_carrier import GpuCarrier
+
+    return GpuCarrier(shard, engine, device)
+
+
+def targets_of(engine: Engine, own: str) -> tuple[str, ...]:
+    """Return the target of each rank; all ranks call it with their own."""
+    told = np.frombuffer(own.encode(), np.uint8)
+    about = "the target of each rank, where a graph is first run on it"
+    found = engine.all_gather(told, about=about)
+    return tuple(one.tobytes().decode() for one in found)
+
+
+def check_plan(plan: FoldPlan, targets: tuple[str, ...]) -> None:
+    """Check that ranks of these targets can run a plan together; all ranks call it.
+
+    Raises
+    ------
+    PlanError
+        Names the option, or the function, the targets, and a fix.
+    """
+    facts, options = plan.facts, plan.options
+    if "cuda" in targets and any(halo.edges.outboxes for halo in facts.halos):
+        raise PlanError(
+            "atomic operations at the reverse of an edge run on ranks of the CPU only",
+            where=facts.twins_at[1],
+            got=_said(targets),
+            fix="target='cpu', or gather what they combine",
+        )
+    if len(set(targets)) == 1:
+        return
+    if options.deterministic:
+        raise PlanError(
+            "each target has bits of its own: sums are taken in blocks of its own, and "
+            "functions rounded by another compiler",
+            where="deterministic=True",
+            got=_said(targets),
+            expected="one target on all ranks",
+            fix='target="cpu" on all ranks, or no deterministic=True',
+        )
+    if options.exchange in {"all", "ms"}:
+        raise PlanError(
+            "GPUs send the rows that changed, and no others",
+            where="exchange=",
+            got=f"{options.exchange!r} with {_said(targets)}",
+            expected="'auto', 'vr' or 'vr-list'",
+            fix='target="cpu" on all ranks sends rows in every form',
+        )
+
+
+def _said(targets: tuple[str, ...]) -> str:
+    """Return the targets with their ranks, as text for an error."""
+    if len(set(targets)) == 1:
+        return f"target={targets[0]!r}"
+    parts = []
+    for target in sorted(set(targets)):
+        ranks = [str(rank) for rank, one in enumerate(targets) if one == target]
+        named = f"ranks {', '.join(ranks)}" if len(ranks) > 1 else f"rank {ranks[0]}"
+        parts.append(f"{target!r} on {named}")
+    return "targets " + ", ".join(parts)

@@ -1,0 +1,135 @@
+"""Gathering of rows of all ranks on every rank, piece by piece.
+
+Pieces are stored straight into the result, so memory is needed for a few pieces only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.engines.protocol import Engine
+
+__all__ = ["join_at", "join_rows"]
+
+Array = npt.NDArray[Any]
+#: ``write(begin, count, message)`` and ``read(rank, begin, count, message)``: write own
+#: rows to a message, and store the rows of a rank from a message.
+_Write = Callable[[int, int, Array], None]
+_Read = Callable[[int, int, int, Array], None]
+#: Approximate bytes of a piece: so many that the latency of an exchange is small beside
+#: them, even over Gloo, and so few that memory of the last piece is reused.
+PIECE_BYTES = 1 << 23
+#: Rows of a piece are a multiple of this, so that the places behind them are aligned.
+_ROWS = 8
+
+
+def join_rows(
+    engine: Engine, partition: Partition, own: Array, out: Array, about: str
+) -> None:
+    """Fill an array with the rows of all vertices; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    partition : Partition
+    own : array
+        Rows of the vertices that this rank owns, in the order of places.
+    out : array
+        The result, by given vertex id, of the same dtype.
+    about : str
+        A name of the values, for errors.
+    """
+    cuts, order = partition.cuts.tolist(), partition.order
+
+    def place(rank: int, begin: int, rows: Array) -> None:
+        places = slice(cuts[rank] + begin, cuts[rank] + begin + len(rows))
+        out[places if order is None else order[places]] = rows
+
+    def write(begin: int, count: int, message: Array) -> None:
+        _rows(message, own)[...] = own[begin : begin + count]
+
+    def read(rank: int, begin: int, count: int, message: Array) -> None:
+        place(rank, begin, _rows(message, own))
+
+    place(engine.rank, 0, own)
+    counts = np.diff(partition.cuts).tolist()
+    _hand_pieces(engine, counts, _row_bytes(own), write, read, _said(about, own))
+
+
+def join_at(
+    engine: Engine, places: Array, stored: Array, chosen: Array, out: Array, about: str
+) -> None:
+    """Fill an array with rows of all ranks at given indices; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    places : array of integers
+        The index in the result of each row of this rank.
+    stored, chosen : array
+        ``stored[chosen]`` are the rows of this rank.
+    out : array
+        The result, of the dtype of `stored`.
+    about : str
+        A name of the values, for errors.
+    """
+    number = np.dtype(np.int32 if len(out) < 1 << 31 else np.int64)
+    row = _row_bytes(stored)
+    told = engine.all_gather(np.array([places.size]), about=about)
+
+    def write(begin: int, count: int, message: Array) -> None:
+        piece = slice(begin, begin + count)
+        _rows(message[: count * row], stored)[...] = stored[chosen[piece]]
+        message[count * row :].view(number)[...] = places[piece]
+
+    def read(rank: int, begin: int, count: int, message: Array) -> None:
+        at = message[count * row :].view(number)
+        out[at] = _rows(message[: count * row], stored)
+
+    out[places] = stored[chosen]
+    counts = np.concatenate(told).tolist()
+    wire = row + number.itemsize
+    _hand_pieces(engine, counts, wire, write, read, _said(about, stored))
+
+
+def _hand_pieces(
+    engine: Engine,
+    counts: Sequence[int],
+    row_bytes: int,
+    write: _Write,
+    read: _Read,
+    about: str,
+) -> None:
+    """Send the rows of each rank to all others, a piece of each in every exchange."""
+    step = max(PIECE_BYTES // max(row_bytes, 1) // _ROWS, 1) * _ROWS
+    for begin in range(0, max(counts), step):
+        left = [min(max(count - begin, 0), step) for count in counts]
+        own = left[engine.rank]
+        engine.hand_to_all(
+            own * row_bytes,
+            lambda message, begin=begin, own=own: write(begin, own, message),  # type: ignore[misc]
+            lambda rank, message, begin=begin, left=left: read(  # type: ignore[misc]
+                rank, begin, left[rank], message
+            ),
+            about=about,
+        )
+
+
+def _row_bytes(array: Array) -> int:
+    return array.dtype.itemsize * prod(array.shape[1:])
+
+
+def _rows(message: Array, like: Array) -> Array:
+    """Return a view of bytes as rows with the dtype and shape of an array's rows."""
+    return message.view(like.dtype).reshape(-1, *like.shape[1:])
+
+
+def _said(about: str, rows: Array) -> str:
+    """Return the name of an exchange, with the dtype and shape of rows."""
+    return f"{about}, {rows.dtype}{list(rows.shape[1:])}"

@@ -1,0 +1,399 @@
+"""Exchanges through windows: sets, rows and numbers posted and taken at once (0055)."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.values import DeviceValues
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange import window_kernels as kernels
+from featgraph.ranks.exchange.gpu_links import BLOCK, Listed
+from featgraph.ranks.exchange.gpu_messages import as_rows
+from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
+from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
+from featgraph.ranks.exchange.window_numbers import NumbersSent, WindowNumbers
+from featgraph.ranks.exchange.windows import Mailboxes
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["Channel", "Part", "Posted"]
+
+Array = Any
+Words = Any
+#: Most words of a chunk, and the number of warps from which chunks have more than one
+#: word. So many warps run at a time; a warp takes its words in turn, and each chunk
+#: costs it a search.
+_CHUNK_WORDS, _WARPS = 16, 1 << 12
+#: Most words of sets that are tested before the positions of a chunk: eight for each
+#: lane, which costs less than the words of a chunk.
+_MOST_LOOKED = 256
+#: Tables of properties that a channel keeps.
+_MOST_TABLES = 64
+#: The second buffer of each property that is sent, or None.
+Others = Sequence[DeviceValues | None]
+
+
+class Part(NamedTuple):
+    """A set of vertices to send, and the properties whose rows are sent with it."""
+
+    changed: Words
+    values: Sequence[DeviceValues] = ()
+
+
+class Posted(NamedTuple):
+    """A posted exchange, from which the parts of other ranks are taken.
+
+    Attributes
+    ----------
+    boxes : Mailboxes
+    parts : sequence of Part
+    came : pair of words
+        By part, the set to which received vertices are added. The first has the own
+        vertices, too, if they are counted.
+    counts : bool
+        Whether the vertices of the first part are counted on all ranks.
+    columns : (array, int)
+        The table of properties, and its number of rows.
+    numbers : NumbersSent
+    wire : str or None
+        The dtype to which reals are rounded.
+    behind : sequence of callable
+        Launches to make after the numbers have been combined.
+    """
+
+    boxes: Mailboxes
+    parts: Sequence[Part]
+    came: _Pair
+    counts: bool
+    columns: tuple[Array, int]
+    numbers: NumbersSent
+    wire: str | None
+    behind: Sequence[Callable[[], None]]
+
+
+class _Pair(NamedTuple):
+    """Two sets, as a tuple argument of kernels."""
+
+    first: Words
+    second: Words
+
+
+class _Lists(NamedTuple):
+    """Lists of vertices, as a tuple argument of kernels."""
+
+    numbers: Array
+    links: Array
+    count: Any
+
+
+#: Option `exchange` -> form in windows. Lists of positions never have fewer bytes than
+#: bits of which only nonzero words are stored (0077).
+_FORMS = {
+    "all": kernels.ALL,
+    "ms": kernels.MS,
+    "vr": kernels.VR,
+    "vr-list": kernels.LISTED,
+    "auto": kernels.LISTED,
+}
+#: Wire dtype -> bits of its fraction.
+_FRACTIONS = {"float16": 10, "bfloat16": 7}
+
+
+class _Row(NamedTuple):
+    """The layout of a property's rows in memory and in a slot: see `window_kernels`.
+
+    Attributes
+    ----------
+    address : int
+    stride, size, unit : int
+        Bytes from one row to the next, of a row in a slot, and copied at a time.
+    wire : int
+        Fraction bits of the wire dtype; 0 if values are not rounded.
+    """
+
+    address: int
+    stride: int
+    size: int
+    unit: int
+    wire: int
+
+
+def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
+    """Return the layout of a property's rows in memory and in a slot."""
+    array, count = values.array, math.prod(values.shape[1:])
+    item = int(array.dtype.itemsize)
+    stride = array.size // max(array.shape[0], 1) * item
+    if wire_dtype is not None and array.dtype in (np.float32, np.float64):
+        fraction = _FRACTIONS[wire_dtype]
+        return _Row(address_of(array), stride, 2 * count, item, fraction)
+    row = count * item
+    unit = next(n for n in (8, 4, 2, 1) if row % n == stride % n == 0)
+    return _Row(address_of(array), stride, row, unit, 0)
+
+
+def _words_of_sets(
+    lists: Sequence[npt.NDArray[np.integer]], listed: Listed
+) -> npt.NDArray[np.int64]:
+    """Return for each chunk the first word of sets it reads, and how many.
+
+    int64, shape (chunks, 2). The first is -1 if they are too many to be tested before
+    the positions of the chunk.
+    """
+    found = [np.empty((0, 2), np.int64)]
+    begins = 32 * np.asarray(listed.ends[:-1], np.int64)
+    for numbers, begin, (first, end) in zip(
+        lists, listed.begins, pairwise(listed.links), strict=True
+    ):
+        if first == end:
+            continue
+        starts = begins[first:end] - begin
+        least = np.minimum.reduceat(numbers, starts).astype(np.int64) >> 5
+        most = np.maximum.reduceat(numbers, starts).astype(np.int64) >> 5
+        count = most - least + 1
+        known = (least >= 0) & (count <= _MOST_LOOKED)
+        found.append(np.stack([np.where(known, least, -1), count], axis=1))
+    return np.concatenate(found)
+
+
+class Channel:
+    """Exchanges of one kind with all ranks, through windows.
+
+    Rows of listed vertices of this rank are stored for listed vertices of others. Each
+    `post` is followed by one `take` or `combine` of the same channel; other work may
+    come between.
+
+    Parameters
+    ----------
+    sent, taken : sequence of array of int
+        By rank: the vertices whose rows it gets, and those whose rows it sends, in the
+        same order as on that rank.
+    engine : Engine
+    device : CudaDevice
+    about : str
+        A name of the exchange, for errors.
+    numbers : WindowNumbers, optional
+        Arrays that are sent with the rows.
+    are_places : bool
+        Whether sets are of positions in the lists, in place of vertices.
+
+    Attributes
+    ----------
+    stream : stream of the dialect
+        The stream of launches; 0 is the default stream.
+    near : array of bool, shape (P, P), or None
+        Which ranks exchange with each other, set before the first exchange: see
+        `Mailboxes`. The lists of other ranks are empty. None: all.
+    """
+
+    def __init__(
+        self,
+        sent: Sequence[npt.NDArray[np.integer]],
+        taken: Sequence[npt.NDArray[np.integer]],
+        engine: Engine,
+        device: Device,
+        about: str,
+        numbers: WindowNumbers | None = None,
+        are_places: bool = False,
+    ) -> None:
+        self._engine, self._device, self._about = engine, device, about
+        self.near: npt.NDArray[np.bool_] | None = None
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self.stream: Any = 0
+        self._words: list[int] = []
+        self._are_places = are_places
+        self._from = self._lists(sent)
+        self._to = self._lists(taken)
+        self._numbers = numbers or WindowNumbers(device)
+        self._stored = self._numbers.stored(engine.size).places
+        #: Bytes of numbers, and of a row, for which there is room.
+        self._room = (0, -1)
+        self._boxes: Mailboxes | None = None
+        self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
+        #: Stands for a set that is not used.
+        self._nothing = device.upload(np.zeros(1, np.uint32))
+
+    def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
+        """Return lists with the table of their chunks: see `window_kernels`.
+
+        Chunks are ordered by their relative position in their lists, so that a rank
+        stores to all others at the same time, and not all ranks to one.
+        """
+        words = sum(-(-numbers.size // 32) for numbers in lists)
+        size = min(max(words // _WARPS, 1), _CHUNK_WORDS)
+        listed = Listed(lists, self._device, size)
+        self._words = listed.words
+        counts = np.diff(listed.links)
+        columns = range(counts.size), listed.firsts[:-1], listed.words
+        rows = [np.repeat(np.asarray(c), counts) for c in columns]
+        rows += [listed.ends[:-1], listed.ends[1:]]
+        if self._are_places:
+            rows += [rows[3], rows[4] - rows[3]]
+        else:
+            rows += list(_words_of_sets(lists, listed).T)
+        reached = (listed.ends[1:] - rows[1]) / np.maximum(rows[2], 1)
+        order = np.argsort(reached, kind="stable")
+        # Kernels take no empty array.
+        table = np.zeros((max(order.size, 1), len(rows)), np.int64)
+        table[: order.size] = np.stack(rows, axis=1)[order]
+        links = self._device.upload(table)
+        return _Lists(listed.numbers, links, np.int64(listed.count))
+
+    def _boxes_for(self, numbers: int, row: int) -> Mailboxes:
+        """Return mailboxes with room for so many bytes; all ranks call it."""
+        room = max(numbers, self._room[0]), max(row, self._room[1])
+        if self._boxes is None or room != self._room:
+            self._room = room
+            sizes = [
+                room[0] + 32 * n * room[1] + 2 * (-(-4 * n // 16) * 16)
+                for n in self._words
+            ]
+            self._boxes = None  # its memory is released when the new one is made
+            about, near = self._about, self.near
+            self._boxes = Mailboxes(self._engine, self._device, sizes, about, near)
+        return self._boxes
+
+    def _columns(
+        self, parts: Sequence[Part], wire: str | None, others: Others = ()
+    ) -> tuple[Array, int, int]:
+        """Return the table of properties, its number of rows, and the bytes of a row.
+
+        `others` has a second buffer for the received rows of each property, or None.
+        """
+        rows = tuple(
+            (_row_of(values, wire), number)
+            for number, part in enumerate(parts)
+            for values in part.values
+        )
+        more = tuple(None if one is None else _row_of(one, wire) for one in others)
+        table = self._tables.get((rows, more))
+        if table is None:
+            before = np.cumsum([0, *(row.size for row, _ in rows)])
+            pairs = zip_longest(rows, more)
+            made = [
+                (*row[:4], before[n], part, row.wire, other.address if other else 0)
+                for n, ((row, part), other) in enumerate(pairs)
+            ]
+            # Kernels take no empty array.
+            uploaded = self._device.upload(np.array(made or [(0,) * 8], np.int64))
+            self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
+            if len(self._tables) > _MOST_TABLES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end((rows, more))
+        return table
+
+    def post(
+        self,
+        parts: Sequence[Part],
+        counts: bool = False,
+        rows: int = 0,
+        sending: Sending = AS_FITS,
+    ) -> Posted:
+        """Store rows of up to two parts, and deferred numbers, in other ranks' windows.
+
+        Parameters
+        ----------
+        parts : sequence of Part
+        counts : bool
+            Whether the own vertices of the first part are counted on all ranks. They
+            are then in the received set, too.
+        rows : int
+            Size of the received sets, in vertices; default: that of the sent set.
+        sending : Sending
+            With "all" or "ms", all listed rows are stored, else those that changed.
+            Reals are rounded to `wire_dtype`.
+        """
+        numbers = self._numbers.send(counts)
+        table, columns, row = self._columns(parts, sending.wire_dtype)
+        boxes = self._boxes_for(numbers.room, row)
+        empty = self._device.sets.some_words  # type: ignore[attr-defined]
+        words = [part.changed for part in parts]
+        came = [
+            self._nothing if self._are_places else empty(-(-rows // 32) or w.size)
+            for w in words
+        ]
+        fill = [self._nothing] * (2 - len(parts))
+        sets, came_here = _Pair(*words, *fill), _Pair(*came, *fill)
+        lists = self._from if parts else self._from._replace(count=np.int64(0))
+        size = max(int(w.size) for w in came_here)
+        blocks = max(
+            -(-max(int(lists.count), 1) * 32 // BLOCK),
+            min(-(-size // BLOCK), kernels.SET_BLOCKS),
+        )
+        given = (
+            sets, came_here, len(parts), self._are_places,
+            _FORMS[sending.exchange], counts, self._numbers.own, lists, table,
+            columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
+            boxes.there, boxes.own, self._numbers.notes, self._stored,
+        )  # fmt: skip
+        self._launch(kernels.post, blocks, BLOCK, given, self.stream)
+        boxes.turn()
+        told = counts, (table, columns), numbers, sending.wire_dtype
+        return Posted(boxes, parts, came_here, *told, self._numbers.take_behind())
+
+    def take(
+        self,
+        posted: Posted,
+        values: Sequence[DeviceValues] | None = None,
+        told: Array = None,
+        others: Others = (),
+    ) -> _Pair:
+        """Wait for the posts of other ranks, copy rows, combine numbers; return sets.
+
+        Parameters
+        ----------
+        posted : Posted
+        values : sequence of values, optional
+            The buffers for rows. Default: the properties that were posted.
+        told : array of int64, optional
+            A count that is set to a negative number if a rank is lost. Default: that of
+            the first part, if it is counted.
+        others : sequence of values or None, optional
+            A second buffer for the rows of each property.
+        """
+        columns, count = posted.columns
+        parts = posted.parts if values is None else [Part(None, values)]
+        if values is not None or any(one is not None for one in others):
+            columns, count, _ = self._columns(parts, posted.wire, others)
+        numbers, boxes = posted.numbers, posted.boxes
+        lists = self._to if parts else self._to._replace(count=np.int64(0))
+        blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
+        tells = posted.counts or told is not None
+        given = (
+            posted.came, len(parts), self._are_places, tells, lists, columns, count,
+            numbers.table, numbers.arrays, numbers.room,
+            self._numbers.total if told is None else told, boxes.here, boxes.own,
+            boxes.alarm, boxes.limit_ns, self._numbers.notes,
+        )  # fmt: skip
+        if self.stream:
+            # One block waits: blocks on all multiprocessors would take the registers
+            # that a concurrent sweep needs.
+            self._launch(kernels.take, 1, BLOCK, given, self.stream)
+        self._launch(kernels.take, blocks, BLOCK, given, self.stream)
+        for launch in posted.behind:
+            launch()
+        return posted.came
+
+    def combine(
+        self, values: DeviceValues, posted: Posted, words: Words, operation: str
+    ) -> None:
+        """Combine received rows in the order of ranks; add their vertices to `words`.
+
+        The lists of all ranks must have the same vertices of this rank.
+        """
+        boxes = posted.boxes
+        target, own = as_rows(values.array), boxes.own
+        width, count = math.prod(values.shape[1:]), self._words[0]
+        given = (
+            target, width, target.dtype.itemsize, count, boxes.here, words,
+            OPERATIONS.index(operation), own, boxes.alarm, boxes.limit_ns,
+            self._numbers.notes,
+        )  # fmt: skip
+        blocks = -(-max(count, self._engine.size) * 32 // BLOCK)
+        self._launch(kernels.combine_rows, blocks, BLOCK, given)

@@ -1,0 +1,361 @@
+"""Windows: memory of a GPU into which other ranks of the host store.
+
+A window is an allocation of its own, since memory of a pool has no handle. Ranks of one
+process use each other's addresses; ranks of several processes map each other's memory
+by handles of the driver. A mapping must be closed before the memory is freed, so unused
+windows are kept until all ranks have dropped them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.errors import DeviceError
+from featgraph.cuda.dialect import cuda
+from featgraph.cuda.driver import IpcMemory, address_of, uuid_of_current
+from featgraph.ranks.engines.lost_ranks import timeout_of, watch_of
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.recording.cuda_trace import TURN
+
+__all__ = ["Mailboxes", "ThroughWindows", "find_near"]
+
+#: Which ranks reach each other: bool, shape (P, P).
+Near = npt.NDArray[np.bool_]
+#: Distance of two flags in bytes, so that they are in different sectors.
+_APART = 128
+#: The driver's unit of mappings, in bytes: a smaller window would share it.
+_MAPPED = 2 << 20
+#: The limit of a kernel's waits, in ns, if a watch finds lost ranks.
+_NO_LIMIT = np.int64(2**62)
+#: Alignment of slots, in bytes.
+_ALIGNMENT = 256
+
+
+def find_near(engine: Engine, device: Device) -> Near:
+    """Return which ranks can store into each other's memory; all ranks call it.
+
+    These are ranks of one process, and ranks of one host on different GPUs that reach
+    each other. A rank is near itself.
+
+    Returns
+    -------
+    array of bool, shape (P, P)
+        The same on all ranks.
+    """
+    told = place_of_rank().encode()
+    found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
+    near = _may_reach([bytes(one).decode().split("\n") for one in found])
+    alone = np.eye(engine.size, dtype=np.bool_)
+    if np.array_equal(near, alone):
+        return near
+    opened = _registry_of(engine).map(_ALIGNMENT, device, near).opened
+    return alone | (near & opened & opened.T)
+
+
+def place_of_rank() -> str:
+    """Return identifiers of this rank's host, process and GPU, one per line."""
+    host = f"{socket.gethostname()}/{_system()}"
+    return f"{host}\n{os.getpid()}\n{uuid_of_current()}"
+
+
+def _may_reach(places: Sequence[Sequence[str]]) -> Near:
+    """Return which ranks may map each other's memory, by host, process and GPU.
+
+    Processes that share a GPU run one at a time, so a waiting kernel would block the
+    other process: no two ranks of their host are near each other.
+    """
+    hosts = np.array([place[0] for place in places])
+    near = hosts[:, None] == hosts
+    for host in set(hosts.tolist()):
+        own = [place for place in places if place[0] == host]
+        processes, gpus = (len({place[n] for place in own}) for n in (1, 2))
+        if not (processes == 1 or processes == gpus == len(own)):
+            near[hosts == host] = False
+    found: Near = near | np.eye(len(places), dtype=np.bool_)
+    return found
+
+
+def _system() -> str:
+    """Return an identifier of this boot and process namespace; "" if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _takes_turns(engine: Engine | None) -> bool:
+    """Whether ranks share a process and run one at a time."""
+    return bool(getattr(engine, "takes_turns", False))
+
+
+class _Window(NamedTuple):
+    """A window of this rank, and its addresses of the windows of near ranks.
+
+    Attributes
+    ----------
+    number : int
+        The same on all ranks.
+    memory : array of uint8
+        The window of this rank.
+    addresses : list of int
+        By rank, the address of its window in this process; 0 if it is not mapped.
+    opened : Near
+        Which ranks have mapped which windows.
+    """
+
+    number: int
+    memory: Any
+    addresses: list[int]
+    opened: Near
+
+
+def _awaited(alarm: npt.NDArray[np.int64]) -> str:
+    """Return a text about the rank for which a kernel waits; "" if there is none."""
+    ranks = np.flatnonzero(alarm[1:]).tolist()
+    return f"what rank {ranks[0]} stores, in a kernel" if ranks else ""
+
+
+class _Registry:
+    """The windows of a rank, by numbers that are the same on all ranks."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+        self._count = 0
+        #: Number -> memory, and mappings of other ranks' windows.
+        self._windows: dict[int, tuple[Any, list[Any]]] = {}
+        self._dropped: set[int] = set()
+        #: Memory of the host: whether a rank is lost, then for each rank whether a
+        #: kernel waits for it.
+        self.alarm = alarm = cuda.mapped_array(1 + engine.size, np.int64)
+        alarm[:] = 0
+        watch = watch_of(engine)
+        if watch is not None:
+            watch.when_lost(lambda: alarm.__setitem__(0, 1))
+            # At exit the memory is freed while the watch still reads it.
+            atexit.register(watch.ask_too(lambda: _awaited(alarm)))
+
+    def map(self, size: int, device: Device, near: Near) -> _Window:
+        """Return a zeroed window that near ranks have mapped; all ranks call it.
+
+        If a mapping has failed on any rank, the window is dropped.
+        """
+        engine = self._engine()
+        if engine is None:
+            raise ReferenceError("the engine is gone")
+        self._give_back(engine, device)
+        if not _takes_turns(engine):
+            size = -(-size // _MAPPED) * _MAPPED
+        memory = cuda.device_array((size,), np.uint8)
+        device.fill(memory, 0)
+        device.synchronize()
+        ipc = IpcMemory()
+        own = np.frombuffer(ipc.describe(address_of(memory)), np.uint8)
+        about = "addresses of windows"
+        told = engine.all_gather(own, about=about)
+        addresses, mappings = [], []
+        for one, is_near in zip(told, near[engine.rank], strict=True):
+            address, mapping = 0, None
+            if is_near:
+                with suppress(DeviceError):
+                    address, mapping = ipc.open(bytes(one))
+            addresses.append(address)
+            mappings.append(mapping)
+        own_opened = np.array([address != 0 for address in addresses])
+        opened = np.stack(engine.all_gather(own_opened, about="mappings of windows"))
+        self._count += 1
+        number = self._count
+        self._windows[number] = memory, mappings
+        if not opened[near].all():
+            self._dropped.add(number)
+        return _Window(number, memory, addresses, opened)
+
+    def drop(self, number: int) -> None:
+        """Note that this rank has no more use for a window."""
+        self._dropped.add(number)
+
+    def _give_back(self, engine: Engine, device: Device) -> None:
+        """Free windows that all ranks have dropped: first mappings, then memory."""
+        own = np.array(sorted(self._dropped.copy()), np.int64)
+        found = engine.all_gather(own, about="windows that are not used any more")
+        gone = set.intersection(*({int(n) for n in one} for one in found))
+        if not gone:
+            return
+        device.synchronize()  # kernels may still store there
+        for number in gone:
+            for mapping in self._windows[number][1]:
+                if mapping is not None:
+                    mapping.close()
+        engine.barrier(about="windows that are given back")
+        for number in gone:
+            del self._windows[number]
+        self._dropped -= gone
+
+
+_registries: weakref.WeakKeyDictionary[Any, _Registry] = weakref.WeakKeyDictionary()
+
+
+def _registry_of(engine: Engine) -> _Registry:
+    if engine not in _registries:
+        _registries[engine] = _Registry(engine)
+    return _registries[engine]
+
+
+class Mailboxes:
+    """A window on each rank, with a mailbox of two slots for each rank.
+
+    Parameters
+    ----------
+    engine : Engine
+    device : CudaDevice
+    sizes : sequence of int
+        Bytes of a slot in this rank's window, by the rank that stores there.
+    about : str
+        A name of the exchange, for errors.
+    near : array of bool, shape (P, P), optional
+        Which ranks store at each other; see `find_near`. Default: all. For ranks that
+        are not near, this rank raises the flags in its own window, and takes no rows.
+
+    Attributes
+    ----------
+    there, here : arrays of int64, shape (P, 3)
+        Where this rank stores at each, and where each stores at this one: see
+        `window_kernels`.
+    own : array of int64
+        Counters of this rank's kernels.
+    alarm : int64
+        Address of memory of the host with a flag for a lost rank, which waiting kernels
+        read, and a flag for each rank, set by kernels that wait for it.
+    limit_ns : int64
+        The limit of a kernel's waits.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        device: Device,
+        sizes: Sequence[int],
+        about: str,
+        near: Near | None = None,
+    ) -> None:
+        # A strong reference would keep the engine alive.
+        self._engine = weakref.ref(engine)
+        self._device, self._about = device, about
+        slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+        begins = np.cumsum(
+            [-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)]
+        )
+        self.slots = slots
+        if near is None:
+            near = np.ones((engine.size, engine.size), np.bool_)
+        mapped = _registry_of(engine).map(int(begins[-1]), device, near)
+        if not mapped.opened[near].all():
+            raise DeviceError("a rank cannot map the memory of another one's GPU")
+        number, memory, addresses = mapped.number, mapped.memory, mapped.addresses
+        weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
+        places = [
+            np.array([begin, slot, _APART * rank], np.int64)
+            for rank, (begin, slot) in enumerate(zip(begins, slots, strict=False))
+        ]
+        told = engine.all_to_allv(places, about="mailboxes of windows")
+        bases = np.array(addresses, np.int64)
+        first = np.array([[1, 0, 1]], np.int64)
+        here = np.array(places) + np.int64(addresses[engine.rank]) * first
+        there = np.array(told) + bases[:, None] * first
+        there = np.where(near[engine.rank][:, None], there, here)
+        self.there, self.here = device.upload(there), device.upload(here)
+        self.own = device.upload(np.zeros(4, np.int64))
+        self.alarm = np.int64(address_of(_registry_of(engine).alarm))
+        # With a watch no limit is needed, so that another rank may compile for long.
+        watched = watch_of(engine) is not None
+        self.limit_ns = _NO_LIMIT if watched else np.int64(1e9 * timeout_of(engine))
+        self._memory: npt.NDArray[Any] | Any = memory
+
+    def turn(self) -> None:
+        """Let ranks that share the thread of this one post, too.
+
+        Called between a rank's post and its take. Does nothing if each rank has a
+        process. A recording repeats the call.
+        """
+        takes_turns = _takes_turns(self._engine())
+        if takes_turns:
+            self._pass_on()
+        note = self._device.driver.note  # type: ignore[attr-defined]
+        note(TURN, self._pass_on if takes_turns else None)
+
+    def _pass_on(self) -> None:
+        engine = self._engine()
+        if engine is not None:
+            engine.barrier(about=self._about)
+
+
+class ThroughWindows:
+    """Exchange of GPU messages through windows, as a `GpuEngine` does.
+
+    Each rank has a window with a slot for the message of every other rank.
+
+    Parameters
+    ----------
+    engine : Engine
+    device : CudaDevice
+    """
+
+    def __init__(self, engine: Engine, device: Device) -> None:
+        self._engine, self._device, self._slot = engine, device, 0
+        self._window: _Window | None = None
+        self._drop: Any = None
+
+    def hand_over(
+        self,
+        arrays: Sequence[Any | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[Any | None]:
+        """Send an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
+        engine, device, own = self._engine, self._device, self._engine.rank
+        driver: Any = device.driver  # type: ignore[attr-defined]
+        most = max(0 if array is None else int(array.size) for array in arrays)
+        device.synchronize()  # the last messages have been taken, then on all ranks
+        found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
+        window = self._of(int(found[0]))
+        for rank, array in enumerate(arrays):
+            if array is not None and array.size and rank != own:
+                there = window.addresses[rank] + own * self._slot
+                driver.copy(there, address_of(array), int(array.size))
+        device.synchronize()
+        engine.barrier(about=about)
+        made: list[Any | None] = [None] * engine.size
+        for rank, size in enumerate(sizes):
+            if size and rank != own:
+                made[rank] = device.empty((size,), "uint8")
+                here = window.addresses[own] + rank * self._slot
+                driver.copy(address_of(made[rank]), here, size)
+        made[own] = arrays[own]
+        return made
+
+    def _of(self, size: int) -> _Window:
+        """Return windows whose slots have `size` bytes or more; all ranks call it."""
+        if self._window is None or size > self._slot:
+            registry, ranks = _registry_of(self._engine), self._engine.size
+            if self._drop is not None:
+                self._drop()
+            self._slot = -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+            near = np.ones((ranks, ranks), np.bool_)
+            self._window = registry.map(self._slot * ranks, self._device, near)
+            if not self._window.opened.all():
+                raise DeviceError("a rank cannot map the memory of another one's GPU")
+            self._drop = weakref.finalize(self, registry.drop, self._window.number)
+            self._drop.atexit = False
+        return self._window

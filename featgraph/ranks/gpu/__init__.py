@@ -1,1 +1,0 @@
-"""Exchange of rows, edge entries and numbers between ranks on GPUs."""

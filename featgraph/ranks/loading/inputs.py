@@ -1,0 +1,267 @@
+"""Checks of the edges given to each rank, on the host or on GPUs.
+
+They are checked on GPUs if all ranks have them there, or by `target`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.arguments import require_flag
+from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import is_on_gpu
+from featgraph.graph import Graph
+from featgraph.graph.building.check import (
+    checked_count,
+    checked_sides,
+    checked_weights,
+    flat_array,
+    require_between_sides,
+    require_ids,
+)
+from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
+from featgraph.graph.inputs.targets import chosen_target
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all, require_same
+from featgraph.ranks.loading.given import Chunk, Given
+
+__all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
+
+Array = npt.NDArray[Any]
+#: A name of these exchanges, for errors.
+ABOUT = "edges of a graph"
+
+
+def edges_of(
+    engine: Engine, sources: object, targets: object, options: dict[str, Any]
+) -> Given:
+    """Return the checked edges given to this rank; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    sources, targets : object
+    options : dict
+        See `Graph.from_edges`.
+    """
+    columns = [sources, targets, options["weights"]]
+    is_there = all(is_on_gpu(c) for c in columns if c is not None)
+    target = _target_of(engine, options["target"], _size(sources), is_there)
+    made: Given | None = None
+    if target == "cuda":
+        made = on_all(engine, lambda: _edges_there(columns, options), ABOUT)
+        if _all_say(engine, made is not None):
+            return made  # type: ignore[return-value]
+    return on_all(engine, lambda: _edges_here(sources, targets, options), ABOUT)
+
+
+def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
+    """Return the edges of the entries of this rank's matrix; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    matrix : scipy.sparse array or matrix
+        Of the same shape on all ranks.
+    target : str or None
+        See `Graph.from_biadjacency`.
+    """
+    size = int(getattr(matrix, "nnz", 0))
+    where = _target_of(engine, target, size, is_there=False)
+
+    def taken() -> EdgeList:
+        return Graph.from_biadjacency(matrix, target=where)._edges
+
+    edges = on_all(engine, taken, ABOUT)
+    is_there = _all_say(engine, edges.is_given_on_gpu)
+    if is_there:
+        ends = edges.on_gpu.sources, edges.on_gpu.targets
+        chunk = Chunk(*ends, edges.weights_on_gpu())
+    else:
+        chunk = Chunk(edges.sources, edges.targets, edges.weights)
+    known = edges.vertex_count, False, edges.weights_dtype, edges.sides
+    return Given([chunk], *known, is_on_gpu=is_there)
+
+
+def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str:
+    """Return the target on which all ranks check their edges.
+
+    Parameters
+    ----------
+    target : object
+        The caller's target, the same on all ranks.
+    size : int
+        Number of edges of this rank.
+    is_there : bool
+        Whether they are on a GPU.
+    """
+    total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
+    return target_of(engine, target, int(total[0]), is_there)
+
+
+def target_of(
+    engine: Engine, target: object, total: int, is_there: bool = False
+) -> str:
+    """Return the target on which all ranks check `total` edges; all ranks call it.
+
+    Parameters
+    ----------
+    target : object
+        The caller's target, the same on all ranks.
+    total : int
+        Number of edges of all ranks.
+    is_there : bool
+        Whether the edges of this rank are on a GPU.
+    """
+    require_same(
+        engine,
+        f"target={target!r}",
+        "ranks are to take edges in different places",
+        "one target= on all of them",
+        ABOUT,
+    )
+    if target is None:
+        return "cuda" if _all_say(engine, is_there) else "cpu"
+    default = "cuda" if total >= MANY_EDGES else "cpu"
+    chosen = on_all(engine, lambda: chosen_target(target, default), ABOUT)
+    return "cuda" if _all_say(engine, chosen == "cuda") else "cpu"
+
+
+def _all_say(engine: Engine, own: bool) -> bool:
+    """Return whether `own` is true on all ranks; all ranks call it."""
+    found = engine.all_reduce(np.array([own], np.int64), "min", about=ABOUT)
+    return bool(found[0])
+
+
+def _size(values: object) -> int:
+    shape = getattr(values, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) == 1 else 0
+    return len(values) if hasattr(values, "__len__") else 0
+
+
+def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None:
+    """Copy edges to the GPU, and check them; None if the host must raise an error."""
+    from featgraph.cuda import arrays
+    from featgraph.graph.building import gpu_edges as edges
+    from featgraph.graph.building import gpu_parts
+
+    sides = _checked_options(options)
+    count, directed = options["vertex_count"], options["directed"]
+    if not isinstance(directed, bool) or not isinstance(count, int | None):
+        return None
+    sources, targets, weights = columns
+    ends = ends_on_gpu(sources, targets, "cuda")
+    if ends is None:
+        return None
+    found = edges.checked_ends(*ends, _vertex_count(options, sides), directed)
+    if found is None:
+        return None
+    if sides is not None and gpu_parts.count_within(
+        found.sources, found.targets, sides
+    ):
+        return None
+    own = None
+    if weights is not None:
+        if not is_on_gpu(weights):
+            weights = arrays.upload(checked_weights(weights, found.given_count))
+        own = edges.checked_values(weights, found.given_count)
+        if own is None:
+            return None
+    chunk = Chunk(found.sources, found.targets, own)
+    dtype = None if own is None else np.dtype(own.dtype)
+    given = Given([chunk], found.vertex_count, directed, dtype, sides)
+    given.is_on_gpu = True
+    return given
+
+
+def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Given:
+    """Return the checked edges of this rank, on the host."""
+    weights, sides = options["weights"], _checked_options(options)
+    directed = require_flag("directed", options["directed"])
+    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+    if ends[0].size != ends[1].size:
+        raise GraphInputError(
+            "as many targets as sources are needed",
+            where="targets",
+            got=f"{ends[0].size} sources and {ends[1].size} targets",
+            expected="two arrays of one length",
+        )
+    count = _vertex_count(options, sides)
+    for array, role in zip(ends, ("sources", "targets"), strict=True):
+        require_ids(array, role, count)
+    if sides is not None:
+        require_between_sides(*ends, sides)
+    own = None if weights is None else checked_weights(weights, ends[0].size)
+    if ends[0].size:  # kernels take arrays in native byte order
+        u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)
+        highest = max(int(u.max()), int(v.max()))
+    else:  # NumPy makes [] real
+        u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
+    dtype = None if own is None else own.dtype
+    return Given([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
+
+
+def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
+    """Raise GraphInputError for options that need the whole graph; return the sides."""
+    refused = {
+        "duplicates": options["duplicates"] != "keep",
+        "names": bool(options["names"]),
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise GraphInputError(
+                "this takes the whole graph, which no rank has",
+                where=f"{name}=",
+                got=repr(options[name]),
+                fix=f"leave {name} out, or write the graph once, with it, as slices: "
+                "featgraph convert",
+            )
+    sides = options["sides"]
+    return None if sides is None else checked_sides(sides, options["vertex_count"])
+
+
+def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int | None:
+    """Return the number of vertices by the options; None if they do not give it."""
+    if sides is not None:
+        return sum(sides)
+    count = options["vertex_count"]
+    return None if count is None else checked_count(count)
+
+
+def agree(engine: Engine, given: Given, count: object) -> None:
+    """Agree on one kind of graph and its number of vertices; all ranks call it.
+
+    Sets ``given.vertex_count`` and ``given.weights_dtype`` alike on all ranks. Raises
+    GraphInputError if ranks differ, or there are no vertices.
+    """
+    dtype = given.weights_dtype
+    kinds = f"directed={given.directed}, vertex_count={count}, sides={given.sides}"
+    kinds += f", {'no' if dtype is None else 'with'} weights"
+    fix = "give all ranks the same arguments, and all or none of them weights"
+    what, about = "ranks make different graphs", "what kind of graph it is"
+    require_same(engine, kinds, what, fix, about)
+    # The dtype of weights on a rank without edges does not count.
+    told = f"{dtype}" if given.size else ""
+    types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
+    found = sorted({t.tobytes().decode() for t in types if t.size})
+    if len(found) > 1:
+        got = ", ".join(found)
+        raise GraphInputError("weights of ranks have different types", got=got, fix=fix)
+    if dtype is not None and found:
+        given.weights_dtype = np.dtype(found[0])
+        chunks = given.chunks
+        for i, chunk in enumerate(chunks if not given.size else []):
+            empty = np.empty(0, given.weights_dtype)
+            chunks[i] = Chunk(chunk.sources, chunk.targets, empty)
+    most = np.array([given.vertex_count], np.int64)
+    given.vertex_count = int(engine.all_reduce(most, "max", about=about)[0])
+    if not given.vertex_count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            got="no edges on any rank and no vertex_count",
+            fix="give vertex_count: vertices without edges are allowed",
+        )

@@ -1,1 +1,0 @@
-"""Reduces over all ranks in one fixed tree: see `featgraph.runtime.trees`."""

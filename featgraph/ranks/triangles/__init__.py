@@ -1,1 +1,0 @@
-"""Triangles of distributed graphs: rows of other ranks, fetched in batches (0058)."""

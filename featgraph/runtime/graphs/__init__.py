@@ -1,1 +1,0 @@
-"""Arrays of a graph that its GPU makes."""

@@ -1,0 +1,593 @@
+"""The driver: supersteps until nothing is active, or a limit is reached."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass, field, replace
+from featgraph.base.errors import ConvergenceWarning, StateError
+from featgraph.base.interrupts import rare_collections
+from featgraph.fold.plan.options import IN_PLACE
+from featgraph.graph.views.view import Preparation
+from featgraph.program.active import ActiveSet, word_count
+from featgraph.program.snapshot import Left
+from featgraph.program.state import State
+from featgraph.runtime.background.queue import COMPILER, LONG
+from featgraph.runtime.checkpoints.options import checked_options
+from featgraph.runtime.checkpoints.session import Session, iterating
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.foldmap_run import (
+    Step,
+    check_any_order,
+    check_dense,
+    connect_steps,
+)
+from featgraph.runtime.loops.host import HostLoop
+from featgraph.runtime.loops.in_place import commit_in_place
+from featgraph.runtime.loops.moves import Moves, make_moves
+from featgraph.runtime.loops.near_far import (
+    NEAR_FAR,
+    NearFar,
+    Waiting,
+    checked_near_far,
+)
+from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
+from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
+from featgraph.runtime.loops.recorded_sets import (
+    PlayedSets,
+    RecordedSets,
+    check_played,
+)
+from featgraph.runtime.loops.replay import ReplayLoop
+from featgraph.runtime.loops.run import Run, progress_bar
+from featgraph.runtime.loops.run_state import Agenda, left_over
+from featgraph.runtime.loops.stopping import StoppingTest
+from featgraph.runtime.loops.watching import make_watching
+from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
+from featgraph.runtime.memory.buffers import Buffers, buffers_of
+from featgraph.runtime.superstep.exchange import exchange_of, losses_on
+from featgraph.runtime.superstep.foldmap import FoldMap, require_state
+
+__all__ = ["Run", "iterate"]
+
+#: Options of a run that a checkpoint of it has.
+_TOLD = (
+    "asynchronous", "record_active", "until", "near_far", "recompute_every", "watch",
+)  # fmt: skip
+
+
+def iterate(
+    steps: FoldMap | Sequence[FoldMap],
+    state: State,
+    *,
+    active: Any = None,
+    max_supersteps: int | None = None,
+    supersteps: int | None = None,
+    until: Callable[[State], bool] | StoppingTest | None = None,
+    progress: bool = False,
+    callback: Callable[[Run, State], Any] | None = None,
+    then: Callable[[Run, State], Any] | FoldMap | None = None,
+    record_active: bool = False,
+    due: Sequence[ActiveSet] | None = None,
+    watch: str | None = None,
+    target: str = "auto",
+    recompute_every: int | None = 64,
+    asynchronous: bool = False,
+    near_far: NearFar | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 60.0,
+    repartition: str | bool | int | None = None,
+    **options: Any,
+) -> Run:
+    """Run supersteps until nothing is active.
+
+    A list of foldmaps runs in turn, each on what was committed since it last ran. A
+    second call continues from the state: what is not announced yet stays due, and so
+    does what calls of foldmaps have committed since. A write to the state from outside,
+    or a run of other foldmaps, makes every vertex due.
+
+    Parameters
+    ----------
+    steps : FoldMap or sequence of FoldMap
+        What to run.
+    state : State
+        Changed in place.
+    active : ActiveSet or array_like, optional
+        The vertices to begin with; default all, or what an earlier call left due.
+    max_supersteps : int, optional
+        The limit, 1000 by default; reaching it warns and leaves `converged` False.
+    supersteps : int, optional
+        How many supersteps are wanted, in place of a limit. The run ends behind them
+        without a warning, or sooner where no vertex is due: more would change nothing.
+        `converged` is True only in that case, or where `until` was met. A run that goes
+        on from a checkpoint counts the supersteps before it.
+    until : callable or StoppingTest, optional
+        ``until(state)`` after each superstep; True ends the run as converged. A test
+        that `below` or `above` has made is judged behind supersteps that give its
+        result, on the GPU without a wait.
+    progress : bool, optional
+        Show a progress bar.
+    callback : callable, optional
+        ``callback(run, state)`` after each superstep; returning True ends the run.
+    then : callable or FoldMap, optional
+        ``then(run, state)`` whenever nothing is due. It may write to the state, or run
+        other foldmaps on it, and returns the vertices to continue with, as `active`: no
+        others are due, whatever it has written. None, or no vertex, ends the run as
+        converged. It is not called where the limit has been reached; the run has not
+        converged then. If it writes and raises an error, every vertex is due in a
+        later call. A foldmap runs over all vertices, on the run's target, and what it
+        commits is continued with; results of its reduces stay where they are. Compiled
+        loops run it themselves where it consists of reduces and vertex functions.
+    record_active : bool, optional
+        Keep what each superstep committed.
+    due : sequence of ActiveSet, optional
+        The vertices that are due in each superstep, and no others, such as those that
+        another run has recorded; empty sets are left out. The run ends behind the last
+        one. It is of one foldmap of vertex functions and gathers.
+    watch : str, optional
+        The result of a reduce: `Run.watched` has its largest entry behind each
+        superstep that gives it, which costs no wait.
+    target : {"auto", "cpu", "cuda"}, optional
+        Where to run; "auto" takes a GPU where there is one.
+    recompute_every : int or None, optional
+        After so many supersteps in which sums or products of reals were patched, they
+        are recomputed, since roundings add up; None for never.
+    asynchronous : bool, optional
+        Make updates visible within the superstep, which saves supersteps. Only the
+        fixpoint is promised. The functions must be monotone: values have an order such
+        that a vertex commits only values better than its own, commits them whenever the
+        gathered values allow it, and gathers better values from better sources. Of
+        several sources with equal keys a different one may be kept. Functions that are
+        visibly not monotone are refused.
+    near_far : NearFar, optional
+        Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
+        are evaluated. Only the fixpoint is promised, for functions as above.
+    checkpoint : str or path, optional
+        A folder, see `Checkpoints`: the same run on the same values goes on from the
+        newest whole checkpoint there. One that had ended returns at once.
+    every : float, optional
+        Seconds from one checkpoint to the next.
+    repartition : {"auto", False} or int, optional
+        On several ranks: "auto" has them own other vertices where that makes
+        supersteps faster by more than moving costs, an integer so often at most.
+        `state.graph` is another graph then, and `Run.partitions` says what was done.
+        Default: as the function that iterates was asked, or else False.
+    **options
+        As for calling a foldmap, and ``change_driven``: True keeps aggregates and
+        patches them with changes, "auto" (the default) does so where that is
+        expected to be faster, False evaluates every vertex in every superstep.
+
+    Returns
+    -------
+    Run
+        The record.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit; nothing has been changed then.
+        PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        ``near_far=`` where they could change the result, and for ``repartition=`` where
+        ranks keep theirs. StateError, too, for checkpoints of something else.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+    """
+    foldmaps = _checked_foldmaps(steps)
+    asked_for = checked_options({
+        "max_supersteps": max_supersteps, "supersteps": supersteps, "until": until,
+        "progress": progress, "callback": callback, "then": then, "watch": watch,
+        "record_active": record_active, "due": due, "recompute_every": recompute_every,
+        "near_far": near_far, "checkpoint": checkpoint, "every": every,
+        "repartition": repartition, "target": target, "asynchronous": asynchronous,
+    } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
+    limit, records = _limit(asked_for), asked_for["record_active"]
+    stage, then = _stage(then, target)
+    test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
+    calls = call, callback, then
+    told = {name: asked_for[name] for name in _TOLD} | {"until": test}
+    with (
+        iterating(checkpoint, every) as saved,
+        require_state(state).in_use.hold("fg.iterate"),
+        losses_on(state.graph),
+    ):
+        is_seen = any(function is not None for function in calls)
+        session = Session(saved, foldmaps, state, options | told, is_seen)
+        device = choose_device(target, state.graph)
+        asked = Asked(
+            foldmaps, state, device, None if session.goes_on else active,
+            recompute_every, near_far, calls, watch, test, stage,
+            options | {"asynchronous": asynchronous}, records, asked_for["due"],
+            is_apart=saved is None and not is_seen,
+        )  # fmt: skip
+        moves = make_moves(repartition, state, options)
+        course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
+        agenda = course.agenda
+        run = Run(
+            device.name,
+            [s.kernel for s in agenda.steps],
+            active_sets=[] if records else None,
+            asynchronous=agenda.is_asynchronous,
+            watched=agenda.watching.values,
+            refused=course.refused,
+            **_of_graph(state, device.name, options),
+        )
+        bar = progress_bar(asked_for["progress"], limit)
+        state.live.append(course.left_over)
+        try:
+            agenda.release()
+            session.begin(run, agenda)
+            bar.update(run.supersteps)
+            if not session.has_ended:
+                _run(run, course, bar, limit, calls, session)
+        finally:
+            bar.close()
+            course.agenda.store_pending()
+            state.live.remove(course.left_over)
+            course.end(run)
+    COMPILER.begin()
+    if supersteps is None and not run.converged and run.supersteps >= limit:
+        _warn_of_limit(run)
+    return run
+
+
+def _stage(
+    then: Any, target: str
+) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
+    """Return the foldmap that is given as ``then=``, and a function that runs it."""
+    if not isinstance(then, FoldMap):
+        return None, then
+    return then, lambda run, state: then(state, target=target)
+
+
+def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run on a graph that changes, or on several ranks."""
+    if state.graph.ranks is None:
+        is_counted = state.graph.changing and device == "cpu"
+        return {"evaluated": 0} if is_counted else {}
+    partition = state.graph.ranks.shard.partition
+    working = None if partition.working == partition.parts else partition.working
+    return {"wire_dtype": options.get("wire_dtype"), "working": working}
+
+
+def _warn_of_limit(run: Run) -> None:
+    warnings.warn(
+        f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _limit(asked: dict[str, Any]) -> int:
+    """Return how many supersteps may run."""
+    given = [asked[name] for name in ("supersteps", "max_supersteps")]
+    if asked["due"] is not None:
+        given.append(len(asked["due"]))
+    return next((number for number in given if number is not None), 1000)
+
+
+def _checked_foldmaps(steps: Any) -> list[FoldMap]:
+    given: Any = steps if isinstance(steps, list | tuple) else [steps]
+    foldmaps: list[FoldMap] = list(given)
+    if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
+        raise StateError(
+            "iterate runs foldmaps",
+            where="steps",
+            got=shown(steps),
+            expected="a FoldMap or a list of them",
+        )
+    return foldmaps
+
+
+def _run(
+    run: Run,
+    course: Course,
+    bar: Any,
+    max_supersteps: int,
+    calls: tuple[Callable[..., Any] | None, ...],
+    session: Session,
+) -> None:
+    """Run supersteps until nothing is due, or a call of the user's ends the run."""
+    until, callback, then = calls
+    state, ends = course.agenda.state, False
+    with rare_collections(state.graph.ranks is not None):
+        while run.supersteps < max_supersteps and not run.converged:
+            course.follow(run)
+            before, agenda = run.supersteps, course.agenda
+            for loop in course.loops:
+                ran = loop.run(run, max_supersteps - before)
+                if ran is not None:
+                    break
+            if not ran:
+                if then is not None and agenda.begin(then(run, state)):
+                    continue
+                run.converged = True
+                break
+            if run.supersteps >= LONG:
+                COMPILER.begin()
+            bar.update(run.supersteps - before)
+            bar.set_postfix(active=run.active_counts[-1])
+            if agenda.watching.is_met or (until is not None and until(state)):
+                run.converged = True
+            if callback is not None and callback(run, state):
+                ends = True
+                break
+            session.look(run, agenda)
+            if not run.converged:
+                course.look(run)
+        else:
+            course.follow(run)
+            run.converged = run.converged or (
+                then is None and not course.agenda.has_work()
+            )
+    course.note_sent(run)
+    if course.agenda.recorded is not None:
+        course.agenda.recorded.end(run)
+    session.end(run, course.agenda, ends or run.converged)
+    exchange_of(state.graph, course.agenda.device).catch_up()
+    if isinstance(state.residency, Buffers):
+        state.residency.check_stalled()
+
+
+class Course:
+    """The agenda of a run, and the loops for it: both anew behind a move.
+
+    Parameters
+    ----------
+    asked : Asked
+    agenda : Agenda
+    watched : Watched
+        As `make_agenda` has made them of it.
+    most : int
+        How many supersteps there may be.
+    moves : Moves or None
+        Has ranks own other vertices.
+
+    Attributes
+    ----------
+    agenda : Agenda
+    loops : sequence of SuperstepLoop
+    refused : dict of str to str
+        Why the other loops cannot run supersteps.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        agenda: Agenda,
+        watched: Watched,
+        *,
+        most: int,
+        moves: Moves | None,
+    ) -> None:
+        self._asked, self._most, self._moves = asked, most, moves
+        self._begin(agenda, watched)
+
+    def _begin(self, agenda: Agenda, watched: Watched) -> None:
+        if self._most > len(agenda.steps):  # whether they may is asked of all edges
+            commit_in_place(agenda.steps)
+        if self._moves is not None:
+            watched = replace(watched, is_timed=True)
+        loops, self.refused = make_loops(agenda, watched)
+        self.agenda = agenda
+        self._sent = agenda.exchange.sent_bytes
+        self.loops: Sequence[SuperstepLoop] = loops
+        agenda.moves = self._moves
+
+    def look(self, run: Run) -> None:
+        """Go on between other cuts, if that pays; asked behind each superstep."""
+        if self._moves is None:
+            return
+        before = self.agenda
+        go_on = self._moves.move(run, before, self._most - run.supersteps)
+        if go_on is None:
+            return
+        before.let_go()
+        self.note_sent(run)
+        go_on(self._renew(before))
+
+    def follow(self, run: Run) -> None:
+        """Go on with what has become due by batches of the graph, by puts and sets."""
+        before = self.agenda
+        before.follow(run)
+        if before.state.follow() == before.seen:
+            return
+        before.store_pending()
+        agenda = self._renew(before)
+        agenda.release()
+        agenda.turn = before.turn
+
+    def _renew(self, before: Agenda) -> Agenda:
+        """Make the agenda anew; it watches what the one before did."""
+        self._begin(*make_agenda(replace(self._asked, active=None)))
+        agenda = self.agenda
+        agenda.watching, agenda.wants_host = before.watching, before.wants_host
+        agenda.asks_within = before.asks_within
+        agenda.recorded, agenda.played = before.recorded, before.played
+        if agenda.waiting is not None and before.waiting is not None:
+            agenda.waiting.delta = before.waiting.delta
+        return agenda
+
+    def left_over(self) -> dict[FoldMap, Left]:
+        """Return what a later call would have to know if the run ended here."""
+        return left_over(self.agenda)
+
+    def note_sent(self, run: Run) -> None:
+        """Record the bytes that this rank has sent; once for each agenda."""
+        for kind, sent in self.agenda.exchange.sent_bytes.items():
+            more = sent - self._sent.get(kind, 0)
+            if more.any():
+                known = run.sent_bytes.get(kind, [0] * more.size)
+                run.sent_bytes[kind] = (more + known).tolist()
+
+    def end(self, run: Run) -> None:
+        """Have the record of a run complete."""
+        run.kernels = [step.kernel for step in self.agenda.steps]
+        state, device = self.agenda.state, self.agenda.device
+        run.preparation = buffers_of(state, device).preparation
+        if self._moves is not None:
+            self._moves.end(run)
+
+
+#: In the order in which they are asked: the last one runs whatever is due.
+LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
+
+
+@dataclass(eq=False)
+class Asked:
+    """What `iterate` was asked for.
+
+    Attributes
+    ----------
+    active : object
+        The vertices to begin with; None for what is left of an earlier call.
+    calls : tuple
+        The functions ``until=``, ``callback=`` and ``then=``; None where not given.
+    log : object
+        The result whose largest entry is logged; None for none.
+    test : StoppingTest or None
+        Ends the run when it is met.
+    stage : FoldMap or None
+        What ``then=`` is, if it is a foldmap.
+    records : bool
+        Whether the sets that supersteps commit are kept.
+    due : sequence of ActiveSet or None
+        What is due in each; None for what was announced.
+    is_apart : bool
+        Whether no function and no checkpoint looks at the record before its end.
+    """
+
+    foldmaps: list[FoldMap]
+    state: State
+    device: Device
+    active: Any = None
+    recompute_every: int | None = None
+    near_far: NearFar | None = None
+    calls: tuple[Any, ...] = (None, None, None)
+    log: Any = None
+    test: StoppingTest | None = None
+    stage: FoldMap | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    records: bool = False
+    due: Sequence[ActiveSet] | None = None
+    is_apart: bool = True
+
+    @property
+    def log_fits(self) -> bool:
+        """Whether sets of supersteps stay on a GPU, and nothing asks for them before.
+
+        Of a graph that changes they may become longer.
+        """
+        graph = self.state.graph
+        is_alone = graph.ranks is None and graph.changing is None
+        return self.is_apart and is_alone and self.device.recorder is not None
+
+
+def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
+    """Return the agenda of a run, and what loops are told of it.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit.
+    """
+    state, device = asked.state, asked.device
+    buffers_of(state, device).preparation = Preparation()  # of this run alone
+    options, every = asked.options, asked.recompute_every
+    steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
+    connect_steps(steps)
+    is_dense = steps[0].change_driven is False
+    if is_dense:  # every vertex is active in every superstep
+        check_dense(steps, asked.active, asked.calls[-1] is not None)
+    is_asynchronous = steps[0].plan.options.asynchronous
+    if is_asynchronous:
+        check_any_order(steps, IN_PLACE)
+    size = state.graph.vertex_count + state.graph.edge_count
+    watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
+    is_shared = state.graph.ranks is not None
+    until, callback, _ = asked.calls
+    by, looks_at_results = "until=" if until else "callback=" if callback else "", False
+    if watching.extremes and not by:
+        by, looks_at_results = "watch=" if asked.test is None else "until=", True
+    watched = Watched(
+        device, size, by, looks_at_results, is_dense, is_shared=is_shared,
+        stays_on_device=exchange_of(state.graph, device).stays_on_device,
+        sets="record_active=" if asked.records else "due=" if asked.due else "",
+        are_sets_here=asked.log_fits,
+    )  # fmt: skip
+    waiting = _make_waiting(asked, steps, watched)
+    for step in steps:
+        step.may_be_incremental = not (waiting or is_asynchronous)
+        step.spreads = waiting is None
+        step.may_sweep_all &= waiting is None  # far vertices wait
+    if asked.active is None:
+        pending = [
+            recall_pending(step.foldmap, state, device, step.plan) for step in steps
+        ]
+    else:
+        pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
+    if waiting is not None:
+        watched = replace(watched, key=waiting.key)
+    agenda = Agenda(steps, pending, waiting, watching)
+    agenda.then = asked.stage
+    if asked.records and asked.log_fits:
+        agenda.recorded = RecordedSets(state, device)
+    if asked.due is not None:
+        agenda.played = _played(asked, agenda)
+    return agenda, watched
+
+
+def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
+    """Return the sets that say what is due, and have nothing else due."""
+    [step, *_] = steps = agenda.steps
+    others = {
+        "active": asked.active is not None, "record_active": asked.records,
+        "near_far": asked.near_far, "until": asked.test, "watch": asked.log,
+        "then": asked.calls[-1] is not None, "asynchronous": agenda.is_asynchronous,
+        "change_driven": step.change_driven != "auto",
+    }  # fmt: skip
+    check_played(steps, others)
+    step.is_played, step.may_be_incremental = True, False
+    played = PlayedSets(asked.due or (), asked.state, asked.device)
+    none = agenda.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
+    agenda.pending = [Pending(none, count=0)]
+    return played
+
+
+def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
+    """Return what tells near vertices from far ones, if any are to wait."""
+    near_far = checked_near_far(asked.near_far)
+    if near_far is None:
+        return None
+    plans = [step.plan for step in steps]
+    in_a_loop = not WorklistLoop.refuses(plans, replace(watched, key=near_far.key))
+    if watched.device.name != "cpu":
+        in_a_loop = in_a_loop and near_far.optional and pays_to_wait(steps[0])
+    may_wait = in_a_loop and not watched.is_shared
+    if near_far.optional and (not may_wait or steps[0].change_driven is True):
+        return None
+    check_any_order(steps, NEAR_FAR)
+    bound = steps[0].plain.bound
+    return Waiting(near_far, plans, asked.state, bound.exchange, in_a_loop)
+
+
+def make_loops(
+    agenda: Agenda, watched: Watched
+) -> tuple[list[SuperstepLoop], dict[str, str]]:
+    """Return the loops that can run supersteps, and why each other cannot, by name."""
+    plans = [step.plan for step in agenda.steps]
+    refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
+    loops = [loop(agenda) for loop in LOOPS if not refused[loop.name]]
+    return loops, {name: why for name, why in refused.items() if why}

@@ -1,0 +1,665 @@
+"""Phases that sweep edges which are not on the GPU, a slice of their rows at a time.
+
+The kernels are those of a graph that fits. To them each slice is a graph of all
+vertices in which only the slice's have edges, numbered from 0 on; of the due vertices
+they are given those of the slice.
+
+Rows along some edges are cut into slices that fit; the GPU has the words of due
+vertices of each slice.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.base.dataclass import dataclass
+from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
+from featgraph.cuda.driver import address_of
+from featgraph.device import warp
+from featgraph.fold.plan.layout import (
+    JOINED_ENTRIES,
+    PART_ENTRIES,
+    Rows,
+    windows_of,
+)
+from featgraph.program.signature import PropertyKind
+from featgraph.runtime.devices.bound import BoundEntry, RowKernel
+from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
+from featgraph.runtime.devices.cuda_device import CudaDevice
+from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.recording.cuda_trace import OPAQUE
+from featgraph.runtime.streaming.pinned import PinnedArray, array_at, pinned_of
+from featgraph.runtime.streaming.ring import Buffer, Ring
+
+__all__ = ["Turns"]
+
+#: Slices are cut at words of sets, so that a part of a set is a range of its words.
+WORD = 32
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Whole rows of consecutive vertices.
+
+    Attributes
+    ----------
+    number : int
+        Which slice it is.
+    first, last : int
+        Its vertices, without the last.
+    begin, end : int
+        Its edges, by their places in the rows, without the last.
+    fits : bool
+        Whether a buffer takes them; the rows of 32 vertices may be too long.
+    """
+
+    number: int
+    first: int
+    last: int
+    begin: int
+    end: int
+    fits: bool
+
+    @property
+    def edge_count(self) -> int:
+        """How many edges it has."""
+        return self.end - self.begin
+
+    @property
+    def words(self) -> tuple[int, int]:
+        """The words of a set that have its vertices, without the last."""
+        return self.first // WORD, -(-self.last // WORD)
+
+
+def cut_rows(
+    offsets: npt.NDArray[np.integer], capacity: int, most_rows: int
+) -> list[Slice]:
+    """Return slices of at most so many edges, and at most so many vertices.
+
+    They have all rows between them, in order. 32 vertices are a slice of their own
+    though they have more.
+
+    Parameters
+    ----------
+    offsets : ndarray of shape (V + 1,)
+        Where the row of each vertex begins.
+    capacity : int
+        Edges that a buffer takes.
+    most_rows : int
+        Vertices that a list takes.
+    """
+    count = offsets.size - 1
+    bounds = np.append(np.arange(0, count, WORD), count)
+    begins = offsets[bounds].astype(np.int64)
+    most_words = max(most_rows // WORD, 1)
+    found: list[Slice] = []
+    word, words = 0, bounds.size - 1
+    while word < words:
+        first = int(begins[word])
+        behind = int(np.searchsorted(begins, first + capacity, "right")) - 1
+        behind = min(max(behind, word + 1), word + most_words, words)
+        end = int(begins[behind])
+        ends = int(bounds[word]), int(bounds[behind])
+        found.append(Slice(len(found), *ends, first, end, end - first <= capacity))
+        word = behind
+    return found
+
+
+Words = Any
+_MOST_BLOCKS = 1 << 12
+#: What the list of the vertices of a slice is kept as.
+_LISTED = "listed"
+#: Bytes of an edge's row of a property, at a place that nothing else is read near to,
+#: that reading in place brings at least.
+SECTOR = 64
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Arrays of edges that a phase reads, by their names in generated code.
+
+    Attributes
+    ----------
+    copied : dict of str to PinnedArray
+        Those that come to a buffer.
+    viewed : dict of str to array
+        Those of which rows are read, or written, where they are.
+    """
+
+    copied: dict[str, PinnedArray]
+    viewed: dict[str, Array]
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes that are copied of an edge."""
+        return sum(array.row_bytes for array in self.copied.values())
+
+
+class CutRows:
+    """Rows cut so that each slice of some arrays fits a buffer of a ring.
+
+    Parameters
+    ----------
+    graph : GraphArrays
+        The arrays of the graph.
+    rows : Rows
+        Which rows.
+    ring : Ring
+    row_bytes : sequence of int
+        Bytes of a row of each array that is copied.
+
+    Attributes
+    ----------
+    slices : list of Slice
+    capacity : int
+        Edges that a buffer takes.
+    places : list of int
+        The byte of a buffer where each array begins.
+    most_rows : int
+        Vertices that a slice has at most.
+    """
+
+    def __init__(
+        self, graph: Any, device: CudaDevice, rows: Rows, ring: Ring,
+        row_bytes: Sequence[int],
+    ) -> None:  # fmt: skip
+        # The graph has the ring, and that has this.
+        self.graph: Any = weakref.proxy(graph)
+        self._device = device
+        self.rows, self.ring = rows, ring
+        self.capacity, self.places = ring.lay_out(row_bytes)
+        self._offsets = graph[rows.offsets]
+        offsets = host_graph_array(graph.graph, rows.offsets)
+        # One buffer more has their numbers.
+        self.most_rows = max(ring.size // 4, WORD)
+        self.slices = cut_rows(offsets, self.capacity, self.most_rows)
+        #: Vertices with long rows, or parts of these, by the name of their list.
+        self._hubs: dict[str, Any] = {}
+        #: Windows by their name, on the host.
+        self._windows: dict[str, Any] = {}
+        bounds = [s.words[0] for s in self.slices] + [-(-(offsets.size - 1) // 32)]
+        self._bounds = device.upload(np.array(bounds, np.int32))
+        self._found = device.empty((2 * len(self.slices),), "int64")
+        #: Slice, and buffer or -1 -> the arrays of the graph, of that slice there.
+        self.arrays: dict[tuple[int, int], SliceArrays] = {}
+
+    def due_in(self, words: Words) -> tuple[list[int], list[int]]:
+        """Return how many rows of a set each slice has, and edges; waits."""
+        device = self._device
+        device.fill(self._found, 0)
+        self._launch(count_due, words.size, words, self._offsets, self._bounds,
+                     self._found)  # fmt: skip
+        found = device.download(self._found).reshape(-1, 2)
+        return found[:, 0].tolist(), found[:, 1].tolist()
+
+    @property
+    def all_due(self) -> tuple[list[int], list[int]]:
+        """The same of all vertices."""
+        own = self.slices
+        return [s.last - s.first for s in own], [s.edge_count for s in own]
+
+    def is_better_in_place(self, rows: int, edges: int, least: int, item: int) -> bool:
+        """Whether so many rows are better read where they are than `least` edges moved.
+
+        What is read there comes in pieces; twice as much is taken to be as dear.
+        """
+        return 2 * (rows * SECTOR + edges * item) <= least * item
+
+    def part_of(self, words: Words, of: Slice) -> Words:
+        """Return those of a set that a slice has."""
+        first, last = of.words
+        part = self._device.sets.empty(words.size)
+        at = 4 * first
+        source, target = address_of(words) + at, address_of(part) + at
+        self._device.driver.copy(target, source, 4 * (last - first))
+        return part
+
+    def bind(self, of: Slice, *, everywhere: bool) -> None:
+        """Have rows begin where they do in a slice.
+
+        With `everywhere`, rows that the slice has not are empty; otherwise nothing is
+        said about them.
+        """
+        first, last = of.first, of.last
+        if everywhere:
+            first, last = 0, self._offsets.size - 1
+        count = last + 1 - first
+        numbers = np.int64(first), np.int64(count), np.int64(of.begin)
+        self._launch(rebase, count, self._offsets, self.rebased, *numbers,
+                     np.int64(of.edge_count))  # fmt: skip
+
+    @property
+    def rebased(self) -> Array:
+        """Where rows begin in the slice that was bound last."""
+        kept, name = self.ring.kept, f"{self.rows.offsets} of slices"
+        if name not in kept:
+            # A slice has no 2^31 edges, if the graph has.
+            kept[name] = made = self._device.empty(self._offsets.shape, "int32")
+            self._device.fill(made, 0)
+        return kept[name]
+
+    def listed(self, of: Slice) -> Array:
+        """Return the vertices of a slice, in memory that the next call takes."""
+        count, kept = of.last - of.first, self.ring.kept
+        if _LISTED not in kept:
+            kept[_LISTED] = self._device.empty((self.most_rows,), "int32")
+        rows = kept[_LISTED]
+        numbers = np.int64(of.first), np.int64(count)
+        self._launch(number_rows, count, rows, *numbers)
+        return array_at(address_of(rows), (count,), np.int32, rows)
+
+    def hubs_of(self, of: Slice, name: str) -> Array:
+        """Return the vertices of a slice with long rows, or the parts of these.
+
+        Places of parts that blocks join are of this list.
+        """
+        kind, whole = name.split(" ")[0], self._hubs.get(name)
+        if whole is None:
+            parts = {
+                self.rows.hub_parts: PART_ENTRIES,
+                self.rows.joined_parts: JOINED_ENTRIES,
+            }
+            whole = self._device.download(self.graph[name])
+            whole = self._hubs[name] = whole.reshape(-1, parts.get(kind, 1))
+        own = whole[(whole[:, 0] >= of.first) & (whole[:, 0] < of.last)]
+        if kind == self.rows.joined_parts:
+            begins = np.flatnonzero(own[:, 1] == 0)
+            own[:, 3] = np.repeat(begins, own[begins, 4])
+        return self._device.upload(np.ascontiguousarray(own).ravel())
+
+    def windows_in(self, of: Slice, name: str) -> Array:
+        """Return where windows of a slice begin, and behind the last."""
+        whole = self._windows.get(name)
+        if whole is None:
+            whole = self._windows[name] = self._device.download(self.graph[name])
+        first, last = np.searchsorted(whole, [of.first, of.last])
+        return self._device.upload(np.ascontiguousarray(whole[first : last + 1]))
+
+    def _launch(self, kernel: Any, count: int, *arguments: Any) -> None:
+        blocks = min(block_count(count), _MOST_BLOCKS)
+        self._device.launches(kernel, blocks, BLOCK, arguments)
+
+
+class SliceArrays(Mapping[str, Any]):
+    """The arrays of a graph, but those along some rows are of one slice.
+
+    Parameters
+    ----------
+    cut : CutRows
+    of : Slice
+    arrays : dict of str to array
+        Arrays of edges of the slice.
+    """
+
+    def __init__(self, cut: CutRows, of: Slice, arrays: dict[str, Array]) -> None:
+        self._cut, self._of = cut, of
+        self._arrays = {**arrays, cut.rows.offsets: cut.rebased}
+        self.vertex_count, self.edge_count = cut.graph.vertex_count, of.edge_count
+        #: Kernel, and name -> an entry with these in place.
+        self.entries: dict[Any, BoundEntry] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._arrays.get(name)
+        if found is None:
+            found = self._arrays[name] = self._find(name)
+        return found
+
+    def _find(self, name: str) -> Any:
+        cut = self._cut
+        own = cut.rows
+        if name.split(" ")[0] in {own.hubs, own.hub_parts, own.joined_parts}:
+            return cut.hubs_of(self._of, name)
+        windows = windows_of(name)
+        if windows is not None and windows[0].windows == own.windows:
+            return cut.windows_in(self._of, name)
+        return cut.graph[name]
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over sets, by its name, that goes along some rows."""
+        found: RowKernel = self._cut.graph.kernel_over(name, along, self)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+@kernel(cache=True)
+def rebase(offsets, rebased, first, count, begin, edges):  # type: ignore[no-untyped-def]
+    """Have rows begin where they do in a slice; those of other vertices are empty.
+
+    That is done for `count` offsets from `first` on. The slice has so many `edges`, of
+    which the first is number `begin`.
+    """
+    for entry in range(cuda.grid(1), count, cuda.gridsize(1)):
+        v = first + entry
+        rebased[v] = int32(min(max(int64(offsets[v]) - begin, int64(0)), edges))
+
+
+@kernel(cache=True)
+def number_rows(rows, first, count):  # type: ignore[no-untyped-def]
+    """List `count` vertices from `first` on."""
+    for entry in range(cuda.grid(1), count, cuda.gridsize(1)):
+        rows[entry] = int32(first + entry)
+
+
+@kernel(cache=True)
+def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
+    """Add up the rows of a set, and their edges, in each slice.
+
+    Slice s has the words from ``bounds[s]`` on. Its numbers are ``found[2 * s]`` and
+    the one behind.
+    """
+    for word in range(cuda.grid(1), words.size, cuda.gridsize(1)):
+        bits = words[word]
+        if bits != 0:
+            low, high = int32(0), int32(bounds.size - 1)
+            while high - low > 1:
+                middle = (low + high) >> 1
+                if bounds[middle] <= word:
+                    low = middle
+                else:
+                    high = middle
+            rows, edges = int64(0), int64(0)
+            while bits != 0:
+                v = word * 32 + warp.trailing_zeros(bits)
+                edges += int64(offsets[v + 1]) - int64(offsets[v])
+                rows += 1
+                bits = uint32(bits & (bits - uint32(1)))
+            cuda.atomic.add(found, 2 * low, rows)
+            cuda.atomic.add(found, 2 * low + 1, edges)
+
+
+Array = Any
+Given = dict[str, Any]
+Turn = tuple[Callable[[str], list[BoundEntry]], Given]
+
+
+class Turns:
+    """Runs the phases of one kernel on one State slice by slice, where it has to.
+
+    Parameters
+    ----------
+    bound : BoundState
+    device : CudaDevice
+    buffers : object
+        ``ring()`` returns the buffers, and ``forget()`` has nothing be in them.
+    """
+
+    def __init__(self, bound: Any, device: Any, buffers: Any) -> None:
+        self._bound, self._device = weakref.proxy(bound), device
+        self._buffers = buffers
+        plan, fields = bound.plan, bound.kernel.kernel_source.fields
+        types = bound.state.signature
+        self._of_edges = [
+            f
+            for f in fields
+            if f.source in {"property", "next"}
+            and types[f.of].kind is PropertyKind.EDGE
+        ]
+        self._written = frozenset(plan.facts.writes)
+        self._tells_twins = any(f.name == "edge_is_twin" for f in fields)
+
+    def note_written(self) -> None:
+        """Note that a phase may have written edges: what buffers have of it is old.
+
+        No recording could note that.
+        """
+        buffers = self._bound.buffers
+        for field in self._of_edges:
+            if field.of in self._written:
+                for arrays in (buffers.current, buffers.next):
+                    pinned = pinned_of(arrays.get(field.of))
+                    if pinned is not None:
+                        pinned.version += 1
+                        self._device.driver.note(*OPAQUE)
+
+    def fail(self) -> None:
+        """Note that a sweep has ended early: copies may be on their way."""
+        self._buffers.forget()
+
+    def over(self, own: Any, given: Given, form: str) -> Iterator[Turn] | None:
+        """Give what runs a phase on each slice; None where it runs as any other.
+
+        Parameters
+        ----------
+        own : BoundPhase
+        given : dict
+            What the phase is given.
+        form : str
+            The form of the kernel that would run it.
+        """
+        sources = self._sources(own, given)
+        # Sums of vertices that share a warp depend on which these are: windows of a
+        # slice are those in memory, and a list is swept where its rows are.
+        if sources is None or (form != "plain" and _has_windows(own)):
+            return None
+        self._device.driver.note(*OPAQUE)
+        cut = self._cut(own, sources)
+        words = self._swept(own, given)
+        is_all = words is None or given["all_swept"]
+        rows, edges = cut.all_due if is_all else cut.due_in(words)
+        item = sources.edge_bytes
+        due = [s for s in cut.slices if rows[s.number]]
+        moved = sum(s.edge_count for s in due)
+        if cut.is_better_in_place(sum(rows), sum(edges), moved, item):
+            return None
+        in_place = {
+            s.number for s in due
+            if not s.fits
+            or cut.is_better_in_place(
+                rows[s.number], edges[s.number], s.edge_count, item
+            )
+        }  # fmt: skip
+        return _Slices(own, given, sources, cut, self._device).run(due, in_place)
+
+    # -- what a phase sweeps
+
+    def _swept(self, own: Any, given: Given) -> Any:
+        """Return the set of the vertices whose rows are swept; None for all."""
+        phase = own.phase
+        if phase.kind.pulls:
+            return given["swept" if phase.kind.pulls_edges else "due"]
+        if phase.kind.sweeps_edges:
+            return given["sources"]
+        return given["active_sources"] if own.takes_active else None
+
+    def _sources(self, own: Any, given: Given) -> Sources | None:
+        """Return the arrays of edges that a phase reads; None where none is copied.
+
+        None, too, where edges have to have their own numbers: the reverse of one may be
+        in any slice.
+        """
+        phase, rows, names = own.phase, own.phase.rows, own.graph_arrays
+        is_plain = phase.kind.reports_due and rows.ends in names
+        if not is_plain or phase.reverses or phase.incremental:
+            return None
+        if self._bound.plan.options.checked or own.has_rows_of_others:
+            return None
+        found = {n: own.arrays[n] for n in (rows.ends, rows.edges) if n in names}
+        viewed: dict[str, Array] = {}
+        if not rows.edges:  # numbers of edges are places in the slice
+            touched, viewed = self._touched(own, given)
+            if (touched or viewed) and phase.rows_along != "in":
+                return None
+            found |= touched
+        copied = {}
+        for name, array in found.items():
+            pinned = pinned_of(array)
+            if pinned is None:
+                viewed[name] = array
+            else:
+                copied[name] = pinned
+        return Sources(copied, viewed) if copied else None
+
+    def _touched(
+        self, own: Any, given: Given
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return properties of edges that a phase only reads, and all others."""
+        phase, d = own.phase, given["d"]
+        names = {*phase.of_edges, *phase.restores, *phase.copies, *phase.commits}
+        names |= {*phase.writes_next, *(name for name, _ in phase.touches_next)}
+        read: dict[str, Array] = {}
+        others: dict[str, Array] = {}
+        for field in self._of_edges:
+            if field.of in names:
+                is_read = field.source == "property" and field.of not in self._written
+                (read if is_read else others)[field.name] = getattr(d, field.name)
+        if self._tells_twins:
+            read["edge_is_twin"] = d.edge_is_twin
+        if "edge_state" in given:
+            others["edge_state"] = given["edge_state"]
+        return read, others
+
+    def _cut(self, own: Any, sources: Sources) -> CutRows:
+        """Return the slices of what a phase reads."""
+        ring: Ring = self._buffers.ring()
+        rows = own.phase.rows
+        row_bytes = [array.row_bytes for array in sources.copied.values()]
+        key = rows.offsets, *zip(sources.copied, row_bytes, strict=True)
+        if key not in ring.kept:
+            graph, device = self._bound.buffers.graph, self._device
+            ring.kept[key] = CutRows(graph, device, rows, ring, row_bytes)
+        return ring.kept[key]  # type: ignore[no-any-return]
+
+
+class _Slices:
+    """One sweep of a phase, slice by slice.
+
+    Parameters
+    ----------
+    own : BoundPhase
+    given : dict
+        What the phase is given.
+    sources : Sources
+    cut : CutRows
+    device : CudaDevice
+    """
+
+    def __init__(
+        self, own: Any, given: Given, sources: Sources, cut: CutRows, device: Any
+    ) -> None:
+        self._own, self._given = own, given
+        self._sources, self._cut, self._device = sources, cut, device
+        copied = sources.copied.values()
+        self._refs = tuple(weakref.ref(array) for array in copied)
+        self._versions = tuple(array.version for array in copied)
+        self._has_windows = _has_windows(own)
+        can_be_listed = own.can_be_listed and not self._has_windows
+        self._form = "listed" if can_be_listed else "plain"
+        #: Byte of a buffer where each array begins.
+        self._places = dict(zip(sources.copied, cut.places, strict=True))
+
+    def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[Turn]:
+        """Give what runs each slice, and have those behind it copied meanwhile."""
+        ring = self._cut.ring
+        ring.begin(waits=any(self._versions))
+        there = {s.number: ring.find(self._content(s)) for s in due}
+        for number in in_place:
+            there[number] = None
+        # Those come first that have not left since the last sweep.
+        order = sorted(due, key=lambda s: there[s.number] is None)
+        for at, of in enumerate(order):
+            self._fill_ahead(order[at:], there, in_place)
+            buffer = there[of.number]
+            if buffer is not None:
+                ring.await_filled(buffer)
+            yield self._turn(of, buffer)
+            if buffer is not None:
+                ring.note_swept(buffer)
+
+    def _content(self, of: Slice) -> tuple[Any, ...]:
+        return (self._cut, of.number, *self._places), self._refs, self._versions
+
+    def _fill_ahead(
+        self,
+        left: Sequence[Slice],
+        there: dict[int, Buffer | None],
+        in_place: Set[int],
+    ) -> None:
+        """Have the slices that are left copied, as far as there are buffers."""
+        busy = [b for s in left if (b := there[s.number]) is not None]
+        copies = [(at, self._sources.copied[name]) for name, at in self._places.items()]
+        for of in left:
+            if there[of.number] is not None or of.number in in_place:
+                continue
+            rows = of.begin, of.end
+            made = self._cut.ring.fill(self._content(of), copies, rows, busy)
+            if made is None:
+                return
+            there[of.number] = made
+            busy.append(made)
+
+    def _turn(self, of: Slice, buffer: Buffer | None) -> Turn:
+        """Return what runs one slice, and what it is given."""
+        cut, phase = self._cut, self._own.phase
+        arrays = self._arrays(of, buffer)
+        cut.bind(of, everywhere=self._form == "plain" and not self._has_windows)
+        given = dict(self._given)
+        if phase.kind.pulls:
+            for name in ("due", "swept"):
+                if name in given:
+                    given[name] = cut.part_of(given[name], of)
+        if phase.spreads:  # to vertices of other slices, which are due later
+            given["spreads"] = False
+        if self._form == "listed":
+            given["listed"] = cut.listed(of)
+        if "edge_state" in arrays:
+            given["edge_state"] = arrays["edge_state"]
+        d = given["d"]
+        given["d"] = d._replace(**{n: a for n, a in arrays.items() if n in d._fields})
+        bound = self._bound_on(of, buffer, arrays)
+        return lambda _: self._own.entries_of_slice(bound, self._form), given
+
+    def _arrays(self, of: Slice, buffer: Buffer | None) -> dict[str, Array]:
+        """Return the arrays of edges of a slice, from its buffer or where they are."""
+        sources, count = self._sources, max(of.edge_count, 1)
+        found = {}
+        for name, array in sources.copied.items():
+            if buffer is None:
+                found[name] = array.rows(of.begin, of.end)
+            else:
+                shape = (count, *array.shape[1:])
+                found[name] = buffer.part(self._places[name], shape, array.dtype)
+        for name, whole in sources.viewed.items():
+            pinned = pinned_of(whole)
+            if pinned is not None:
+                found[name] = pinned.rows(of.begin, of.end)
+            else:
+                found[name] = rows_of(whole, of.begin, of.begin + count)
+        return found
+
+    def _bound_on(
+        self, of: Slice, buffer: Buffer | None, arrays: dict[str, Array]
+    ) -> SliceArrays:
+        """Return the arrays of the graph, of one slice in one buffer."""
+        names = self._own.graph_arrays
+        key = of.number, -1 if buffer is None else buffer.number
+        known = self._cut.arrays.get(key)
+        if known is None:
+            of_graph = {n: a for n, a in arrays.items() if n in names}
+            known = self._cut.arrays[key] = SliceArrays(self._cut, of, of_graph)
+        return known
+
+
+def _has_windows(own: Any) -> bool:
+    """Whether a phase goes by windows of the rows whose edges it sweeps."""
+    windows = own.phase.rows.windows
+    found = map(windows_of, own.graph_arrays)
+    return any(one is not None and one[0].windows == windows for one in found)
+
+
+def rows_of(array: Array, begin: int, end: int) -> Array:
+    """Return some rows of an array of the GPU; the last may be of those before."""
+    end = min(end, array.shape[0])
+    item = array.dtype.itemsize * math.prod(array.shape[1:])
+    place = address_of(array) + begin * item
+    return array_at(place, (end - begin, *array.shape[1:]), array.dtype, array)

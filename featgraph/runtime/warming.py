@@ -1,0 +1,281 @@
+"""The kernels of later first calls, compiled ahead: what ``featgraph warm`` stores.
+
+Algorithms run on small graphs on the CPU, within `storing`. There, thresholds of sizes
+are zero, so that runs take the ways of large graphs, too, and other directions are
+compiled beside those that a run takes. For a GPU, which need not be present, each
+foldmap that runs is folded for all traits of graphs on which its text depends, and
+compiled by the types of its arguments. `compile_own_kernels` has kernels that all
+programs share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from featgraph.base.config import config
+from featgraph.base.dataclass import replace
+from featgraph.base.errors import DeviceError
+from featgraph.cuda import dialect
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.folder import fold_due_set
+from featgraph.fold.plan.options import Changes
+from featgraph.fold.plan.plan import WORKLIST
+from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
+from featgraph.graph.building import edges
+from featgraph.program.state import State
+from featgraph.runtime.background.queue import COMPILER
+from featgraph.runtime.background.ready import functions_of, set_functions_of
+from featgraph.runtime.devices import cpu_sweeps, host_arrays
+from featgraph.runtime.loops import foldmap_run, worklist
+from featgraph.runtime.superstep import foldmap
+from featgraph.runtime.superstep.foldmap import FoldMap
+from featgraph.runtime.superstep.superstep import Superstep
+
+__all__ = ["Count", "checked_cc", "compile_own_kernels", "storing"]
+
+ComputeCapability = tuple[int, int]
+#: Where thresholds stand that keep small graphs from ways of large ones, and what they
+#: are for these: chunks have so few edges that graphs of some hundreds are cut.
+_AS_LARGE = [
+    (foldmap_run, "FEWEST_CONTRIBUTIONS", 0), (foldmap_run, "FEWEST_A_VERTEX", 0),
+    (worklist, "SMALLEST_GRAPH", 0), (edges, "FEW", 0),
+    (cpu_sweeps, "SMALLEST_CHUNK", 64), (host_arrays, "SMALLEST_CHUNK", 64),
+]  # fmt: skip
+#: Traits on which texts for a GPU depend: see `GraphTraits`.
+_DEGREES = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = (16, 32, 64, 128, 256, MANY_ROWS)
+#: Whether rows are long, whether some are of hubs, and whether of a giant.
+_LENGTHS = (
+    (False, False, False), (True, False, False), (True, True, False), (True, True, True)
+)  # fmt: skip
+
+
+class Count(logging.Handler):
+    """Count kernels that were compiled, and those that were found in the store.
+
+    Attributes
+    ----------
+    compiled, loaded : int
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compiled = self.loaded = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a message of `Compilation`."""
+        self.compiled += record.levelno == logging.INFO
+        self.loaded += record.levelno == logging.DEBUG
+
+
+@contextmanager
+def storing(
+    cc: ComputeCapability | None = None, *, as_large: bool = False
+) -> Iterator[Count]:
+    """Have runs on the CPU store what first calls on other graphs may compile.
+
+    Not for threads: settings of the whole process are changed meanwhile.
+
+    Parameters
+    ----------
+    cc : (int, int), optional
+        The GPU to compile for, besides the CPU; None for the CPU alone.
+    as_large : bool, optional
+        Have small graphs take the ways of large ones.
+
+    Yields
+    ------
+    Count
+        What was compiled and loaded so far.
+    """
+    count, log = Count(), logging.getLogger("featgraph")
+    note = _compile_for_cpu if cc is None else _ForGpu(cc)
+    settings: list[tuple[Any, str, Any]] = [(config, "compile_behind", True)]
+    if as_large:
+        settings += _AS_LARGE
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in settings]
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(count)
+    foldmap.PREPARED.append(note)
+    try:
+        for owner, name, value in settings:
+            setattr(owner, name, value)
+        yield count
+        COMPILER.wait()
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        foldmap.PREPARED.remove(note)
+        log.removeHandler(count)
+        log.setLevel(level)
+
+
+def _compile_for_cpu(
+    run: FoldMap,
+    state: State,
+    options: dict[str, Any],
+    incremental: Changes | None,
+    superstep: Superstep,
+) -> None:
+    """Compile the other direction of a foldmap, and single supersteps beside a loop."""
+    device, kernel = superstep.device, superstep.kernel
+    if options.get("direction") == "push" or kernel.kernel_source.queue is not None:
+        functions = functions_of(superstep, superstep.forms(None, None))
+        for function in functions + set_functions_of(superstep):
+            if not function.is_compiled:
+                function.compile()
+    if kernel.plan.facts.may_push and "direction" not in options:
+        run.prepare(state, device, {**options, "direction": "push"}, incremental)
+
+
+class _ForGpu:
+    """Compiles each foldmap that runs for a GPU, in all forms and for all traits.
+
+    Parameters
+    ----------
+    cc : (int, int)
+        The compute capability.
+    """
+
+    def __init__(self, cc: ComputeCapability) -> None:
+        self._cc = cc
+        self._texts: set[str] = set()
+
+    def __call__(
+        self,
+        run: FoldMap,
+        state: State,
+        options: dict[str, Any],
+        incremental: Changes | None,
+        superstep: Superstep,
+    ) -> None:
+        """Compile a foldmap for the types of a State, and for all graphs."""
+        for traits in _all_traits(graph_traits(state.graph)):
+            kernel = run.kernel(
+                state, "cuda", options, incremental=incremental, traits=traits
+            )
+            if kernel.source not in self._texts:
+                self._texts.add(kernel.source)
+                self._compile(kernel)
+        if kernel.plan.facts.may_push and "direction" not in options:
+            pushed = {**options, "direction": "push"}
+            self(run, state, pushed, incremental, superstep)
+
+    def _compile(self, kernel: Kernel) -> None:
+        plan = kernel.plan
+        with dialect.storing_for(self._cc):
+            for entry in kernel.entries:
+                kernel.function(entry).compile(kernel.signature(entry))
+            for form in ("packed", "listed"):
+                phases = [p for p in plan.phases if plan.can_take(form, p)]
+                other = kernel.in_form(form) if phases else kernel
+                for entry in other.entries if phases else ():
+                    types = other.signature(entry, kernel.module)
+                    other.function(entry).compile(types)
+            if not plan.facts.not_queued:
+                loop = kernel.in_form(WORKLIST)
+                queue = loop.kernel_source.queue
+                if queue is not None and queue.entry is not None:
+                    loop.queue.compile(loop.signature(queue.entry))
+
+
+def _all_traits(own: GraphTraits) -> Iterator[GraphTraits]:
+    """Return the traits of graphs of all shapes, otherwise like one."""
+    for degree, rows, lengths in itertools.product(_DEGREES, _ROWS, _LENGTHS):
+        long_rows, has_hubs, has_giant = lengths
+        yield replace(
+            own, typical_degree=degree, rows_of_longest=rows, long_rows=long_rows,
+            has_hubs=has_hubs, has_giant=has_giant,
+        )  # fmt: skip
+
+
+def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
+    """Return a compute capability that the compiler knows: by default, the GPU's.
+
+    Raises
+    ------
+    DeviceError
+        If there is no compiler, no GPU that has one, or no such capability.
+    """
+    dialect.require()
+    if given is None and not dialect.is_available():
+        raise DeviceError("no GPU was found", fix="--cc 9.0, or that of another GPU")
+    cc = given or tuple(dialect.cuda.get_current_device().compute_capability)
+    known = dialect.dialect_module("cudadrv.nvrtc").get_supported_ccs()
+    if cc not in known:
+        raise DeviceError(
+            "the compiler knows no such compute capability",
+            where="--cc",
+            got=".".join(map(str, cc)),
+            expected=", ".join(f"{major}.{minor}" for major, minor in known),
+        )
+    return cc
+
+
+def compile_own_kernels(cc: ComputeCapability) -> None:
+    """Compile the kernels that all programs share, for a GPU."""
+    with dialect.storing_for(cc):
+        for function, types in _own_kernels():
+            function.compile(types)
+
+
+def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield kernels of the runtime, and types for which first calls compile them.
+
+    They build rows of edges that lie on the GPU, find due vertices, and work on sets.
+    """
+    from numba import types
+
+    from featgraph.cuda import elements, sorting
+    from featgraph.graph.building import gpu_edge_kernels
+    from featgraph.runtime.devices import cuda_loops as loops
+
+    n, flag, sign = types.int64, types.boolean, types.float64
+    bits, i32, i64 = types.uint32[::1], types.int32[::1], types.int64[::1]
+    f32, f64, pairs = types.float32[::1], types.float64[::1], types.int64[:, ::1]
+    words = bits, bits, bits
+    for function in (loops.words_or, loops.words_and, loops.words_without):
+        yield function, words
+    yield loops.leave_out, (*words, bits)
+    yield loops.settle, words
+    yield loops.count_in_one_block, (bits, i64)
+    yield loops.count_bits, (bits, i64)
+    for values in (f32, f64):
+        yield loops.extreme, (values, sign, f64, n)
+    for values in (i32, i64, f64):
+        yield elements.fill, (values, values.dtype)
+    for number in (types.float32, types.float64, types.int32):
+        rows = number[:, ::1]
+        yield loops.refresh_vertices, (bits, rows, rows)
+        yield loops.refresh_vertices_without, (bits, bits, rows, rows)
+    yield gpu_edge_kernels.survey, (i32, i32, i64)
+    yield gpu_edge_kernels.find_nan, (f32, i32)
+    yield gpu_edge_kernels.count_ends, (i32, i32, flag, i32)
+    yield gpu_edge_kernels.find_most, (i32, n, i64)
+    yield gpu_edge_kernels.count_short, (i32, i32)
+    yield gpu_edge_kernels.find_hubs, (i32, n, pairs, i32)
+    yield gpu_edge_kernels.take, (i32, i32, i32)
+    for function in (gpu_edge_kernels.begin_rows, gpu_edge_kernels.find_moved,
+                     gpu_edge_kernels.invert):  # fmt: skip
+        yield function, (i32, i32)
+    yield gpu_edge_kernels.both_ends, (i32, i32, n, i32)
+    yield gpu_edge_kernels.other_ends, (i32, i32, i32, i32)
+    yield gpu_edge_kernels.number_given, (i32, n, i32)
+    yield sorting.count_digits, (i32, n, n, n, i32)
+    yield sorting.scan_few, (i32, i64, i64)
+    yield sorting.scatter, (i32, i32, flag, n, n, n, i64, i32, i32)
+    listed = bits, flag, n, i32, i64
+    of_sets = {
+        "reach": (bits, bits, n), "reach_hubs": (bits, bits, i32),
+        "find": (bits, bits, n, n), "find_hubs": (bits, bits, i32),
+        "count": (bits, i64), "find_targets": (types.uint8[::1], bits, n),
+        "count_rows": listed, "list_rows": (*listed, i32, i32),
+    }  # fmt: skip
+    for name, own in of_sets.items():
+        kernel = fold_due_set(name, GraphTraits(), "cuda", "in")
+        yield kernel.function, (*own, *[i32] * len(kernel.arrays("in")))
