@@ -1,4 +1,10 @@
-"""Graphs: building, adjacencies, readers, generators."""
+"""Graphs: arrays of callers become rows of edges, on the host or on a GPU.
+
+`inputs` takes in and checks arrays of callers (begin with `inputs.take`). `building`
+sorts edges into rows. `views` offers a graph's arrays to kernels, with stamps that say
+when they change. `partition` divides vertices among ranks. `formats` reads files, and
+`slices` folders of raw arrays. `graph.Graph` is the class that users see.
+"""
 
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph

@@ -1,4 +1,6 @@
-"""What a user declares: functions, properties, State, combine operators.
+"""Declarations of users: functions, operations, combines, properties and States.
 
-Nothing here depends on a target.
+Nothing here depends on a target. `functions` has the decorators, `operations` the
+`fg.` functions within bodies, `combines` the table of combine operators. `state.State`
+holds the values of a program on a graph, `column` those of one property.
 """

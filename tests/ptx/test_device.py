@@ -284,11 +284,10 @@ if vars(np).pop("row_stack", None):
 warnings.simplefilter("error")
 filters = list(warnings.filters)
 from numba import types
-from featgraph import _cuda
-from featgraph.arrays import elements
+from featgraph.cuda import dialect, elements
 
 numbers = types.Array(types.int64, 1, "C")
-assert ".entry" in _cuda.compile_ptx(elements.fill, (numbers, types.int64), (9, 0))
+assert ".entry" in dialect.compile_ptx(elements.fill, (numbers, types.int64), (9, 0))
 assert "row_stack" not in vars(np)
 assert warnings.filters == filters
 """

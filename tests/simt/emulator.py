@@ -1,9 +1,9 @@
 """Run generated CUDA kernels lane by lane, without a GPU.
 
 `launch` executes the text of a kernel module as Python. Its imports of the dialect
-(`featgraph.cuda.dialect`), of Numba's scalar types and of `featgraph.device` are answered with
-twins: the dialect is emulated by `tests.simt.dialect`, the device functions are
-executed from their real sources, so they are tested as well.
+(`featgraph.cuda.dialect`), of Numba's scalar types and of `featgraph.device` are
+answered with twins: the dialect is emulated by `tests.simt.dialect`, the device
+functions are executed from their real sources, so they are tested as well.
 
 Every lane is a greenlet that runs until it meets others: at a shuffle, a vote or a
 barrier. All lanes that the operation's mask names must arrive at the same call path, in

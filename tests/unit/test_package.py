@@ -19,117 +19,74 @@ import featgraph as fg
 
 ROOT = Path(__file__).parents[2]
 
-# What each layer may import beside its own modules; docs/design/0001-architecture.md.
-BASE = {
-    "errors", "config", "_activity", "_arguments", "_interrupts", "_cached", "_pick",
-    "_version", "_files", "_dataclass",
-}  # fmt: skip
-DECLARED = BASE | {"graph", "program"}
-LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
+# What each room may import beside its own modules; docs/design/0001-architecture.md.
+DECLARED = {"base", "cuda", "graph", "program"}
 LAYERS = {
-    "errors": set(),
-    "_arguments": {"errors"},
-    "_dataclass": set(),
-    "config": {"errors", "_arguments"},
-    "_activity": set(),
-    "_interrupts": set(),
-    "_files": {"errors", "_arguments"},
-    "_cached": set(),
-    "_pick": set(),
-    "_version": set(),
+    "base": set(),
+    "cuda": {"base"},
+    "device": {"base", "cuda"},
     # Its edges may be on the GPU, and are sorted there.
-    "graph": BASE | {"arrays"},
-    "program": BASE | {"graph", "arrays"},
-    "_trust": BASE,
-    "_cuda": BASE,
-    "_cuda_code": BASE | {"_cuda"},
-    "_cuda_intrinsics": BASE | {"_cuda"},
-    "_cuda_tiles": BASE | {"_cuda"},
-    "_cuda_driver": BASE | {"_cuda"},
-    "_cuda_arguments": BASE | {"_cuda_driver"},
-    "_cuda_memory": BASE | {"_cuda", "_cuda_arguments"},
-    "_cuda_launch": BASE | {"_cuda", "_cuda_driver", "_cuda_arguments", "_cuda_memory"},
-    "arrays": BASE | {"_cuda", "_cuda_driver", "_cuda_memory"} | LAUNCHING,
-    "device": BASE | {"_cuda", "_cuda_tiles"},
-    "fold": DECLARED | {"arrays", "_trust", "_cuda", "_cuda_code", "device"},
-    "reference": DECLARED,
-    # Bytes, and who hands them to whom: of no graph. The model has two public names
-    # there, which are loaded when they are asked for.
-    "distributed": BASE | {"model"},
-    "runtime": DECLARED
-    | {"arrays", "_cuda", "_cuda_driver", "device", "fold"}
-    | LAUNCHING,
-    "dynamic": DECLARED
-    | {"_cuda", "_cuda_driver", "arrays", "device", "fold", "runtime"}
-    | LAUNCHING,
-    "model": DECLARED | {"_trust", "arrays", "distributed", "runtime"},
-    "ranks": DECLARED
-    | {
-        "_cuda",
-        "_cuda_driver",
-        "arrays",
-        "device",
-        "distributed",
-        "model",
-        "fold",
+    "graph": {"base", "cuda"},
+    "program": {"base", "cuda", "graph"},
+    "reference": {"base", "graph", "program"},
+    "fold": DECLARED | {"device"},
+    "runtime": DECLARED | {"device", "fold"},
+    "ranks": DECLARED | {"device", "fold", "runtime"},
+    # The public names of ranks.
+    "distributed": {"ranks"},
+    "dynamic": DECLARED | {"device", "fold", "runtime"},
+    "__init__": {
+        "base",
+        "graph",
+        "program",
         "runtime",
+        "ranks",
+        "distributed",
+        "dynamic",
     },
-    "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
-    "__init__": DECLARED
-    | {"_cuda", "distributed", "dynamic", "fold", "ranks", "runtime", "testing"},
-    "data": BASE,
-    # Has runs compile what other runs would.
-    "warming": DECLARED | {"_cuda", "arrays", "fold", "runtime"},
-    "cli": BASE
-    | {"__init__", "algorithms", "data", "distributed", "graph", "model", "warming"},
+    "networkx": {"base", "__init__", "algorithms"},
+    "cli": {"base", "graph", "runtime", "ranks", "__init__", "algorithms"},
     "__main__": {"cli"},
-    "networkx": BASE | {"__init__", "algorithms"},
 }
 
-# The packages below those, from the ground up: imports point down the list, those in
+# The folders below those, from the ground up: imports point down the list, those in
 # functions and under TYPE_CHECKING included.
 FLOORS = (
     "graph.inputs",
     "graph.building",
     "graph.views",
+    "graph.partition",
     "graph",
     "graph.slices",
     "graph.formats",
     "fold.tree",
     "fold.schedules",
-    "fold.syntax.nodes",
     "fold.operations",
     "fold.syntax",
     "fold.analysis",
     "fold.kinds",
     "fold.plan",
-    "fold.functions",
-    "fold.lowering",
+    "fold.passes.bodies",
+    "fold.passes.nests",
+    "fold.passes.worklists",
+    "fold.passes",
     "fold.printing",
     "fold.compiling",
     "fold",
-    "distributed.engines",
-    "distributed.rows",
-    "distributed.launching",
-    "distributed",
     "runtime.recording",
-    "runtime.graphs",
-    "runtime.trees",
     "runtime.devices",
     "runtime.streaming",
     "runtime.memory",
     "runtime.superstep",
-    "runtime.behind",
+    "runtime.background",
     "runtime.loops",
     "runtime.checkpoints",
-    "runtime.driver",
     "runtime",
-    "ranks.trees",
+    "ranks.engines",
+    "ranks.launching",
+    "ranks.exchange",
+    "ranks.cost",
     "ranks",
-    "ranks.expected",
-    "ranks.gpu",
-    "ranks.triangles",
-    "ranks.targets",
     "ranks.loading",
     "ranks.moving",
 )
@@ -201,7 +158,7 @@ def imported_modules(tree: ast.AST) -> set[str]:
 def test_no_property_holds_a_lock(path: Path) -> None:
     # functools' one does in Python 3.11: a forked child may wait for it for ever.
     locking = {"functools.cached_property"}
-    if path.name != "base/cached.py":
+    if identify(path) != "featgraph/base/cached.py":
         assert not imported_modules(parse(path)) & locking
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.base import files as _files
+from featgraph.base import files
 from featgraph.program import saved
 from tests.unit.test_saving import make, paths, run, same
 
@@ -101,7 +101,7 @@ def test_the_old_or_the_new_one_loads(
     if over:
         old.save(path)
     run(paths, state, 1)
-    plain = {name: getattr(_files, name) for name in ("_write", "_sync", "_rename")}
+    plain = {name: getattr(files, name) for name in ("_write", "_sync", "_rename")}
     calls, wanted = 0, 0
 
     class Ended(BaseException):
@@ -122,7 +122,7 @@ def test_the_old_or_the_new_one_loads(
         return call
 
     for name in plain:
-        monkeypatch.setattr(_files, name, failing(name))
+        monkeypatch.setattr(files, name, failing(name))
     if cut:  # an end of the process removes nothing
         monkeypatch.setattr(Path, "unlink", lambda self, **given: None)
         monkeypatch.setattr(saved.shutil, "rmtree", lambda *given, **options: None)

@@ -113,7 +113,8 @@ def thin_files() -> Figures:
     for path in sources("featgraph"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         lines = path.read_text(encoding="utf-8").count("\n")
-        is_one_of_many = folder_of(module) in FAMILIES or path.stem == "__init__"
+        is_one_of_many = folder_of(module) in (*FAMILIES, path.stem)
+        is_one_of_many |= path.stem == "__init__"
         if len(importers.get(module, ())) == 1 and lines < THIN and not is_one_of_many:
             found[identify(path)] = lines
     return found
@@ -192,11 +193,11 @@ def code_lines(path: Path) -> int:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a file: its first folder, or what loose files belong to."""
+    """Return the room of a file: its first folder; loose files are public names."""
     parts = path.relative_to(ROOT).parts
-    if parts[0] != "featgraph" or len(parts) > 2:
-        return parts[0] if parts[0] != "featgraph" else parts[1]
-    return "cuda" if parts[1].startswith("_cuda") else "base"
+    if parts[0] != "featgraph":
+        return parts[0]
+    return parts[1] if len(parts) > 2 else "featgraph"
 
 
 @cache

@@ -211,8 +211,8 @@ class Kernel:
         ----------
         name : str
             A pass of `fold/passes/bodies/passes.py`, over user functions, or of
-            `fold/passes/nests/passes.py`, over kernels: the tree before and behind it is
-            returned; "" for all passes.
+            `fold/passes/nests/passes.py`, over kernels: the tree before and behind it
+            is returned; "" for all passes.
 
         Raises
         ------

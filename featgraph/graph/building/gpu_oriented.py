@@ -1,6 +1,6 @@
 """Undirected edges on the GPU, oriented to the end of higher degree.
 
-All arrays equal, bit for bit, those that `featgraph.graph.building.oriented` makes on the host.
+All arrays equal, bit for bit, those that `oriented`, beside this, makes on the host.
 """
 
 from __future__ import annotations

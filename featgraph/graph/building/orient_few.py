@@ -1,4 +1,4 @@
-"""The loops of `featgraph.graph.building.orient` for few edges, by NumPy: none is compiled.
+"""The loops of `orient`, beside this, for few edges: by NumPy, nothing is compiled.
 
 They take and fill the same arrays, but sort entries for their places, and leave cursors
 as they are.

@@ -65,7 +65,7 @@ _Array: TypeAlias = NDArray[Any]
 #: The ends at which edges conflict.
 Sides = Literal["uv", "u", "v"]
 
-#: What Philox draws words for: `featgraph.graph.building.drawing` has the numbers before.
+#: What Philox draws words for: `graph.building.drawing` has the numbers before.
 _ORDER = np.uint64(6)
 _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 #: Streams of one seed: edges, and the vertices of either side.

@@ -1,7 +1,7 @@
 """Kernels (CUDA) that mark and combine entries of cut edges, by position in a list.
 
-The lists are those of `featgraph.ranks.exchange.gpu_links`. A warp takes a word of 32 positions,
-a lane one position.
+The lists are those of `gpu_links`. A warp takes a word of 32 positions, a lane one
+position.
 """
 
 from featgraph.cuda.dialect import (

@@ -79,8 +79,8 @@ def _copy_twice(source, target, other, unit):  # type: ignore[no-untyped-def]
 def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
     """Round a real of `unit` bytes to 16 bits, to nearest, ties to even, and store it.
 
-    Integer arithmetic as in `featgraph.ranks.exchange.row_rounding`. Returns whether the
-    real is finite but too large.
+    Integer arithmetic as in `row_rounding`. Returns whether the real is finite but too
+    large.
     """
     bits, from_fraction, from_exponent = int64(0), int64(23), int64(8)
     if unit == 8:

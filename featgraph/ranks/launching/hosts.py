@@ -23,7 +23,7 @@ SSH = "ssh -o BatchMode=yes {host}"
 _AGENT_THERE = (
     "import importlib.util as u, runpy; "
     "[place] = u.find_spec('featgraph').submodule_search_locations; "
-    "runpy.run_path(place + '/distributed/launching/agent.py', run_name='__main__')"
+    "runpy.run_path(place + '/ranks/launching/agent.py', run_name='__main__')"
 )
 
 

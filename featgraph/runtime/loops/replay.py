@@ -10,7 +10,7 @@ the device (docs/design/0039-device-loops.md).
 
 The first superstep of a run may be the first of a known cycle. The host asks for it as
 for any other, and the device for nothing, as long as these are the operations of the
-cycle's first (`featgraph.runtime.recording.concurrent_calls`). Where the host would read how many
+cycle's first (`runtime.recording.concurrent_calls`). Where the host would read how many
 vertices it has committed, a loop of the cycle runs, whose first superstep it is: the
 log begins with that count.
 """

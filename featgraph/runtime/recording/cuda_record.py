@@ -158,8 +158,8 @@ class ConditionalLoop(_Launched):
     """A cycle of supersteps that the device runs while a condition holds.
 
     The condition holds when it is launched. A kernel of the cycle may set another value
-    for the next time (`featgraph.cuda.dialect.set_condition`). With gates, each superstep has
-    a condition of its own, too, which holds until a kernel says otherwise.
+    for the next time (`cuda.dialect.set_condition`). With gates, each superstep has a
+    condition of its own, too, which holds until a kernel says otherwise.
 
     Parameters
     ----------
