@@ -23,7 +23,6 @@ BENCHES = {
     "als-gpu": "bench.algorithms.als_gpu",
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
-    "growth-cpu": "bench.algorithms.growth_cpu",
     "change-driven": "bench.algorithms.change_driven",
     "sum-accuracy": "bench.algorithms.sum_accuracy",
     "any-order": "bench.algorithms.any_order",
@@ -36,20 +35,15 @@ BENCHES = {
     "values-gpu": "bench.schedules.values_gpu",
     "widths-gpu": "bench.schedules.widths_gpu",
     "compile": "bench.compile.first_kernel",
-    "agreement": "bench.compile.agreement",
-    "agreement-gpu": "bench.compile.agreement",
     "variants-gpu": "bench.learning.variants_gpu",
     "features-gpu": "bench.learning.features_gpu",
     "folding-gpu": "bench.learning.folding_gpu",
     "bounds-gpu": "bench.learning.bounds_gpu",
-    "learning-gpu": "bench.learning.session",
     "sanitizers-gpu": "bench.sanitizers.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "traffic": "bench.distributed.traffic",
-    "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
-    "large-gpu": "bench.classics.large_gpu",
     "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "nccl-gpu": "bench.distributed.nccl_gpu",
@@ -65,7 +59,6 @@ BENCHES = {
     "overlap-cpu": "bench.distributed.overlap",
     "overlap-gpu": "bench.distributed.overlap",
     "ranks-cpu": "bench.distributed.ranks_cpu",
-    "readers-cpu": "bench.classics.readers_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "loading-gpu": "bench.distributed.loading_gpu",
     "checkpoints": "bench.distributed.checkpoints",
@@ -75,7 +68,6 @@ BENCHES = {
     "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
     "stalls-gpu": "bench.distributed.stalls_gpu",
-    "beside-gpu": "bench.distributed.beside_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
     "sgd-locks": "bench.sgd.locks",
@@ -118,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     module: Any = importlib.import_module(BENCHES[argv[0]])
     module.add_arguments(parser)
     defaults = dict(module.DEFAULTS)
-    if argv[0] in {"agreement-gpu", "faults-gpu", "overlap-gpu"}:
+    if argv[0] in {"faults-gpu", "overlap-gpu"}:
         defaults["target"] = "cuda"
     parser.set_defaults(**defaults)
     arguments = parser.parse_args(argv)

@@ -2,7 +2,7 @@
 
 Started by `bench.sanitizers.session`. Reads a task from the file that its argument
 names and prints a JSON line for each case: what it launched, or why it did not run.
-Whether answers are right is for `agreement-gpu`: here kernels just run.
+Answers are not compared here: tests with the marker `gpu` do that.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _wait() -> None:
 
 def main() -> None:
     """Run the task of a file."""
-    from bench.compile.agreement_task import import_tests
+    from bench.sanitizers.cases import import_tests
     from bench.sanitizers.planted import plant
 
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

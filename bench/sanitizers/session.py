@@ -285,6 +285,7 @@ def _record(
         tool_command=session.command(tool, Path("LOG")),
         left_out=len(cases) - len(mine),
         planted=planted,
+        faults=f"{found} of {len(planted)} found",
         seconds=round(time.perf_counter() - began, 1),
         **summary,
         checks={

@@ -12,7 +12,7 @@ import pytest
 from bench import run
 from bench.baselines import handwritten
 from bench.graphs import make_graph
-from bench.learning import atomics, bounds_gpu, session, variants_gpu
+from bench.learning import atomics, bounds_gpu, variants_gpu
 from bench.learning.by_hand import Sweep
 from bench.learning.problems import LearningProblem, make_problem
 from bench.learning.tables import markdown
@@ -123,37 +123,6 @@ def test_no_cell_starts_out_of_time(
     assert run.main([*argv, "--output", str(output)]) == 0
     assert "no time left for kron-5 | LP | 4 | folded" in capsys.readouterr().out
     assert not output.exists()
-
-
-def test_session_goes_on_behind_a_stage_that_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts: list[str] = []
-
-    def start(stage: session.Stage, *rest: Any) -> bool:
-        starts.append(stage.bench)
-        return stage.bench != "variants-gpu" or len(starts) > 2
-
-    monkeypatch.setattr(session, "_start", start)
-    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "1"]
-    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
-    assert starts == ["variants-gpu"] * 3 + ["folding-gpu", "features-gpu"]
-    starts.clear()
-    assert run.main([*argv, "--folder", str(tmp_path), "--minutes", "0"]) == 0
-    assert starts == []
-
-
-@pytest.mark.slow
-def test_session_runs_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("--graph", "kron-5", "--k", "4", "--programs", "LP", "--repeat", "1")
-    stage = session.Stage("folding-gpu", arguments, 60)
-    monkeypatch.setattr(session, "SMALL", (stage,))
-    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "3"]
-    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
-    lines = lines_of(tmp_path / "folding-gpu.jsonl")
-    assert {"folded", "unfolded"} <= {line["contender"] for line in lines}
-    assert all(line["checks"]["ok"] for line in lines)
-    assert "| kron-5 | LP | 4 |" in markdown(lines)
 
 
 def test_transactions_are_counted_between_markers() -> None:
