@@ -121,6 +121,16 @@ class Recorder:
         if self.output:
             self.output.parent.mkdir(parents=True, exist_ok=True)
 
+    def use(self, target: str) -> None:
+        """Record the GPU as the device, if that is the target."""
+        self.device = gpu_name() if target == "cuda" else None
+
+    def require_gpu(self) -> None:
+        """Record the GPU as the device; end a bench that finds none."""
+        self.use("cuda")
+        if self.device is None:
+            raise SystemExit(f"{self.bench} needs a GPU")
+
     @property
     def has_failures(self) -> bool:
         """Whether a contender raised or a check failed."""
@@ -181,11 +191,11 @@ class Recorder:
                 file.write(json.dumps(line, default=_plain) + "\n")
 
     def attempt(
-        self, contender: str, function: Callable[[], Any], **fields: Any
+        self, contender: str, function: Callable[..., Any], *given: Any, **fields: Any
     ) -> Any:
-        """Call `function`; record what it raises, and go on."""
+        """Return the result of a call, or None; an error is recorded."""
         try:
-            return function()
+            return function(*given)
         except Exception as error:
             traceback.print_exc(file=sys.stdout)
             text = f"{type(error).__name__}: {error}"[:2000]

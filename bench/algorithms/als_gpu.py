@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bench.algorithms.als_data import FILES, data_folder, movielens
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from featgraph.algorithms.als import als
 
 DEFAULTS = {"graph": ["ml-1m", "drawn-37m"], "k": [32, 64, 128], "repeat": 5}
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both solvers on every matrix and K."""
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     for name in arguments.graph:
         ratings = ratings_of(arguments.data, name).astype(arguments.dtype)
         graph = {"name": name, "edges": int(ratings.nnz), "shape": list(ratings.shape)}

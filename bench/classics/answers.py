@@ -24,7 +24,7 @@ import scipy.sparse
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import join_compilers, time_call, wait_for_gpu
 from featgraph import algorithms as of
 
@@ -224,7 +224,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each program on each graph; what raises is reported."""
     begun = time.perf_counter()
     target = arguments.target
-    recorder.device = gpu_name() if target == "cuda" else None
+    recorder.use(target)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for name in arguments.graph:
         named = make_graph(name)

@@ -24,7 +24,7 @@ import numpy as np
 import featgraph as fg
 from bench.classics import checks
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import join_compilers, time_call, wait_for_gpu, with_answers
 from featgraph.algorithms.betweenness_centrality import betweenness_centrality
 from featgraph.algorithms.bfs import bfs
@@ -137,7 +137,7 @@ class Problem:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each program on each graph; what raises is reported."""
     begun = time.perf_counter()
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for name in arguments.graph:
         if time.perf_counter() - begun > arguments.budget:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.compile.child import CALLS
-from bench.record import ROOT, Recorder, gpu_name
+from bench.record import ROOT, Recorder
 
 DEFAULTS = {"k": [8], "repeat": 5, "target": "cpu"}
 STAGES = (
@@ -56,8 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run pairs of fresh processes, each pair with a store of its own."""
-    if arguments.target == "cuda":
-        recorder.device = gpu_name()
+    recorder.use(arguments.target)
     if arguments.algorithms:
         given = arguments.algorithms
         for name in sorted(CALLS) if given == "all" else given.split(","):

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import featgraph as fg
 from bench.distributed import faulty
-from bench.record import Recorder, child_environment, gpu_name
+from bench.record import Recorder, child_environment
 
 DEFAULTS = {
     "repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6,
@@ -109,8 +109,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     rng = random.Random(arguments.seed)  # noqa: S311
     most, on_gpus = arguments.most, arguments.target == "cuda"
     places = [p for p in PLACES if p != "message" or not on_gpus]
-    if on_gpus:
-        recorder.device = gpu_name()
+    recorder.use(arguments.target)
     launches: list[tuple[str, Callable[[], Found]]] = []
     for number in range(arguments.repeat):
         kind = KINDS[number % len(KINDS)]

@@ -17,14 +17,12 @@ they are killed; the row of what they were at says so, and two others go on behi
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import Sender, run_rank, stream_from_ranks
+from bench.record import Recorder
 
 DEFAULTS = {"repeat": 20, "target": "cuda"}
 MODULE = "bench.distributed.nccl_gpu"
@@ -42,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Have two processes try each, and record what the first one has found."""
-    if arguments.target == "cuda":
-        recorder.device = gpu_name()
+    recorder.use(arguments.target)
     left = (arguments.trials or ";".join(TRIALS)).split(";")
     while left:
         for cell in _cells(arguments, left):
@@ -79,7 +76,7 @@ def _cells(
 class Rank:
     """One of the two processes."""
 
-    def __init__(self, repeat: int, target: str, tell: Teller) -> None:
+    def __init__(self, repeat: int, target: str, send: Sender) -> None:
         import torch
 
         import featgraph as fg
@@ -88,7 +85,7 @@ class Rank:
         self.engine: Any = fg.distributed.init(timeout=LIMIT_S / 3, engine="gloo")
         self.peer = 1 - self.engine.rank
         self.where = torch.device(target)
-        self._tell = tell
+        self._send = send
         links: Any = self.engine._links
         if target == "cpu":
             links.__class__.has_gpus = True
@@ -122,10 +119,10 @@ class Rank:
                 trials.append(1000 * (time.perf_counter() - begun))
         return trials
 
-    def tell(self, **told: Any) -> None:
+    def send(self, **told: Any) -> None:
         """Tell a row, once for both."""
         if self.engine.rank == 0:
-            self._tell(**told)
+            self._send(**told)
 
 
 class _Lent:
@@ -163,7 +160,7 @@ def hand_over(rank: Rank) -> None:
         ok = bool((came == 7 + rank.peer).all()) and came.numel() == other
         trials = rank.time(call)
         told = {"nbytes": size, "checks": {"ok": ok}, "said": joined}
-        rank.tell(contender="handed over, asked", trials_ms=trials, **told)
+        rank.send(contender="handed over, asked", trials_ms=trials, **told)
 
 
 def operation_of(
@@ -218,7 +215,7 @@ def record_operation(rank: Rank, name: str) -> None:
         sent.fill_(3 + rank.engine.rank)
         call()
         told: dict[str, Any] = {"nbytes": size, "checks": {"ok": is_right(3)}}
-        rank.tell(contender=f"{name}, asked", trials_ms=rank.time(call), **told)
+        rank.send(contender=f"{name}, asked", trials_ms=rank.time(call), **told)
         if rank.where.type == "cpu":
             continue
         told, trials = {"nbytes": size}, []
@@ -237,7 +234,7 @@ def record_operation(rank: Rank, name: str) -> None:
         sent.fill_(5 + rank.engine.rank)
         call()  # asked for again, behind replays
         told["group"] = "works" if is_right(5) else "is wrong"
-        rank.tell(contender=f"{name}, recorded", trials_ms=trials, **told)
+        rank.send(contender=f"{name}, recorded", trials_ms=trials, **told)
 
 
 def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
@@ -254,11 +251,11 @@ def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
     return graph
 
 
-def be_a_rank(given: dict[str, Any], tell: Teller) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Try what is asked for on this rank."""
-    rank = Rank(given["repeat"], given["target"], tell)
+    rank = Rank(given["repeat"], given["target"], send)
     for trial in given["trials"]:
-        rank.tell(begins=trial)
+        rank.send(begins=trial)
         if trial == "handed over":
             hand_over(rank)
         else:
@@ -266,4 +263,4 @@ def be_a_rank(given: dict[str, Any], tell: Teller) -> None:
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), Teller(sys.argv[2]))
+    run_rank(be_a_rank)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import wait_for_gpu
 from featgraph.arrays.drawn import Drawing
 from featgraph.arrays.values import DeviceValues, host_values
@@ -62,7 +62,7 @@ STEP = fg.foldmap(weigh, take)
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure the link, and supersteps in memory and under each limit."""
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     link = _measure_link(arguments.repeat, recorder)
     begun = time.perf_counter()
     graph = graph_of(arguments.scale, arguments.edge_factor)

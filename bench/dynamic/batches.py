@@ -39,7 +39,7 @@ from bench.dynamic.contenders import (
 )
 from bench.dynamic.pages import Pages
 from bench.graphs import SEED, NamedGraph, distinct, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import wait_for_gpu
 
 Array = Any
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     if arguments.per_doubling != 4:
         set_run_sizes(arguments.per_doubling)
     for name in arguments.graph:

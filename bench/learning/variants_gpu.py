@@ -10,7 +10,6 @@ for its form.
 from __future__ import annotations
 
 import argparse
-import gc
 import time
 import warnings
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.graphs import NamedGraph, make_graph
+from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import (
@@ -29,7 +28,7 @@ from bench.learning.cells import (
     median,
     timed_runs,
 )
-from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from bench.timing import time_events
 
@@ -78,27 +77,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     contenders = [
         c for c in contenders if not arguments.contenders or c in arguments.contenders
     ]
-    for name in arguments.graph:
-        wanted = [
-            (program, k)
-            for k in arguments.k
-            for program in arguments.programs
-            if any(cells.is_wanted(name, program, k, c) for c in contenders)
-        ]
-        if not wanted:
-            continue
-        named = make_graph(name)
-        cells.say(f"{name} is made: {named.describe()}")
-        for program, k in wanted:
-            made = recorder.attempt(
-                "inputs", lambda p=program, k=k, g=named.graph: make_problem(p, g, k),
-                program=program, graph=named.describe(),
-            )  # fmt: skip
-            if made is not None:
-                cells.say(f"{program} on {name}: {made.inputs}")
-                _Row(cells, named, made).run(contenders)
-            del made
-            gc.collect()
+    for named, problem in cells.problems(arguments.programs, contenders):
+        _Row(cells, named, problem).run(contenders)
 
 
 class _Row:

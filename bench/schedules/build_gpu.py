@@ -19,7 +19,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_call
 from featgraph.arrays.drawn import Drawing
 from featgraph.fold.plan.layout import rows_along
@@ -41,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each of them on every graph."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("build-gpu needs a GPU")
+    recorder.require_gpu()
     for scale in arguments.scale:
         _draw(scale, arguments.repeat, recorder)
     for name in arguments.graph:

@@ -25,7 +25,7 @@ import featgraph as fg
 from bench.baselines.sparse_products import TorchProduct
 from bench.graphs import NamedGraph, make_graph
 from bench.programs import ALPHA, EPSILON, Problem, step
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_events
 from featgraph.fold.schedules.mapping import WARP, power_of_two
 from featgraph.runtime.devices.choose import choose_device
@@ -120,9 +120,7 @@ def candidates(
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every mapping; what raises is reported, and the rest goes on."""
     begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("mapping-gpu needs a GPU")
+    recorder.require_gpu()
     for place, name in enumerate(arguments.graph):
         named = make_graph(name)
         _say(begun, f"{named.describe()}")

@@ -18,7 +18,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.schedules.device_time import Stopwatch, timed_supersteps
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.mapping import share_features
@@ -58,9 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Check and time every contender; what raises is reported, and the rest goes on."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("reduce-gpu needs a GPU")
+    recorder.require_gpu()
     watch = Stopwatch(choose_device("cuda"))
     for name in arguments.graph:
         named = make_graph(name)

@@ -22,7 +22,7 @@ import featgraph as fg
 from bench.baselines.sparse_products import CupyProduct, TorchProduct
 from bench.graphs import NamedGraph, make_graph
 from bench.programs import Problem, step
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_events
 from featgraph.runtime.devices.choose import choose_device
 
@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Check and time every contender; what raises is reported, and the rest goes on."""
     begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("superstep-gpu needs a GPU; see superstep-cpu")
+    recorder.require_gpu()
     recorder.attempt("device copy", lambda: _copy(recorder))
     for name in arguments.graph:
         named = make_graph(name)

@@ -15,7 +15,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_call
 from featgraph.runtime.devices.choose import choose_device
 
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each of them on every graph."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("values-gpu needs a GPU")
+    recorder.require_gpu()
     for name in arguments.graph:
         named = make_graph(name)
         for k in arguments.k:

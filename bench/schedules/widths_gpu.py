@@ -23,7 +23,7 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import make_graph
 from bench.programs import ALPHA, labels_of_neighbors, relax
-from bench.record import ROOT, Recorder, child_environment, gpu_name
+from bench.record import ROOT, Recorder, child_environment
 from bench.timing import time_events
 from featgraph.arrays import padding
 
@@ -68,9 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each width in each form, and the product."""
     begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("widths-gpu needs a GPU")
+    recorder.require_gpu()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("FEATGRAPH_CACHE_DIR", folder)
         for name in arguments.graph:

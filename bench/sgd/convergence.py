@@ -18,7 +18,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.algorithms.als_data import data_folder
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.sgd.ratings import graph_of, ratings_of
 from bench.timing import time_call, wait_for_gpu
 from featgraph.algorithms import sgd_factorization
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Learn under each schedule, from each seed; `serial` first."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     for name in arguments.graph:
         train, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         data = graph_of(train), test

@@ -16,7 +16,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
 from bench.sgd.sweeps import DEFAULTS as SWEEPS
 from bench.sgd.sweeps import VARIANTS, state_of, step
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count all that can be of each schedule on each matrix."""
     from featgraph.device import queue_cuda
 
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     for name in arguments.graph:
         given = "--graph", name, "--schedules", *arguments.schedules
         line = ncu_command((*METRICS.values(),), "bench.sgd.counters", *given)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_events
 
 DEFAULTS = {"k": [16, 32, 128], "repeat": 5}
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     from featgraph import _cuda
 
     _cuda.require(gpu=True)
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     bench = _Bench(recorder, arguments.repeat)
     _of_copies(bench)
     kernels: dict[str, Any] = {}
