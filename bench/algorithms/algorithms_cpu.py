@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Timed:
-    """A contender, what it is asked to return, and what the comparison is called."""
+    """A contender, its answer, and the name of the comparison."""
 
     comparison: str
     name: str
@@ -70,20 +70,18 @@ class Timed:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure each program with its peers; what raises is reported."""
+    """Measure each program with its peers, and record errors."""
     load = os.getloadavg()[0]
     print(f"load average {load:.2f}", flush=True)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for program in arguments.programs:
         if program == "LP":
-            recorder.attempt(program, lambda: _points(arguments, recorder, load))
+            recorder.attempt(program, _points, arguments, recorder, load)
             continue
         for name in arguments.graph:
             make = _ranks if program == "PageRank" else _recurrence
-            recorder.attempt(
-                program,
-                lambda p=program, n=name, m=make: m(p, n, arguments, recorder, load),
-            )
+            given = program, name, arguments, recorder, load
+            recorder.attempt(program, make, *given)
 
 
 def _measure(

@@ -37,13 +37,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         ratings = movielens(arguments.data, name).astype(np.float32)
         for k in arguments.k:
             for title, measure in CONTENDERS.items():
-                found = recorder.attempt(
-                    title,
-                    lambda r=ratings, k=k, m=measure: m(
-                        r, k, arguments.repeat, arguments.threads
-                    ),
-                    k=k,
-                )
+                given = ratings, k, arguments.repeat, arguments.threads
+                found = recorder.attempt(title, measure, *given, k=k)
                 if found is None:
                     continue
                 trials, x, y = found

@@ -115,12 +115,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     folder = Path(arguments.data)
     for name, model, evidence, exact in models(folder, arguments.graph):
         for damping in DAMPINGS:
-            line = recorder.attempt(
-                name,
-                lambda m=model, e=evidence, x=exact, d=damping: measure(
-                    m, e, x, d, arguments.target
-                ),
-            )
+            given = model, evidence, exact, damping, arguments.target
+            line = recorder.attempt(name, measure, *given)
             if line is not None:
                 recorder.add(name, line.pop("trials_ms"), **line)
             if line is None or line.get("converged", True):

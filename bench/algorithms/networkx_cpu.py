@@ -125,12 +125,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 continue  # the next graph has four times as many edges
             graph, _ = graphs.arguments(name)
             size = graph.number_of_nodes() + graph.number_of_edges()
-            medians = recorder.attempt(
-                name,
-                lambda n=name, g=graphs, s=size: _measure(
-                    n, g, s, arguments.repeat, recorder
-                ),
-            )
+            given = name, graphs, size, arguments.repeat, recorder
+            medians = recorder.attempt(name, _measure, *given)
             if medians:
                 found[name][size] = medians
     for name, sizes in found.items():

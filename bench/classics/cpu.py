@@ -394,7 +394,7 @@ def _betweenness_from_all(i: Inputs) -> Program:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure every program on every graph; what raises is reported."""
+    """Measure every program on every graph, and record errors."""
     print(f"load average {os.getloadavg()[0]:.2f}", flush=True)
     for name in arguments.graph:
         inputs = Inputs(make_graph(name))
@@ -403,10 +403,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for library in arguments.without or ():
                 program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
-                recorder.attempt(
-                    program.name,
-                    lambda p=program, i=inputs: _measure(p, i, arguments, recorder),
-                )
+                given = program, inputs, arguments, recorder
+                recorder.attempt(program.name, _measure, *given)
 
 
 def _measure(

@@ -1,4 +1,4 @@
-"""What it costs to give a State values, to look at them, and to read them.
+"""Times of giving a State values, of viewing them, and of reading them.
 
 A State with one property, of an array on the GPU or on the host, beside CuPy's copy of
 the same array: device to device, host to device, device to host. From the call until
@@ -16,8 +16,7 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder
-from bench.timing import time_call
-from featgraph.runtime.devices.choose import choose_device
+from bench.timing import time_calls
 
 __all__ = ["DEFAULTS", "add_arguments", "run"]
 
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _measure(named: Any, k: int, kind: str, repeat: int, recorder: Recorder) -> None:
     import cupy
 
-    graph, device = named.graph, choose_device("cuda")
+    graph = named.graph
     rows = graph.vertex_count if kind == "vertex" else graph.given_edge_count
     on_host = np.random.default_rng(0).random((rows, k), np.float32)
     on_gpu = cupy.asarray(on_host)
@@ -65,14 +64,6 @@ def _measure(named: Any, k: int, kind: str, repeat: int, recorder: Recorder) -> 
     fields = {"k": k, "kind": kind, "rows": rows, "graph": named.describe()}
     given = on_host if kind == "vertex" else state["x"]
     checks = {"ok": bool((state["x"] == given).all())}
-    for name, function in contenders.items():
-
-        def call(function: Callable[[], Any] = function) -> None:
-            function()
-            device.synchronize()
-            cupy.cuda.Device().synchronize()
-
-        for _ in range(3):
-            call()
-        taken = [time_call(call) for _ in range(repeat)]
+    for name, call in contenders.items():
+        taken = time_calls(call, repeat, target="cuda", warm_up=3)
         recorder.add(name, taken, **fields, checks=checks)

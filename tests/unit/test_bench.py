@@ -18,6 +18,7 @@ if not _cuda.is_installed():
 from bench import report, run
 from bench.compile.parts import Parts, _name
 from bench.distributed import ranks_cpu, ranks_gpu
+from bench.distributed.streaming import Sender
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
@@ -106,8 +107,9 @@ class Clock(schedules_gpu.Stopwatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
-    ranks_cpu.be_a_rank("uniform-8-4", 2, 1, "auto", tmp_path / "told.json")
-    [(program, cell)] = json.loads((tmp_path / "told.json").read_text()).items()
+    given = {"graph": "uniform-8-4", "k": 2, "repeat": 1, "engine": "auto"}
+    ranks_cpu.be_a_rank(given, Sender(tmp_path / "rows.jsonl"))
+    [(program, cell)] = json.loads((tmp_path / "rows.jsonl").read_text()).items()
     assert program == "label propagation"
     assert len(cell["trials_ms"]) == 1
     assert cell["graph"]["vertices"] == 256
@@ -138,7 +140,7 @@ def test_schedules_are_timed_on_an_emulated_gpu(
     names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")
     some = {name: schedules_gpu.SCHEDULES[name] for name in names}
     monkeypatch.setattr(schedules_gpu, "SCHEDULES", some)
-    monkeypatch.setattr(schedules_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
     monkeypatch.setattr(schedules_gpu, "Stopwatch", Clock)
     monkeypatch.setattr(schedules_gpu, "ACTIVE", (0.1, 1.0))
     monkeypatch.setattr(schedules_gpu, "BATCH", 1)
@@ -164,7 +166,7 @@ def test_reduces_are_timed_on_an_emulated_gpu(
 ) -> None:
     from tests.simt.gpu import emulated_gpu
 
-    monkeypatch.setattr(reduce_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
     monkeypatch.setattr(reduce_gpu, "Stopwatch", Clock)
     argv = ("reduce-gpu", "--graph", "rmat-3-2", "--k", "4", "--repeat", "2")
     with emulated_gpu():
