@@ -92,7 +92,11 @@ def comma_names(text: str) -> list[str]:
 
 
 def common_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("name", choices=sorted(BENCHES))
     parser.add_argument("--graph", type=comma_names, help="named graphs, by commas")
     parser.add_argument("--k", type=comma_integers, help="feature counts, by commas")
@@ -108,6 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] not in BENCHES:
         parser.parse_args(argv)  # prints help or the error, and ends
     module: Any = importlib.import_module(BENCHES[argv[0]])
+    parser.description = module.__doc__
     module.add_arguments(parser)
     defaults = dict(module.DEFAULTS)
     if argv[0] in {"faults-gpu", "overlap-gpu"}:

@@ -21,6 +21,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,12 @@ class _Runs:
         fg.iterate = self
 
     def __call__(self, steps: Any, state: Any, **options: Any) -> Any:
+        if options.get("due") is not None:  # such a run records no active sets
+            return self._iterate(steps, state, **options)
         run = self._iterate(steps, state, **options | {"record_active": True})
-        self.kept.append((run, state.graph, options.get("active")))
+        if run.active_sets is not None:
+            # Algorithms drop the record of a run when they have read it.
+            self.kept.append((copy(run), state.graph, options.get("active")))
         return run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,14 @@ def test_kept_results_have_tables(
     benches = {line["bench"] for line in lines}
     assert lines
     assert all(f"{bench}: " in shown for bench in benches)
+
+
+def test_the_index_lists_every_experiment() -> None:
+    text = Path(report.__file__).with_name("README.md").read_text()
+    text = text.partition("Commands of the figures")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall("`([a-z-]+)`", row)]
+    assert sorted(listed) == sorted(run.BENCHES)
 
 
 def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
