@@ -1,9 +1,9 @@
 """The one entry: ``python -m bench.run NAME [options]``.
 
-A bench is a module with ``add_arguments(parser)`` and ``run(arguments, recorder)``. It
-is imported when it is asked for, so that PyTorch and CuPy are needed by GPU benches
-only. Runs wait for what they want compiled, so that the second of two is warm, but in
-benches of ``COMPILES_BEHIND``, which wait themselves.
+A bench is a module with ``DEFAULTS``, ``run(arguments, recorder)`` and, for options of
+its own, ``add_arguments(parser)``. Only the chosen one is imported, so that PyTorch and
+CuPy are needed by GPU benches alone. Runs wait until their kernels are compiled, so
+that the second of two is warm; benches with ``COMPILES_BEHIND`` wait themselves.
 """
 
 from __future__ import annotations
@@ -83,6 +83,15 @@ BENCHES = {
 }
 
 
+#: Options of all benches whose `DEFAULTS` have a value for them.
+SHARED: dict[str, dict[str, Any]] = {
+    "target": {"choices": ["cpu", "cuda"], "help": "where it runs"},
+    "budget": {"type": float, "help": "s after which nothing starts"},
+    "data": {"help": "folder of the data sets"},
+    "page": {"help": "Markdown page to write"},
+}
+
+
 def comma_integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
@@ -113,8 +122,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.parse_args(argv)  # prints help or the error, and ends
     module: Any = importlib.import_module(BENCHES[argv[0]])
     parser.description = module.__doc__
-    module.add_arguments(parser)
     defaults = dict(module.DEFAULTS)
+    for name in defaults.keys() & SHARED.keys():
+        parser.add_argument(f"--{name}", **SHARED[name])
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
     if argv[0] in {"faults-gpu", "overlap-gpu"}:
         defaults["target"] = "cuda"
     parser.set_defaults(**defaults)

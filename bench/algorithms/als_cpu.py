@@ -18,13 +18,12 @@ from bench.algorithms.als_data import data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10}
+DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder()}
 
 REGULARIZATION = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
 
 

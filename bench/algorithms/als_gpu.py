@@ -25,7 +25,12 @@ from bench.algorithms.als_data import FILES, data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m", "drawn-37m"], "k": [32, 64, 128], "repeat": 5}
+DEFAULTS = {
+    "graph": ["ml-1m", "drawn-37m"],
+    "k": [32, 64, 128],
+    "repeat": 5,
+    "data": data_folder(),
+}
 
 REGULARIZATION = 0.01
 #: Name -> users, items, ratings.
@@ -41,7 +46,6 @@ MOST_WITH_HISTORY = 5_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
     parser.add_argument("--solver", choices=SOLVERS, action="append")
     parser.add_argument("--schedule", default="auto", help="of the half supersteps")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))

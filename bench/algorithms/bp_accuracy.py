@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from bench.record import ROOT, Recorder
+from bench.algorithms.als_data import data_folder
+from bench.record import Recorder
 from featgraph.algorithms.factor_propagation import MAX_ENTRIES, factor_propagation
 
-DEFAULTS = {"repeat": 1}
+DEFAULTS = {"repeat": 1, "data": data_folder(), "target": "cpu", "page": None}
 
 Array = npt.NDArray[Any]
 
@@ -75,13 +75,6 @@ Interpretation:
 * A table with more entries than the largest width of a kernel is refused. Evidence
   makes tables smaller.
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    data = os.environ.get("FEATGRAPH_DATA", str(ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", default=data, help="folder of bn/ and uai2014/")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--page", help="Markdown page to write")
 
 
 def models(

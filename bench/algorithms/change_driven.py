@@ -31,10 +31,6 @@ MOST_SUPERSTEPS = 200
 LARGEST_DIFFERENCE = 0.01
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
-
-
 @contextmanager
 def _never_kept() -> Iterator[None]:
     """Have "auto" recompute the aggregates of due vertices throughout."""

@@ -31,7 +31,6 @@ LARGEST = 1e-5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
     parser.add_argument("--terms", type=int, help="leaves of the star")
     parser.add_argument("--values", type=int, help="most terms, over all features")
 

@@ -44,9 +44,7 @@ LIMIT, K = 20, 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=sorted(CALLS))
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
     parser.add_argument("--given", choices=["device", "host"], help="where arrays are")
-    parser.add_argument("--budget", type=float, help="s after which no program starts")
 
 
 class Inputs:

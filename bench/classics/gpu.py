@@ -67,8 +67,6 @@ CUGRAPH = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--cell", type=float, help="s that the trials of a cell take")
 
 

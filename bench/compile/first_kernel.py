@@ -46,7 +46,6 @@ CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s", "behind_s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--algorithms", help="functions to call, by commas, or all")
     parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
     parser.add_argument("--size", help="V,E of a uniform graph to call them on")

@@ -34,7 +34,6 @@ LIMIT_S = 240
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ranks, supersteps, and the times and folder of checkpoints."""
     parser.add_argument("--ranks", help="how many, by commas")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--supersteps", type=int)
     parser.add_argument("--every", type=float, help="seconds between checkpoints")
     parser.add_argument("--folder", help="that checkpoints are written in")

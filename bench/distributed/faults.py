@@ -99,7 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("shared", "gloo"), help="of ranks")
     parser.add_argument("--ends", type=int, help="launches whose launcher is ended")
     parser.add_argument("--slow", type=int, help="launches with a rank that compiles")
-    parser.add_argument("--target", choices=("cpu", "cuda"), help="of ranks")
     parser.add_argument("--most", type=int, help="ranks of a launch")
     parser.add_argument("--together", type=int, help="launches at a time")
 

@@ -48,9 +48,7 @@ WEIGHTED = ("SSSP", "SSWP")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add on what, how many, and for how long."""
     parser.add_argument("--gpus", type=int, help="ranks")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="values of fg.config.gpu_links, by commas")
     parser.add_argument("--engine", help="as of init()")
 

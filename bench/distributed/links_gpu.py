@@ -38,10 +38,6 @@ MANY, TOGETHER = 200, 20
 Cell = dict[str, Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take none but the common ones."""
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Have two processes measure, and record what the first has found."""
     recorder.use("cuda")

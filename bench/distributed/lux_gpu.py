@@ -67,9 +67,7 @@ HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add on what, how many, and for how long."""
     parser.add_argument("--gpus", type=int, help="ranks, beside one")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--ratings", type=int, help="how many are factorised")
     parser.add_argument("--weak", action="store_true", help="edges grow with ranks")
     parser.add_argument(

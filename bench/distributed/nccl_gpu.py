@@ -34,7 +34,6 @@ LIMIT_S = 45.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--trials", help="some of them, by semicolons")
 
 

@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         help="of GPUs, by commas: fg.config.gpu_links",
     )
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where kernels run")
     parser.add_argument("--link", help="what limits the wire, for the record")
 
 

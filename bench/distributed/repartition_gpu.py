@@ -68,13 +68,11 @@ while True:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add on what, how many, and for how long."""
     parser.add_argument("--gpus", type=int, help="ranks")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, help="of arithmetic at a vertex")
     parser.add_argument(
         "--cases", type=lambda text: text.split(","), help="some of them, by commas"
     )
     parser.add_argument("--supersteps", type=int, help="of a run")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="fg.config.gpu_links")
     parser.add_argument("--engine", help="as of init()")
 

@@ -53,7 +53,6 @@ DEFAULTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", nargs="+", type=float, help="updates of a batch")
     parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
     parser.add_argument("--only", nargs="+", choices=FOLLOWED)

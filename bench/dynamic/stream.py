@@ -43,7 +43,6 @@ ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--days", nargs=2, type=int, help="length and step of a window")
     parser.add_argument("--skip", type=int, help="days before the first window")
     parser.add_argument("--directed", action="store_true", help="without triangles")

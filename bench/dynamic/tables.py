@@ -110,7 +110,6 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--tables", nargs="+", choices=TABLES)
     parser.add_argument("--sizes", nargs="+", type=int, help="vertices, or updates")
     parser.add_argument("--rounds", type=int, help="of the table of memory")

@@ -41,8 +41,6 @@ LIMIT = 1e-4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every table of cells takes."""
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--cell", type=float, help="s after which a run is cut")
 
 

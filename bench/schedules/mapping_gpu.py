@@ -48,9 +48,6 @@ SECOND = 9
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--budget", type=float, help="s after which no contender starts"
-    )
-    parser.add_argument(
         "--workers", type=int, help="processes that compile kernels ahead; 0 for none"
     )
 

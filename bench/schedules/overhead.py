@@ -25,7 +25,7 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
-DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
+DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51}
 #: Supersteps of a short run and of a long one: their difference is free of what a call
 #: of `fg.iterate` costs once.
 SHORT, LONG = 10, 110
@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

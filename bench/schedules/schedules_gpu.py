@@ -81,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS))
     parser.add_argument("--pushed", nargs="+", help="graphs of the part `shares`")
     parser.add_argument("--profiled", nargs="+", help="those of `efficiency`")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--most", type=int, help="supersteps of a run")
     parser.add_argument("--processes", type=int, help="that compile; 0 for none ahead")
 

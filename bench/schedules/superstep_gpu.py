@@ -45,9 +45,6 @@ BATCH_MS = 300.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget", type=float, help="s after which no contender starts"
-    )
     parser.add_argument("--only", default="", help="contenders whose name holds this")
     parser.add_argument("--skip", default=[], nargs="+", help="contenders by name")
 

@@ -18,15 +18,11 @@ from bench.graphs import make_graph
 from bench.record import Recorder
 from bench.timing import time_calls
 
-__all__ = ["DEFAULTS", "add_arguments", "run"]
+__all__ = ["DEFAULTS", "run"]
 
 DEFAULTS = {"graph": ["grid1448"], "k": [1, 32], "repeat": 11}
 #: Edges whose values are permuted have a row each: fewer features.
 MOST_OF_EDGES = 4
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take no other ones."""
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -50,7 +50,6 @@ def labels_by_rows(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", type=float, help="s after which none starts")
     parser.add_argument("--processes", type=int, help="that compile before")
     parser.add_argument(
         "--multiples", type=int, nargs="+", help="that rows are padded to"

@@ -22,7 +22,14 @@ from bench.sgd.ratings import ratings_of
 from featgraph.algorithms import MatrixFactorization
 from featgraph.algorithms.ranking_metrics import train_test_split
 
-DEFAULTS = {"graph": ["ml-100k", "ml-1m"], "k": [32, 64], "repeat": 1}
+DEFAULTS = {
+    "graph": ["ml-100k", "ml-1m"],
+    "k": [32, 64],
+    "repeat": 1,
+    "data": data_folder(),
+    "target": "cpu",
+    "page": None,
+}
 
 #: Rate, decay and regularization.
 PARAMETERS = (
@@ -34,12 +41,6 @@ NAMES = ("rate", "decay", "regularization")
 EPOCHS, PATIENCE = 100, 5
 #: Ratings -> the error that is reached.
 GOALS = {"ml-1m": 0.853, "ml-100k": 0.916}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--page", help="Markdown page to write")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

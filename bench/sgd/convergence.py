@@ -25,7 +25,13 @@ from featgraph.algorithms import sgd_factorization
 from featgraph.algorithms.ranking_metrics import train_test_split
 from featgraph.fold.schedules.table import SCHEDULES
 
-DEFAULTS = {"graph": ["ml-100k", "ml-1m"], "k": [16], "repeat": 1}
+DEFAULTS = {
+    "graph": ["ml-100k", "ml-1m"],
+    "k": [16],
+    "repeat": 1,
+    "data": data_folder(),
+    "target": "cpu",
+}
 #: Schedule -> how far its errors may be from those of `serial`.
 BOUNDS = {
     "serial": 0.0, "levels": 0.0, "ticketed": 0.0, "edge_locked": 1e-3,
@@ -39,8 +45,6 @@ SERIAL, STRUCTURED, LATE = "serial", 5e-3, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
-    parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--schedules", nargs="+", default=[*BOUNDS, *OTHERS])

@@ -79,10 +79,6 @@ def text_of(k: int) -> str:
     return KERNELS.format(k=k, lanes=k // PIECE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add none: all are those of every bench."""
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure all of them, and print the constants of the card."""
     from featgraph import _cuda

@@ -67,7 +67,6 @@ step = fg.foldmap(learn)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", nargs="+", help="names; serial, too, and racy")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--cell", type=float, help="s that the sweeps of a cell take")
 
 
