@@ -22,7 +22,7 @@ a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symm
 ... ``-directed`` the same as it stands in its file
 ================= ====================================================================
 
-What takes long to make, and real networks, are kept as edges in the folder
+Graphs that take long to make, and real networks, are kept as edges in the folder
 ``$FEATGRAPH_BENCH_CACHE``, where that is set: such a folder can go to a machine without
 the data.
 """
@@ -84,7 +84,7 @@ class NamedGraph:
     seconds: float
 
     def describe(self) -> dict[str, Any]:
-        """Return what a result says of its graph."""
+        """Return the `graph` field of a result."""
         graph = self.graph
         return {
             "name": self.name,
@@ -154,9 +154,9 @@ def make_graph(name: str) -> NamedGraph:
 def distribute_graph(name: str, target: str = "auto") -> NamedGraph:
     """Make a named graph of which each rank has its part; all ranks call it.
 
-    Where edges are drawn one by one, a rank draws its own, on the GPU if `target` says
-    so: of 2**22 vertices that takes a second, and the whole on the host takes most of a
-    minute.
+    Where edges are drawn one by one, a rank draws its own, on the GPU with target
+    "cuda": of 2**22 vertices that takes a second, and the whole on the host takes most
+    of a minute.
     """
     begun = time.perf_counter()
     if found := re.fullmatch(r"(rmat|rmat45|uniform)-(\d+)-(\d+)", name):

@@ -48,11 +48,11 @@ def _git(*arguments: str) -> str:
 def commit() -> str:
     """Return the commit; "+" behind it where the tree has changes outside bench/.
 
-    ``FEATGRAPH_COMMIT`` says it for a checkout that travels without its history.
+    ``FEATGRAPH_COMMIT`` has it for a checkout without its history.
     """
-    told = os.environ.get("FEATGRAPH_COMMIT")
-    if told:
-        return told
+    given = os.environ.get("FEATGRAPH_COMMIT")
+    if given:
+        return given
     head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--", ".", ":!bench", ":!tests")
     return (head or "unknown") + ("+" if changed else "")
@@ -109,7 +109,7 @@ class Recorder:
     Attributes
     ----------
     lines : list of dict
-        What was recorded.
+        The lines of this run.
     """
 
     def __init__(self, bench: str, argv: list[str], output: str | None) -> None:
@@ -133,7 +133,7 @@ class Recorder:
 
     @property
     def has_failures(self) -> bool:
-        """Whether a contender raised or a check failed."""
+        """If a contender raised or a check failed."""
         return any(
             "error" in line or not line.get("checks", {}).get("ok", True)
             for line in self.lines
@@ -159,7 +159,7 @@ class Recorder:
         checks: dict[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        """Record every trial's time of one contender, with what else is known of it."""
+        """Record every trial's time of one contender, with further fields."""
         line: dict[str, Any] = {
             "bench": self.bench,
             "contender": contender,

@@ -213,7 +213,7 @@ def _points(arguments: argparse.Namespace, recorder: Recorder, load: float) -> N
 
 
 def _laplacian(matrix: Any) -> Any:
-    """Return what LabelSpreading multiplies by: the Laplacian off its diagonal."""
+    """Return the matrix of LabelSpreading: the Laplacian off its diagonal."""
     normalised = scipy.sparse.csgraph.laplacian(matrix, normed=True).tocoo()
     off = normalised.row != normalised.col
     parts = (-normalised.data[off], (normalised.row[off], normalised.col[off]))
@@ -247,7 +247,7 @@ def _distributions_apart(ours: Any, theirs: Any) -> dict[str, Any]:
     apart = float(np.abs(ours - theirs).max())
     same = float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
     # Rows are divided by their sums in the end, which may be next to nothing: there a
-    # tolerance says little about the distribution, and the labels are compared.
+    # tolerance bounds no error of the distribution: the labels are compared.
     return {"ok": same >= 0.999, "apart": apart, "same_label": same}
 
 

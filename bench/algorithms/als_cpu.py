@@ -74,7 +74,7 @@ def _implicit(ratings: Any, k: int, repeat: int, threads: int) -> Any:
         num_threads=threads, random_state=0,
     )  # fmt: skip
     times: list[float] = []
-    with threadpool_limits(1, "blas"):  # as the library asks for
+    with threadpool_limits(1, "blas"):  # as its documentation advises
         model.fit(
             ratings,
             show_progress=False,

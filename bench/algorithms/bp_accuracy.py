@@ -104,7 +104,7 @@ def _kept_marginals(folder: Path, name: str, model: fg.FactorGraph) -> list[Arra
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Run every model; write the page if one is asked for."""
+    """Run every model; write the page, if there is one."""
     folder = Path(arguments.data)
     for name, model, evidence, exact in models(folder, arguments.graph):
         for damping in DAMPINGS:

@@ -1,4 +1,4 @@
-"""What a superstep takes as activity falls: every vertex, due vertices, patches.
+"""Times of supersteps as activity falls: every vertex, due vertices, patches.
 
 One run of label propagation each way, to its end, from the same labels. Supersteps are
 grouped by the share of vertices that were active before them; a trial is the mean time

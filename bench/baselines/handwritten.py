@@ -172,7 +172,7 @@ class Device:
 
 
 def has_host_compiler() -> bool:
-    """Whether `Host` can be used here."""
+    """Return whether this machine has the compiler of `Host`."""
     return shutil.which("g++") is not None
 
 

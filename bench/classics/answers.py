@@ -2,8 +2,8 @@
 
 Times are wall time of warm calls until the device is idle, with the graph on the target
 and answers left there; ``inside_ms`` is the sum of the supersteps of the run, ``ratio``
-what the call took for each of these, both medians. Runs end by their limits, so that
-calls repeat. Arrays are given where ``--given`` says. Answers of the first call and the
+the time of the call over this sum, both medians. Runs end by their limits, so that
+calls repeat. ``--given`` chooses where arrays are. Answers of the first call and the
 last are compared outside the timed region: those that are added up by atomics up to
 their rounding, all others bit for bit.
 """
@@ -56,7 +56,7 @@ class Inputs:
         Undirected.
     target : str
     on_gpu : bool
-        Whether arrays are given there.
+        If arrays are on the GPU.
     """
 
     def __init__(self, named: NamedGraph, target: str, on_gpu: bool) -> None:

@@ -1,9 +1,9 @@
-"""The classics on the CPU, at about a million edges, beside what else Python has.
+"""The classics on the CPU, at about a million edges, beside other libraries of Python.
 
 NetworkX, scipy.sparse.csgraph, igraph and networkit, each with its own graph in hand;
 converting is not timed. Of a search, SciPy's queue gives an order and predecessors; its
-Dijkstra gives distances, too. NetworkX is run once, the others as often as ``--repeat``
-says, in turn. Every answer of featgraph is checked by the algorithm's verifier, and
+Dijkstra gives distances, too. NetworkX is run once, the others ``--repeat``
+times, in turn. Every answer of featgraph is checked by the algorithm's verifier, and
 numbers that all libraries give (reached vertices, components, triangles) are compared.
 """
 

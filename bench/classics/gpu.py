@@ -3,9 +3,9 @@
 Times are wall time of the whole call with the graph on the device, until the device is
 idle: making the State, supersteps, and answers that stay on the GPU, as cuGraph leaves
 its own; another row has them as arrays on the host, too. ``supersteps``, ``directions``
-and ``active_counts`` say how it went; ``superstep_ms`` is the sum of the supersteps
-alone, and ``beside_ms`` what the call took besides, in the median.
-cuGraph 26.10's times were taken on another H200, with its own graphs and defaults.
+and ``active_counts`` are those of the run; ``superstep_ms`` is the sum of the
+supersteps alone, and ``beside_ms`` the rest of the call, in the median. cuGraph 26.10's
+times were taken on another H200, with its own graphs and defaults.
 """
 
 from __future__ import annotations

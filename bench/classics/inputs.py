@@ -1,4 +1,4 @@
-"""A graph as every library holds it, and what is computed on it by whom."""
+"""A graph as every library holds it, and calls of the libraries on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = 4
 
 
 class Inputs:
-    """One graph as every library holds it; made when first asked for."""
+    """One graph as every library holds it; each is made at its first use."""
 
     def __init__(self, named: NamedGraph) -> None:
         self.named = named
@@ -103,7 +103,7 @@ class Inputs:
 
 @dataclass
 class Program:
-    """What is computed, by whom, and how the answers are compared.
+    """A computation by several libraries, and the comparison of their answers.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Program:
     verify : callable
         Takes featgraph's answer; raises where it is wrong.
     number : dict
-        Library -> what makes the number to compare of its answer.
+        Library -> function of its answer that returns the number to compare.
     """
 
     name: str

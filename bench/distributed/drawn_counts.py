@@ -1,4 +1,4 @@
-"""What ranks have and send of a graph that is drawn: no edge of it is kept (0077)."""
+"""Counts of ranks on a graph that is drawn: no edge of it is kept (0077)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def count_marks(
 ) -> None:
     """Count of each number of ranks the ghosts of each, and own ones elsewhere.
 
-    `owners` has for each number of ranks who owns each cell: cells ascend, and so do
+    `owners` has the owner of each cell, by number of ranks: cells ascend, and so do
     ranks.
     """
     last = np.empty(owners.shape[0], np.int32)

@@ -1,4 +1,4 @@
-"""Faults of ranks under ``featgraph launch``, on any engine: who is named, how soon.
+"""Faults of ranks under ``featgraph launch``, on any engine: names and times.
 
 In each launch a rank that is drawn fails in a superstep and phase that are drawn: it is
 killed, stopped, raises, ends as it would for want of memory, or computes for ever; in a
@@ -12,14 +12,14 @@ In some more launches the launcher is killed, or interrupted: "ms" is then the t
 until no process of the launch is left, and checked is that it is below 5 s. Memory that
 ranks share, and where they meet, has no name in a folder; that there is none in
 /dev/shm is checked, too. And in some a rank compiles for longer than others wait: no
-one is lost, and "ms" is how long the others have waited for it, at least.
+rank is lost, and "ms" is how long the others have waited for it, at least.
 
-Of a launch that is not as it should be, `ends` has how it went: what ranks said, by
-the seconds since the fault, the last lines of each one's errors, with the stack of one
-that had to be ended, and the launcher's.
+Of a launch that fails a check, `ends` has the lines of the ranks, by the seconds since
+the fault, the last lines of each one's errors, with the stack of one that had to be
+ended, and the launcher's.
 
-With the target "cuda" ranks have a GPU each, and hand rows over as
-``FEATGRAPH_GPU_LINKS`` says. No rank fails within a message then: kernels store rows.
+With the target "cuda" ranks have a GPU each, and send rows by ``FEATGRAPH_GPU_LINKS``.
+No rank fails within a message then: kernels store rows.
 """
 
 from __future__ import annotations
@@ -61,36 +61,36 @@ TAIL = 20
 
 
 class Launched(NamedTuple):
-    """What a launch has left.
+    """Output of a launch.
 
     Attributes
     ----------
-    said : list of dict
-        By the ranks.
+    lines : list of dict
+        Of the ranks.
     errors : dict of str to str
         The last lines of each rank's, and the launcher's.
     ended : float
         When it had ended.
     """
 
-    said: list[dict[str, Any]]
+    lines: list[dict[str, Any]]
     errors: dict[str, str]
     ended: float
 
     def ends(self) -> dict[str, Any]:
         """Return how it went, by the seconds since the fault."""
-        faults = [line["at"] for line in self.said if line["what"] == "fault"]
+        faults = [line["at"] for line in self.lines if line["what"] == "fault"]
         since = faults[0] if faults else self.ended
-        said = [
+        shown = [
             {"s": round(line["at"] - since, 3), "by": line["by"]}
             | {
                 n: line[n]
                 for n in ("what", "rank", "superstep", "phase", "text")
                 if n in line
             }
-            for line in sorted(self.said, key=lambda line: line["at"])
+            for line in sorted(self.lines, key=lambda line: line["at"])
         ]
-        return {"said": said, "s": round(self.ended - since, 3)} | self.errors
+        return {"said": shown, "s": round(self.ended - since, 3)} | self.errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +174,7 @@ def fail(
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(arguments, fault, name)
         launched = launch(plan, ranks[0], status=1)
-        lines = launched.said
+        lines = launched.lines
         failed = next(line for line in lines if line["what"] == "fault")
         saw = [line for line in lines if line["what"] == "saw"]
         waits_s = [line["at"] - failed["at"] for line in saw]
@@ -189,7 +189,7 @@ def fail(
             "nothing left": not left_of(name),
         }
         if ranks[1] is not None:
-            found = launch(plan | {"before": 1}, ranks[1], status=0).said
+            found = launch(plan | {"before": 1}, ranks[1], status=0).lines
             digests = {d for line in found for d in line.get("digests", ())}
             checks["digest"] = len(digests) == 1
             folder = Path(plan["folder"])
@@ -227,7 +227,7 @@ def end(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Fou
 def wait(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Found:
     """Launch ranks, one of which compiles for longer than others wait."""
     with tempfile.TemporaryDirectory() as name:
-        lines = launch(plan_of(arguments, fault, name), ranks, status=0).said
+        lines = launch(plan_of(arguments, fault, name), ranks, status=0).lines
         begun = next(line["at"] for line in lines if line["what"] == "fault")
         told = [line for line in lines if line["what"] == "digests"]
         same = len({d for line in told for d in line["digests"]}) == 1
@@ -263,7 +263,7 @@ def plan_of(
 
 
 def launch(plan: dict[str, Any], ranks: int, status: int) -> Launched:
-    """Return what a launch has left, which is to end with a status."""
+    """Launch ranks, and return their output; the launch has to end with a status."""
     command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
     with tempfile.TemporaryDirectory() as logs:
         done = subprocess.run(
@@ -280,12 +280,12 @@ def launch(plan: dict[str, Any], ranks: int, status: int) -> Launched:
         }
         if done.returncode != status:
             raise RuntimeError(f"status {done.returncode}\n{errors}")
-        said = [
+        lines = [
             json.loads(line)
             for path in Path(logs).glob("*.out")
             for line in path.read_text().splitlines()
         ]
-        return Launched(said, errors, ended)
+        return Launched(lines, errors, ended)
 
 
 def _tail(text: str) -> str:

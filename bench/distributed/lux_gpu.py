@@ -310,7 +310,7 @@ class Program:
     row_bytes : int
         Of a row that other ranks read.
     is_dense, is_wide : bool
-        Whether all rows change in each superstep, and whether a row is k times as wide.
+        If all rows change in each superstep, and if a row is k times as wide.
     """
 
     def __init__(

@@ -1,16 +1,16 @@
-"""What NCCL does through PyTorch, in a group beside that of Gloo, and within graphs.
+"""Calls of NCCL through PyTorch, in a group beside that of Gloo, and within graphs.
 
 A rank's engine makes its group of GPUs on a thread beside (`reach_gpus`). *handed over*
-is what it does for rows: a ragged exchange, asked for by the host. The others ask what
-of it a recorded CUDA graph could do: an ``all_reduce``, transfers to and from the other
+is its exchange of rows: a ragged one, called by the host. The others try
+to record calls in a CUDA graph: an ``all_reduce``, transfers to and from the other
 rank (``isend, irecv``), and a ragged ``all_to_all_single``, whose sizes are those that
 were recorded. `asked` has them called by the host, for comparison; `recorded`, captured
-once and replayed with other contents each time. A row says how many replays were right,
-what was said where that failed, and whether the group still works behind it (`group`):
-what cannot be recorded may leave ranks that wait for each other for ever.
+once and replayed with other contents each time. A row has the number of right replays
+or the error (`said`), and if the group still works behind it (`group`): a call that
+cannot be recorded may leave ranks that wait for each other for ever.
 
 Two processes, a GPU each, try one thing after the other. Where that takes over 45 s
-they are killed; the row of what they were at says so, and two others go on behind it.
+they are killed; the row of that call has the error, and two others go on behind it.
 ``--target cpu`` rehearses it over Gloo, where nothing is recorded.
 """
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _cells(
     arguments: argparse.Namespace, trials: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ranks tell, and of a trial that has ended them, that it has."""
+    """Yield the rows of ranks; a trial that has ended them has a row, too."""
     given = {
         "trials": list(trials),
         "repeat": arguments.repeat,
@@ -119,7 +119,7 @@ class Rank:
         return trials
 
     def send(self, **told: Any) -> None:
-        """Tell a row, once for both."""
+        """Write a row, once for both."""
         if self.engine.rank == 0:
             self._send(**told)
 
@@ -165,7 +165,7 @@ def hand_over(rank: Rank) -> None:
 def operation_of(
     rank: Rank, name: str, size: int
 ) -> tuple[Any, Any, Callable[[], None]]:
-    """Return what is sent, what comes, and the call, which never waits on the host."""
+    """Return the array sent, that received, and the call, which never waits."""
     import torch.distributed as dist
 
     torch, me, group = rank.torch, rank.engine.rank, rank.group
@@ -201,7 +201,7 @@ def operation_of(
 
 
 def record_operation(rank: Rank, name: str) -> None:
-    """Ask for an operation, and have a graph do it again with other contents."""
+    """Call an operation, and have a graph replay it with other contents."""
     for size in SIZES:
         sent, came, call = operation_of(rank, name, size)
 
@@ -231,7 +231,7 @@ def record_operation(rank: Rank, name: str) -> None:
         except RuntimeError as error:
             told["said"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         sent.fill_(5 + rank.engine.rank)
-        call()  # asked for again, behind replays
+        call()  # by the host again, behind replays
         told["group"] = "works" if is_right(5) else "is wrong"
         rank.send(contender=f"{name}, recorded", trials_ms=trials, **told)
 
@@ -251,7 +251,7 @@ def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
 
 
 def be_a_rank(given: dict[str, Any], send: Sender) -> None:
-    """Try what is asked for on this rank."""
+    """Try all calls on this rank."""
     rank = Rank(given["repeat"], given["target"], send)
     for trial in given["trials"]:
         rank.send(begins=trial)

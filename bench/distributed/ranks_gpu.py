@@ -1,7 +1,7 @@
 """Ranks of one process on one GPU, or with a GPU each, beside a run without ranks.
 
 Breadth-first search and PageRank as whole calls that are warm: without ranks, as ever
-and with supersteps driven by the host (a callback asks for that); and on ranks that
+and with supersteps driven by the host (a callback needs that); and on ranks that
 share the GPU and take turns, so that their work adds up. A single rank has the graph
 itself, and is not timed. With ``--gpus`` ranks are processes with a GPU each instead,
 in each way in which they may hand rows over (``fg.config.gpu_links``), and also through

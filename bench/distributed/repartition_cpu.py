@@ -1,6 +1,6 @@
 """Ranks of a thread that get other vertices within a run, on the CPU.
 
-A vertex function does as much arithmetic as a property of its vertex says, behind a
+A vertex function does as many rounds of arithmetic as a property has, behind a
 gather along all in-edges; all vertices are due in every superstep. Cases: the same for
 all (`balanced`), 2 and 4 times as much over an eighth of the range (`skew 2`,
 `skew 4`), first cuts at an eighth (`bad cuts`), and a last rank that takes twice as

@@ -1,8 +1,8 @@
 """Calls of each rank in trials that took longer than others, on GPUs.
 
-Programs of `lux-gpu` are called again and again. Of each trial every rank tells how
-long its supersteps took, how long it has worked besides waiting for others, by the
-GPU's clock, how it has run supersteps, and which calls took long: see `tracing`. A row
+Programs of `lux-gpu` are called again and again. Of each trial every rank sends the
+times of its supersteps, its time without waits for others, by the GPU's clock, the
+way in which supersteps ran, and the calls that took long: see `tracing`. A row
 has the trials, and of each what was made in it: on each rank that should be nothing,
 from the third call on. The last answer is compared with the first.
 

@@ -91,7 +91,7 @@ def _counted(
 
 
 def _figures(counts: Counts, k: int) -> dict[str, Any]:
-    """Return what a table says of the counts; rows of `k` float32."""
+    """Return the columns of the table; rows have `k` float32."""
     count = counts.vertex_count
     share = count / counts.parts
     memory = counts.memory_bytes(4 * k)

@@ -101,7 +101,7 @@ class Trials:
         self.holder = self.kind(self.placed, self.count, self.target)
 
     def run(self) -> None:
-        """Time all that is asked for."""
+        """Time all operations of the options."""
         arguments = self.arguments
         seconds = arguments.seconds / 4
         taken = repeated(self.make, self.target, arguments.repeat, seconds)
@@ -285,7 +285,7 @@ def draw_batch(
 ) -> Edges:
     """Draw edges that are not in the graph, each once; `both` as for `base`.
 
-    Besides kinds that can be asked for, edges of *near* vertices have close ids.
+    Besides the kinds of the options, edges of *near* vertices have close ids.
     """
     rng = np.random.default_rng([SEED, size, len(kind)])
     known = keys_of(base.sources, base.targets)  # ascending

@@ -23,7 +23,7 @@ METRICS = (
     "lts__t_sectors_op_red.sum",
     "lts__t_sectors_op_atom.sum",
 )
-#: Tried where ncu does not know one of the above.
+#: Counted where ncu lacks one of the above.
 FEWER = ("smsp__inst_executed_op_global_red.sum", "lts__t_sectors_op_red.sum")
 MAPPINGS = {"FA": True, "NFA": False}
 

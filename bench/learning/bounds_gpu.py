@@ -1,8 +1,8 @@
 """A superstep over all vertices under launch bounds: how many blocks must fit.
 
-A kernel that is told how many blocks must fit a multiprocessor has other registers to
-spend, and so more loads on the way. ``chosen`` is what
-`featgraph.fold.schedules.registers` takes.
+The number of blocks that must fit a multiprocessor bounds the registers of a kernel,
+and so its loads on the way. ``chosen`` is the bound of
+`featgraph.fold.schedules.registers`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 FA: consecutive lanes take consecutive features; NFA: one thread owns a vertex. NCD:
 every superstep sweeps all vertices; CD: the due ones, their aggregates kept and
 patched. All four stop by the same rule and must agree. ``auto`` is what featgraph
-chooses. The hand-written NFA/NCD kernels say whether the slowest of the four is slow
-for its form.
+chooses. The hand-written NFA/NCD kernels show if the slowest of the four is slow for
+its form.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 BY_HAND = "hand-written NFA/NCD"
 #: A converged answer is right if a superstep of the hand-written kernels would move no
 #: vertex by so many epsilons, or if it is as close as that to what they converge to.
-#: How far apart two answers are says little alone: changes below one epsilon are
+#: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0
 #: In epsilons, how far apart answers may be where no kernel was written by hand.

@@ -4,7 +4,7 @@ Each tool gets small kernels with the faults that it is for, and kernels that fe
 generates with one.
 
 A barrier that threads do not reach because they have ended is no fault on sm_70 and
-later: those that are left pass it, and synccheck says nothing, so none is planted.
+later: those that are left pass it, and synccheck reports nothing, so none is planted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     "synccheck": {
         "names others than itself": None,
         "waits under a condition": None,
-        # In most other programs the assembler knows that lanes are together, and drops
-        # what has them wait.
+        # In most other programs the assembler proves that lanes are together, and drops
+        # the instruction that has them wait.
         "leaves lanes out of syncs": {
             "program": "belief_propagation",
             "variant": "pull",

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Done:
-    """A process that ended: what its log says and what it printed."""
+    """A process that ended: its log and its output."""
 
     report: Report
     exit_code: int | None
@@ -75,7 +75,7 @@ class Done:
 
     @property
     def ran(self) -> list[dict[str, Any]]:
-        """What it says of cases that ended."""
+        """The lines of cases that ended."""
         return [line for line in self.lines if "case" in line]
 
     @property
@@ -85,7 +85,7 @@ class Done:
 
     @property
     def verdict(self) -> str:
-        """What that is worth."""
+        """The verdict on the log."""
         return judge(self.report, self.exit_code, self.launches)
 
 
@@ -101,7 +101,7 @@ class Session:
     started: int = field(default=0)
 
     def command(self, tool: str, log: Path) -> list[str]:
-        """Return the command before the program's; only options that it knows."""
+        """Return the command before the program's; only options of this version."""
         if not tool:
             return []
         if not self.known:
@@ -218,7 +218,7 @@ def _compile(session: Session, cases: list[dict[str, Any]]) -> list[dict[str, An
 
 
 def version_of(sanitizer: str) -> str:
-    """Return the tool's version, as it says it."""
+    """Return the tool's version, as it prints it."""
     done = subprocess.run(
         [sanitizer, "--version"], capture_output=True, text=True, check=False
     )
@@ -227,7 +227,7 @@ def version_of(sanitizer: str) -> str:
 
 
 def _planted(session: Session, tool: str) -> dict[str, Any]:
-    """Return what a tool made of each fault that it must find."""
+    """Return the result of a tool for each fault that it must find."""
 
     def look(item: tuple[int, tuple[str, dict[str, Any] | None]]) -> dict[str, Any]:
         number, (name, of) = item

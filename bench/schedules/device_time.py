@@ -1,4 +1,4 @@
-"""How long the device works on supersteps, without the host's gaps between launches.
+"""The device's time of supersteps, without the host's gaps between launches.
 
 Before each superstep the device is given something to do for about as long as the host
 takes to launch all of it. Then the launches lie ready, and run one right behind the
@@ -78,7 +78,7 @@ class Stopwatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was resumed last."""
+        """If it was resumed last."""
         return self._since is not None
 
     def resume(self) -> None:

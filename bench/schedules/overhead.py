@@ -1,4 +1,4 @@
-"""What a launch and a superstep cost where there is next to nothing to do.
+"""Times of launches and supersteps with next to nothing to do.
 
 On a graph of 64 vertices: a superstep of label propagation, a call of its foldmap, a
 superstep within `fg.iterate`, and the parts that these are made of. "All active"
@@ -125,7 +125,7 @@ def _iterate(problem: Problem, target: str, share: str, repeat: int) -> list[flo
 
 
 def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
-    """Return what supersteps are made of, on sets of half of the vertices."""
+    """Return the parts of supersteps, on sets of half of the vertices."""
     device, bound = superstep.device, superstep.bound
     superstep.run()
     count = problem.graph.vertex_count

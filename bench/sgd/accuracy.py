@@ -44,7 +44,7 @@ GOALS = {"ml-1m": 0.853, "ml-100k": 0.916}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Tune, fit with the best parameters, and predict; write the page if asked for."""
+    """Tune, fit with the best parameters, and predict; write a page, if any."""
     for name in arguments.graph:
         rest, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         part, validation = train_test_split(rest, 0.9, 1)
