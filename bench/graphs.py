@@ -35,6 +35,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -106,45 +107,12 @@ def make_graph(name: str) -> NamedGraph:
         If there is no such name.
     """
     begun = time.perf_counter()
-    if name == "rmat-1m":
-        graph, generator = _rmat(20, 16)
-    elif found := re.fullmatch(r"rmat-(\d+)-(\d+)", name):
-        graph, generator = _rmat(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"rmat45-(\d+)-(\d+)", name):
-        graph, generator = _rmat45(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"uniform-(\d+)-(\d+)", name):
-        graph, generator = _uniform(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
-        graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
-    elif found := re.fullmatch(r"graph500-(\d+)(-mixed)?", name):
-        scale, mixed = int(found[1]), bool(found[2])
-        graph, generator = _kept(name, lambda: _kron(scale, mixed, GRAPH500))
-    elif found := re.fullmatch(r"mild-?(\d+)", name):
-        graph, generator = _kept(name, lambda: _kron(int(found[1]), False, MILD))
-    elif found := re.fullmatch(r"grid(\d+)", name):
-        side = int(found[1])
-        graph, generator = generators.grid(side, side), f"grid({side}, {side})"
-    elif found := re.fullmatch(r"path(\d+)", name):
-        graph, generator = generators.grid(1, int(found[1])), f"grid(1, {found[1]})"
-    elif found := re.fullmatch(r"delaunay(\d+)", name):
-        graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
-    elif found := re.fullmatch(r"rgg-(\d+)-(\d+)", name):
-        scale, degree = int(found[1]), int(found[2])
-        graph, generator = _kept(name, lambda: _near(scale, degree))
-    elif found := re.fullmatch(r"road(\d+)", name):
-        graph, generator = _kept(name, lambda: _road(int(found[1])))
-    elif found := re.fullmatch(r"bricks(\d+)", name):
-        graph, generator = _kept(name, lambda: _bricks(int(found[1])))
-    elif found := re.fullmatch(r"mesh-(\d+)-(\d+)", name):
-        side, degree = int(found[1]), int(found[2])
-        graph, generator = _kept(name, lambda: _mesh(side, degree))
-    elif found := re.fullmatch(r"chains-(\d+)", name):
-        graph, generator = _chains(int(found[1]))
-    elif name.removesuffix("-directed") in REAL and name.endswith("-directed"):
-        graph = fg.read_graph(_file(name.removesuffix("-directed")), directed=True)
-        generator = name
-    elif name in REAL:
-        graph, generator = _kept(name, lambda: _real(name))
+    for pattern, make, is_kept in MAKERS:
+        if found := re.fullmatch(pattern, name):
+            given = [int(g) if g.isdigit() else g for g in found.groups(default="")]
+            made = partial(make, *given)
+            graph, generator = _kept(name, made) if is_kept else made()
+            break
     else:
         raise SystemExit(f"no graph is named {name!r}; see bench/graphs.py")
     assert graph.in_edges.column_indices.size == graph.edge_count
@@ -356,6 +324,10 @@ def _real(name: str) -> Edges:
     return low, high, count, f"{name}, made simple and symmetric"
 
 
+def _directed(name: str) -> tuple[fg.Graph, str]:
+    return fg.read_graph(_file(name), directed=True), f"{name}-directed"
+
+
 def _kron(
     scale: int,
     mixed: bool,
@@ -404,6 +376,33 @@ def _draw_keys(scale, seed, limits, ids, keys):  # type: ignore[no-untyped-def]
             v = 2 * v + int(right)
         low, high = min(ids[u], ids[v]), max(ids[u], ids[v])
         keys[draw] = -1 if u == v else (low << scale) | high
+
+
+#: Pattern of a name, the function of its groups that makes the graph, and whether the
+#: edges are kept in a folder.
+MAKERS: tuple[tuple[str, Callable[..., Any], bool], ...] = (
+    (r"rmat-1m", lambda: _rmat(20, 16), False),
+    (r"rmat-(\d+)-(\d+)", _rmat, False),
+    (r"rmat45-(\d+)-(\d+)", _rmat45, False),
+    (r"uniform-(\d+)-(\d+)", _uniform, False),
+    (r"kron-?(\d+)(-mixed)?", lambda s, mixed: _kron(s, bool(mixed)), True),
+    (
+        r"graph500-(\d+)(-mixed)?",
+        lambda s, mixed: _kron(s, bool(mixed), GRAPH500),
+        True,
+    ),
+    (r"mild-?(\d+)", lambda s: _kron(s, False, MILD), True),
+    (r"grid(\d+)", lambda n: (generators.grid(n, n), f"grid({n}, {n})"), False),
+    (r"path(\d+)", lambda n: (generators.grid(1, n), f"grid(1, {n})"), False),
+    (r"delaunay(\d+)", _delaunay, True),
+    (r"rgg-(\d+)-(\d+)", _near, True),
+    (r"road(\d+)", _road, True),
+    (r"bricks(\d+)", _bricks, True),
+    (r"mesh-(\d+)-(\d+)", _mesh, True),
+    (r"chains-(\d+)", _chains, False),
+    (f"({'|'.join(REAL)})", _real, True),
+    (f"({'|'.join(REAL)})-directed", _directed, False),
+)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,10 +68,6 @@ def programs(i: Inputs) -> list[Program]:
         made.append(_betweenness_from_all(i))
     if i.named.name.startswith("grid"):  # over 1.8e308 shortest paths between corners
         made = [p for p in made if not p.name.startswith("betweenness")]
-    for library in ("igraph", "networkit"):
-        if importlib.util.find_spec(library) is None:
-            for program in made:
-                program.peers.pop(library, None)
     return made
 
 
@@ -319,32 +314,30 @@ def directed_programs(i: Inputs) -> list[Program]:
     """Return the comparisons on a directed graph."""
     import networkx as nx
 
-    peers: dict[str, Callable[[], Any]] = {
-        "featgraph": lambda: strongly_connected_components(i.graph),
-        "networkx": lambda: list(nx.strongly_connected_components(i.networkx)),
-        "SciPy csgraph": lambda: csgraph.connected_components(
-            i.matrix, connection="strong"
-        ),
-    }
-    number: dict[str, Callable[[Any], Any]] = {
-        "featgraph": lambda r: np.unique(r.labels).size,
-        "networkx": len,
-        "SciPy csgraph": lambda r: r[0],
-    }
-    if importlib.util.find_spec("igraph") is not None:
-        peers["igraph"] = lambda: i.igraph.connected_components(mode="strong")
-        number["igraph"] = len
-    if importlib.util.find_spec("networkit") is not None:
-        import networkit as nk
-
-        peers["networkit"] = lambda: networkit_run(
-            lambda: nk.components.StronglyConnectedComponents(i.networkit)
-        )
-        number["networkit"] = lambda r: r.numberOfComponents()
-    return [
-        Program("strongly_connected_components", peers, lambda r: None, number),
-        _pagerank_as_near(i),
-    ]
+    nk = _networkit()
+    strong = Program(
+        "strongly_connected_components",
+        {
+            "featgraph": lambda: strongly_connected_components(i.graph),
+            "networkx": lambda: list(nx.strongly_connected_components(i.networkx)),
+            "SciPy csgraph": lambda: csgraph.connected_components(
+                i.matrix, connection="strong"
+            ),
+            "igraph": lambda: i.igraph.connected_components(mode="strong"),
+            "networkit": lambda: networkit_run(
+                lambda: nk.components.StronglyConnectedComponents(i.networkit)
+            ),
+        },
+        lambda r: None,
+        {
+            "featgraph": lambda r: np.unique(r.labels).size,
+            "networkx": len,
+            "SciPy csgraph": lambda r: r[0],
+            "igraph": len,
+            "networkit": lambda r: r.numberOfComponents(),
+        },
+    )
+    return [strong, _pagerank_as_near(i)]
 
 
 def _pagerank_as_near(i: Inputs) -> Program:
@@ -356,20 +349,16 @@ def _pagerank_as_near(i: Inputs) -> Program:
 
     # A residual r leaves at most alpha / (1 - alpha) r to go.
     tol = NEAR * 0.15 / 0.85 / i.graph.vertex_count
-    peers: dict[str, Callable[[], Any]] = {
-        "featgraph": lambda: pagerank(
-            i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
-        )
-    }
-    number: dict[str, Callable[[Any], Any]] = {"featgraph": lambda r: is_near(r.ranks)}
-    if importlib.util.find_spec("igraph") is not None:
-        peers["igraph"] = lambda: i.igraph.pagerank()
-        number["igraph"] = is_near
     return Program(
         f"pagerank, error {NEAR:g}",
-        peers,
+        {
+            "featgraph": lambda: pagerank(
+                i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
+            ),
+            "igraph": lambda: i.igraph.pagerank(),
+        },
         lambda r: verify_pagerank(i.graph, r.ranks, tol=tol),
-        number,
+        {"featgraph": lambda r: is_near(r.ranks), "igraph": is_near},
     )
 
 
@@ -396,11 +385,13 @@ def _betweenness_from_all(i: Inputs) -> Program:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure every program on every graph, and record errors."""
     print(f"load average {os.getloadavg()[0]:.2f}", flush=True)
+    optional = ("igraph", "networkit")
+    missing = [name for name in optional if importlib.util.find_spec(name) is None]
     for name in arguments.graph:
         inputs = Inputs(make_graph(name))
         listed = directed_programs if inputs.graph.directed else programs
         for program in listed(inputs):
-            for library in arguments.without or ():
+            for library in (*missing, *(arguments.without or ())):
                 program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
                 given = program, inputs, arguments, recorder

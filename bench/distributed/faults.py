@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -110,17 +110,21 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     places = [p for p in PLACES if p != "message" or not on_gpus]
     recorder.use(arguments.target)
     launches: list[tuple[str, Callable[[], Found]]] = []
-    for number in range(arguments.repeat):
-        kind = KINDS[number % len(KINDS)]
-        ranks = rng.choice(range(2, most + 1))
-        fault = {
-            "kind": kind,
-            "rank": number // len(KINDS) % ranks,  # 0 in the first ones
+
+    def draw(kind: str, rank: int, places: Sequence[str]) -> dict[str, Any]:
+        place = {
             "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
             "phase": rng.randrange(2),
             "place": rng.choice(places),
         }
-        if kind == "computes":  # writing for ever is none, nor is waiting
+        return {"kind": kind, "rank": rank, **place}
+
+    for number in range(arguments.repeat):
+        kind = KINDS[number % len(KINDS)]
+        ranks = rng.choice(range(2, most + 1))
+        # Rank 0 in the first ones.
+        fault = draw(kind, number // len(KINDS) % ranks, places)
+        if kind == "computes":  # a write or a wait that never ends is no fault
             fault["place"] = "phase"
         if fault["place"] == "write":
             fault["rank"] = 0  # it writes
@@ -132,23 +136,11 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         )
     for number in range(arguments.ends):
         kind, ranks = ENDS[number % len(ENDS)], min(2 + number % 3, most)
-        fault = {
-            "kind": kind,
-            "rank": rng.randrange(ranks),
-            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
-            "phase": rng.randrange(2),
-            "place": rng.choice(PLACES[:2]),
-        }
+        fault = draw(kind, rng.randrange(ranks), PLACES[:2])
         launches.append((kind, partial(end, arguments, fault, ranks)))
     for number in range(arguments.slow):
         ranks = rng.choice(range(2, most + 1))
-        fault = {
-            "kind": "compiles",
-            "rank": number % ranks,
-            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
-            "phase": rng.randrange(2),
-            "place": "phase",
-        }
+        fault = draw("compiles", number % ranks, ["phase"])
         launches.append(("compiles", partial(wait, arguments, fault, ranks)))
     with ThreadPoolExecutor(arguments.together) as threads:
         futures = [(kind, threads.submit(launched)) for kind, launched in launches]
