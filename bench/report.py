@@ -1,9 +1,8 @@
-"""Tables from result lines: ``python -m bench.report [--markdown] FILE...``.
+"""Tables from result lines: ``python -m bench.report FILE...``.
 
 A table for each bench and command, a row for each line. Its columns are the fields that
 are numbers or words; those that are the same on all lines stand above it. Lists and
-nested fields are in the files alone. ``--markdown`` prints the tables of the learning
-benches instead, a row for each graph and algorithm.
+nested fields are in the files alone.
 """
 
 from __future__ import annotations
@@ -94,19 +93,13 @@ def _cells(line: Line) -> dict[str, str]:
 
 def main() -> None:
     """Print the tables of the files named on the command line."""
-    names = [name for name in sys.argv[1:] if name != "--markdown"]
     lines = [
         json.loads(line)
-        for name in names
+        for name in sys.argv[1:]
         for line in Path(name).read_text(encoding="utf-8").splitlines()
         if line
     ]
-    if len(names) < len(sys.argv) - 1:
-        from bench.learning.tables import markdown
-
-        print(markdown(lines))
-    else:
-        print_report(lines)
+    print_report(lines)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from bench.graphs import make_graph
 from bench.learning import atomics, bounds_gpu, variants_gpu
 from bench.learning.by_hand import Sweep
 from bench.learning.problems import LearningProblem, make_problem
-from bench.learning.tables import markdown
 from featgraph.fold.plan.traits import GraphTraits
 
 SMALL = ("--target", "cpu", "--repeat", "1")
@@ -39,14 +38,12 @@ def test_variants_agree_and_resume(
     assert all(line["converged"] and line["checks"]["ok"] for line in lines)
     assert lines[0]["active_counts"] == lines[1]["active_counts"]
     assert lines[0]["active_counts"][-1] == 0
-    assert "| kron-6 | MMR | 4 |" in markdown(lines)
 
     # A process that died in a cell is not started in it once more.
     with open(file.with_suffix(".started"), "a", encoding="utf-8") as started:
         started.write("kron-6 | MMR | 4 | auto\n")
     assert run.main([*argv, "auto"]) == 1
     assert "ended in it" in lines_of(file)[-1]["error"]
-    assert "failed" in markdown(lines_of(file))
     capsys.readouterr()
 
 
@@ -170,10 +167,6 @@ def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
         "SciPy products",
         "SciPy + NumPy",
     }
-    table = markdown(lines)
-    for line in lines:
-        shown = f"| {line['program']} | {line['comparison']} | {line['contender']} |"
-        assert (shown in table) is (line["contender"] != "featgraph")
 
 
 def test_planar_graphs_and_meshes_are_as_they_should(
