@@ -41,12 +41,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numba import njit, prange, uint64
 
 import featgraph as fg
+from bench.record import ROOT
 from featgraph.graph import generators
 
-__all__ = ["NamedGraph", "distinct", "distribute_graph", "make_graph"]
+__all__ = [
+    "RATINGS",
+    "NamedGraph",
+    "data_folder",
+    "distinct",
+    "distribute_graph",
+    "make_graph",
+    "movielens",
+]
 
 SEED = 20261121
 #: Graph500's quadrants.
@@ -70,6 +80,12 @@ REAL = {
     "luxembourg_osm": "small/luxembourg_osm.mtx.gz",
     "facebook_large": "small/facebook_large/facebook_edges.csv.gz",
     "facebook_combined": "small/facebook_combined.txt.gz",
+}
+#: Ratings: name -> file there, delimiter, and lines of header.
+RATINGS: dict[str, tuple[str, str, int]] = {
+    "ml-latest-small": ("small/ml-latest-small/ratings.csv.gz", ",", 1),
+    "ml-100k": ("restricted/ml-100k/u.data.gz", "\t", 0),
+    "ml-1m": ("restricted/ml-1m/ratings.csv.gz", ",", 1),
 }
 #: Above so many edges, a kept graph is not compressed: that takes longer than drawing.
 COMPRESSED = 10_000_000
@@ -304,9 +320,23 @@ def _chains(scale: int) -> tuple[fg.Graph, str]:
     return graph, f"rmat({scale}, 22) with as many vertices in chains, seed {SEED}"
 
 
+def data_folder() -> str:
+    """Return the folder of real networks and ratings."""
+    return os.environ.get("FEATGRAPH_DATA", str(ROOT.parent / "shared" / "data"))
+
+
+def movielens(folder: str, name: str) -> Any:
+    """Return users x items, float64; ids as they first occur in order."""
+    path, delimiter, header = RATINGS[name]
+    table = np.loadtxt(
+        Path(folder) / path, delimiter=delimiter, skiprows=header, usecols=(0, 1, 2)
+    )
+    users, items = (np.unique(table[:, c], return_inverse=True)[1] for c in (0, 1))
+    return scipy.sparse.csr_matrix((table[:, 2], (users, items)))
+
+
 def _file(name: str) -> Path:
-    folder = os.environ.get("FEATGRAPH_DATA", Path(__file__).parents[2] / "shared/data")
-    file = Path(folder) / REAL[name]
+    file = Path(data_folder()) / REAL[name]
     if not file.exists():
         raise SystemExit(f"{name} is read from {file}; set FEATGRAPH_DATA")
     return file

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.algorithms.als_data import FILES, data_folder, movielens
+from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms import AlternatingLeastSquares
 from featgraph.algorithms.als import als
 from featgraph.algorithms.ranking_metrics import ranking_metrics, train_test_split
 
 DEFAULTS = {
-    "graph": list(FILES),
+    "graph": list(RATINGS),
     "k": [8, 32],
     "repeat": 1,
     "data": data_folder(),

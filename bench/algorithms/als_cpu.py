@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.algorithms.als_data import data_folder, movielens
+from bench.graphs import data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bench.algorithms.als_data import FILES, data_folder, movielens
+from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
@@ -107,7 +107,7 @@ def _time(
 
 def ratings_of(folder: str, name: str) -> Any:
     """Return users x items."""
-    return movielens(folder, name) if name in FILES else drawn(*DRAWN[name])
+    return movielens(folder, name) if name in RATINGS else drawn(*DRAWN[name])
 
 
 def drawn(users: int, items: int, count: int, seed: int = 0) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from featgraph.algorithms.factor_propagation import MAX_ENTRIES, factor_propagation
 

@@ -11,7 +11,6 @@ drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.dynamic.batches import timed
-from bench.graphs import SEED
+from bench.graphs import SEED, data_folder
 from bench.record import Recorder
 from bench.timing import with_answers
 from featgraph.algorithms import connected_components, pagerank, triangle_count
@@ -107,8 +106,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
     """Return the events, and their name."""
-    default = Path(__file__).parents[3] / "shared/data"
-    file = Path(os.environ.get("FEATGRAPH_DATA", default)) / FILE
+    file = Path(data_folder()) / FILE
     if file.exists():
         return fg.read_temporal(file), "sx-mathoverflow"
     graph = generators.rmat(15, 16, seed=SEED)

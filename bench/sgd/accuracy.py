@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.algorithms.als_accuracy import PUBLISHED, root_mean_square
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.ratings import ratings_of
 from featgraph.algorithms import MatrixFactorization

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.ratings import graph_of, ratings_of
 from bench.timing import time_call, wait_for_gpu

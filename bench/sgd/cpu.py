@@ -25,7 +25,7 @@ import numba
 import numpy as np
 
 import featgraph as fg
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.ratings import graph_of, ratings_of
 from featgraph.algorithms.sgd import epoch, epoch_of_sources
