@@ -29,7 +29,7 @@ def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def relax(f, v, d):  # type: ignore[no-untyped-def]
-    """Move towards the mean of the sources; announce what moved by over epsilon."""
+    """Move towards the mean of the sources; commit a move of over epsilon."""
     if d.clamped[v]:
         return False
     p = d.alpha * fg.normalize(d.aggr[v, f]) + (1 - d.alpha) * d.label[v, f]

@@ -16,7 +16,7 @@ __all__ = ["print_report", "print_table"]
 
 Line = dict[str, Any]
 
-#: Fields that are no columns: what a run was measured on, and keys of cells.
+#: Fields that are no columns: place, command and versions of a run, and keys of cells.
 HIDDEN = {
     "bench", "command", "commit", "time", "device", "cpu", "cores", "versions",
     "trials_ms", "cell", "error", "is_cuda_error", "ncu",
@@ -30,7 +30,7 @@ WIDEST = 60
 
 
 def print_report(lines: list[Line]) -> None:
-    """Print a table for each bench among `lines`, under what they were measured on."""
+    """Print a table for each bench among `lines` and place that it was measured on."""
     tables: dict[tuple[str, str], list[dict[str, str]]] = {}
     for line in lines:
         tables.setdefault((line["bench"], _place(line)), []).append(_cells(line))

@@ -92,7 +92,7 @@ def with_answers(result: Any) -> Any:
 
 
 def join_compilers() -> None:
-    """Wait for what is compiled behind runs, which later ones take."""
+    """Wait until kernels that are compiled behind runs are there for later ones."""
     from featgraph.runtime.behind.queue import COMPILER
 
     COMPILER.wait()
@@ -184,7 +184,7 @@ def time_batches(
     while len(both) < repeat and (not both or budget.left >= 0):
         if reset is not None:
             reset()
-            call()  # uploads what was reset
+            call()  # uploads values that were reset
         both.append(time_events(call, launches))
     return [b[0] for b in both], [b[1] for b in both], launches
 

@@ -111,7 +111,7 @@ def spread_labels(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def keep_some(f, v, d):  # type: ignore[no-untyped-def]
-    """Mix with what was given."""
+    """Mix with the given labels."""
     new = d.alpha * d.spread[v, f] + (1 - d.alpha) * d.given[v, f]
     d.label_next[v, f] = new
     return fg.any_feature(abs(new - d.label[v, f]) > d.epsilon)
@@ -119,7 +119,7 @@ def keep_some(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="change", combine="sum")
 def all_changes(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what a superstep changes: scikit-learn stops by it."""
+    """Add up the changes of a superstep: scikit-learn stops by it."""
     return abs(d.label_next[v, f] - d.label[v, f])
 
 

@@ -27,7 +27,7 @@ DEFAULTS = {"graph": ["rmat-16-16"], "k": [4], "repeat": 5, "target": "cpu"}
 #: Lower ends of the groups of supersteps, as shares of the vertices.
 GROUPS = (0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0)
 MOST_SUPERSTEPS = 200
-#: Results may differ by what is not announced, at every vertex: some epsilons.
+#: Results may differ by uncommitted changes, at every vertex: some epsilons.
 LARGEST_DIFFERENCE = 0.01
 
 

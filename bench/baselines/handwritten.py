@@ -129,7 +129,7 @@ class Device:
         return held.copy_to_host()
 
     def pointer(self, held: Any) -> int:
-        """Return the address of what `put` returned."""
+        """Return the address of an array of `put`."""
         return int(held.__cuda_array_interface__["data"][0])
 
     def clear(self, held: Any) -> None:
@@ -229,7 +229,7 @@ class Host:
         return held.copy()
 
     def pointer(self, held: Any) -> int:
-        """Return the address of what `put` returned."""
+        """Return the address of an array of `put`."""
         return int(held.ctypes.data)
 
     def clear(self, held: Any) -> None:

@@ -530,7 +530,7 @@ def _measure(
     contenders = []
     for name, call in peers.items():
         recorder.attempt(name, call, **about)
-        if name in answers:  # what raised is recorded, and not timed
+        if name in answers:  # one that raised is recorded, and not timed
             contenders.append(Contender(name, call))
     trials = {n: t for (n, _), t in interleave(contenders, arguments.repeat, 0).items()}
     if slow is not None:

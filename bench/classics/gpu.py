@@ -50,7 +50,7 @@ DEFAULTS = {
     "target": "cuda",
 }  # fmt: skip
 SEED = 20261121
-#: Calls before the trials: what is compiled behind runs comes in several of them.
+#: Calls before the trials: kernels compiled behind runs arrive in several of them.
 _WARM_UP = 4
 ITERATIONS = 20
 SOURCES = 4
@@ -173,7 +173,7 @@ def _measure(
 
     name = problem.named.name
     first = time_call(read)  # compiles, and uploads the graph
-    spent = 0.0  # without what is waited for: trials of a short cell would compile
+    spent = 0.0  # without waits: trials of a short cell would compile
     for _ in range(_WARM_UP):
         join_compilers()
         if spent < 1e3 * arguments.cell:

@@ -50,7 +50,7 @@ KINDS = ("kill", "stop", "raise", "memory", "computes")
 PLACES = ("phase", "exchange", "message", "write")
 #: The times of a launch in ms, and the fields of its record.
 Found = tuple[list[float], dict[str, Any]]
-#: What is done to the launcher instead.
+#: Faults of the launcher.
 ENDS = ("killed launcher", "Ctrl-C")
 #: Seconds in which nothing of a launch may be left behind that.
 GONE_S = 5.0
@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def record(recorder: Recorder, kind: str, result: Callable[[], Found]) -> None:
-    """Record what was found in a launch."""
+    """Record the findings of a launch."""
     trials, fields = result()
     recorder.add(kind, trials, **fields)
     for name, told in fields.get("ends", {}).items():

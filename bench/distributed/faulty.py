@@ -27,11 +27,11 @@ from featgraph._activity import ACTIVITY
 from featgraph.runtime.checkpoints.call import Writer
 
 SUPERSTEPS = 12
-#: What a rank does when it fails.
+#: Faults of a rank.
 FAULTS: dict[str, Callable[[], None]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "memory": lambda: os._exit(137),  # as a batch system ends what takes too much
+    "memory": lambda: os._exit(137),  # as a batch system ends a process out of memory
     "computes": lambda: time.sleep(1000),
     "killed launcher": lambda: end_launcher(signal.SIGKILL),
     "Ctrl-C": lambda: end_launcher(signal.SIGINT),

@@ -201,7 +201,7 @@ def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
 
 
 def search(graph: Any) -> tuple[Any, Any]:
-    """Return a search with its sets, and what it began with."""
+    """Return a search with its sets, and its first set."""
     from featgraph.algorithms import bfs
 
     kept: list[Any] = []

@@ -46,7 +46,7 @@ WEIGHTED = ("SSSP", "SSWP")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, programs and links."""
     parser.add_argument("--gpus", type=int, help="ranks")
     parser.add_argument("--programs", help="some of them, by commas")
     parser.add_argument("--links", help="values of fg.config.gpu_links, by commas")
@@ -97,7 +97,7 @@ def programs_on(rank: lux_gpu.Rank, graph: Any, k: int) -> dict[str, Any]:
     @cache
     def voltages() -> Any:
         found = al.connected_components(graph, method="propagate", **where)
-        # Elsewhere no resistor leads to what is held.
+        # Elsewhere no resistor leads to a held vertex.
         held = np.where(found.labels == found.labels[hub], np.nan, 0)
         held[hub], held[np.flatnonzero(np.isnan(held))[-1]] = 1, 0
         return held

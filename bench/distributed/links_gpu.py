@@ -39,7 +39,7 @@ Cell = dict[str, Any]
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Have two processes measure, and record what the first has found."""
+    """Have two processes measure, and record the times of the first."""
     recorder.use("cuda")
     given = {"repeat": arguments.repeat, "target": TARGET}
     found = run_on_ranks("bench.distributed.links_gpu", 2, given, {}, LIMIT_S)
@@ -101,7 +101,7 @@ def measure_flags(rank: Rank) -> None:
 
 
 def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> None:
-    """Time what kernels store, and what they take, by events of the GPU.
+    """Time stores of kernels, and their reads behind them, by events of the GPU.
 
     A rank stores at the next one, and the last one at the first.
     """

@@ -185,7 +185,7 @@ def of_ranks(
 
 
 def of_files(paths: list[Path]) -> dict[str, Any]:
-    """Return the columns of what is read."""
+    """Return size of files and the time of reading them."""
     size = sum(path.stat().st_size for path in paths)
     return {"file_bytes": size, "read_ms": reading(paths)}
 

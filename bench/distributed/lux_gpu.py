@@ -60,12 +60,12 @@ TOLERANCE = 1e-4
 #: Kinds of graphs of which each rank draws its part.
 DRAWN = ("rmat", "rmat45", "uniform")
 PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
-#: What runs beside each other on one rank, a GPU each: compiling takes longest.
+#: Programs that run beside each other on one rank, a GPU each: compiling is longest.
 HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, programs and links."""
     parser.add_argument("--gpus", type=int, help="ranks, beside one")
     parser.add_argument("--programs", help="some of them, by commas")
     parser.add_argument("--ratings", type=int, help="how many are factorised")

@@ -34,7 +34,7 @@ DEFAULTS = lux_gpu.DEFAULTS | {
     "programs": "PR,CC,SSSP,BFS,LP",
 }
 MODULE = "bench.distributed.model_gpu"
-#: Supersteps of less are not counted: some 20 us of each are not what is modelled.
+#: Supersteps of less are not counted: some 20 us of each are not modelled.
 FLOOR_S = 1e-4
 #: An exchange between kernels, through windows: 25 us with NCCL are the most.
 LATENCY_S = 1e-5

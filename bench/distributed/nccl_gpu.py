@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Have two processes try each, and record what the first one has found."""
+    """Have two processes try each, and record the rows of the first one."""
     recorder.use(arguments.target)
     left = (arguments.trials or ";".join(TRIALS)).split(";")
     while left:
@@ -97,7 +97,7 @@ class Rank:
         self.group = links._gpus
 
     def make(self, size: int) -> Any:
-        """Return memory for what comes."""
+        """Return memory to receive into."""
         return _Lent(self.torch.zeros(size, dtype=self.torch.uint8, device=self.where))
 
     def wait(self) -> None:

@@ -32,12 +32,12 @@ DEFAULTS = {"repeat": 5}
 TARGET = "cuda"
 #: Bytes that the link is measured by.
 PIECE = 1 << 28
-#: Of the measured link, what streaming is to reach.
+#: The share of the measured link that streaming is to reach.
 GOAL = 0.85
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is larger than the GPU, and the limits."""
+    """Add the graph, and the limits."""
     parser.add_argument("--scale", type=int, default=27, help="of the R-MAT graph")
     parser.add_argument("--edge-factor", type=int, default=16)
     parser.add_argument("--limits", default="4 GB,8 GB", help="by commas")
@@ -122,7 +122,7 @@ def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
 
 
 def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
-    """Return the ms of supersteps, a digest of what they leave, and bytes copied."""
+    """Return ms of supersteps, a digest of the values, and bytes copied."""
     from featgraph.runtime.memory.graph_arrays import graph_arrays
 
     x = np.ones((graph.vertex_count, 1), np.float32)

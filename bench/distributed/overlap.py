@@ -54,7 +54,7 @@ DEFAULTS = {
 MODULE = "bench.distributed.overlap"
 #: Longest that ranks with a GPU each may take.
 GPU_LIMIT_S = 80.0
-#: What rows go over, by `fg.config.gpu_links`.
+#: Names of links, by `fg.config.gpu_links`.
 LINKS = {"engine": "NCCL", "host": "the host"}
 SUPERSTEPS = 8
 #: Of each run: the first ones compile, make pieces and reach their pace.

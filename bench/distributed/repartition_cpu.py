@@ -178,7 +178,7 @@ def be_a_rank(given: dict[str, Any], send: Sender) -> None:
 def _trial(run: Any, clock: Clock, factors: Any) -> dict[str, Any]:
     seen = np.array(clock.seen)
     last = 1 + max((one.superstep for one in run.partitions), default=0)
-    # A rank takes its factor times what others would: so much is even.
+    # A rank takes its factor times the time of others: so much is even.
     even = (seen / factors).sum(axis=1) / (1 / factors).sum()
     speed = even / seen.max(axis=1)
     return {

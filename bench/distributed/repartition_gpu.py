@@ -66,7 +66,7 @@ while True:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, cases and the sizes of runs."""
     parser.add_argument("--gpus", type=int, help="ranks")
     parser.add_argument("--rounds", type=int, help="of arithmetic at a vertex")
     parser.add_argument(

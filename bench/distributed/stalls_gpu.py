@@ -141,7 +141,7 @@ class Rank(lux_gpu.Rank):
 
         fg.config.replay = False
         try:
-            how.call()  # it may launch what has not been launched one by one
+            how.call()  # single launches may compile
             self.wait()
             device: Any = choose_device("cuda")
             with KernelTimes(device.launches) as times:

@@ -51,7 +51,7 @@ class Sender:
 
 
 def run_rank(be_a_rank: Callable[[dict[str, Any], Sender], Any]) -> None:
-    """Call a function with what `stream_from_ranks` has put on the command line."""
+    """Call a function with the arguments that `stream_from_ranks` has passed."""
     be_a_rank(json.loads(sys.argv[1]), Sender(sys.argv[2]))
 
 

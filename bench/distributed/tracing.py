@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["MADE", "Event", "KernelTimes", "Tracer"]
 
-#: What takes so long, in s, is kept.
+#: Calls that take so long, in s, are kept.
 LONG_S = 2e-3
 #: Calls of the driver that make something, which no warm call should.
 MADE = (
@@ -29,7 +29,7 @@ MADE = (
     "cuEventCreate", "cuModuleLoadDataEx", "cuLibraryLoadData", "cuModuleGetFunction",
     "cuModuleUnload", "cuCtxSynchronize", "cuMemPoolTrimTo",
 )  # fmt: skip
-#: Methods of the runtime: module, class, method, and what each call is counted as.
+#: Methods of the runtime: module, class, method, and the name of the count.
 METHODS = (
     ("runtime.loops.host", "HostLoop", "run", "by the host"),
     ("runtime.loops.flight", "Flight", "run", "flights"),
@@ -68,7 +68,7 @@ class Event(NamedTuple):
 
 
 class Tracer:
-    """Counts calls, and keeps what takes long.
+    """Counts calls, and keeps long ones.
 
     Parameters
     ----------

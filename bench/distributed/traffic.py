@@ -1,4 +1,4 @@
-"""Exact traffic of partitions: what ranks have and send, every vertex active.
+"""Exact traffic of partitions: rows of ranks that are kept and sent, all active.
 
 A line for each graph, order, layout and number of ranks. `trials_ms` are those of
 counting alone; choosing the cuts, and the order, stands apart. Up to `CHECKED` ranks,

@@ -141,7 +141,7 @@ def time_both(
         else:
             checks["error"] = float(np.abs(found - expected).sum())
             bound = 2 / 0.15 * graph.vertex_count * tol * (1 if epsilon else 0.85)
-            if epsilon:  # of what ranks sum to before they are renormalized
+            if epsilon:  # of the sum of ranks before they are renormalized
                 bound *= 2 / 0.15
             checks["ok"] &= checks["error"] <= bound
     evaluated = {

@@ -54,7 +54,7 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
 def parse(
     said: str, features: list[int], metrics: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Return the records from what ncu printed, kernels between markers added up."""
+    """Return records of ncu's output, kernels between markers added up."""
     cases = [(k, mapping) for k in features for mapping in MAPPINGS]
     groups = behind_markers(said)
     if len(groups) != len(cases):

@@ -40,7 +40,7 @@ LIMIT = 1e-4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every table of cells takes."""
+    """Add the options of all tables of cells."""
     parser.add_argument("--cell", type=float, help="s after which a run is cut")
 
 
@@ -77,7 +77,7 @@ class Cells:
     def run(
         self, key: tuple[Any, ...], function: Callable[[], None], **fields: Any
     ) -> None:
-        """Run a cell, which records itself; record what it raises.
+        """Run a cell, which records itself; record its error.
 
         The last of `key` is the contender.
         """

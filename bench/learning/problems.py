@@ -67,7 +67,7 @@ def least_squares(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Send what u believes without v through the matrix of all edges."""
+    """Send the belief of u without v through the matrix of all edges."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi, x))
@@ -78,7 +78,7 @@ def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Send what u believes without v through the symmetric matrix of the edge."""
+    """Send the belief of u without v through the symmetric matrix of the edge."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi[e], x))

@@ -54,7 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 BY_HAND = "hand-written NFA/NCD"
 #: A converged answer is right if a superstep of the hand-written kernels would move no
-#: vertex by so many epsilons, or if it is as close as that to what they converge to.
+#: vertex by so many epsilons, or if it is as close as that to their fixpoint.
 #: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0

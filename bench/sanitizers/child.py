@@ -21,7 +21,7 @@ import numpy as np
 
 #: Small enough that small graphs have hubs and long rows.
 HUB_DEGREE, LONG_ROW = 24, 6
-#: 65 vertices: no multiple of what a block takes, and a word with one bit.
+#: 65 vertices: no multiple of those of a block, and a word with one bit.
 VERTICES, SUPERSTEPS = 65, 3
 
 
@@ -43,7 +43,7 @@ def use_small_bounds() -> None:
 
 
 class Launched:
-    """Counts what is launched."""
+    """Counts launches."""
 
     def __init__(self) -> None:
         from featgraph._cuda_launch import Launches
@@ -86,7 +86,7 @@ def make_graph(case: dict[str, Any], directed: bool) -> Any:
 
 
 def run_case(case: dict[str, Any]) -> None:
-    """Run a few supersteps of a case; raises what it raises."""
+    """Run a few supersteps of a case."""
     import featgraph as fg
     from featgraph.runtime.devices import cuda_device
 
@@ -193,7 +193,7 @@ def _without_hubs(count: int, edge_count: int) -> Any:
 
 
 def run_cases(task: dict[str, Any]) -> None:
-    """Run the cases of a task and print what became of each."""
+    """Run the cases of a task and print the outcome of each."""
     import featgraph as fg
 
     launched = Launched()

@@ -84,7 +84,7 @@ def parse_log(text: str) -> Report:
 
 
 def judge(report: Report, exit_code: int | None, launches: int) -> str:
-    """Return "clean", "found", or what makes a run worthless.
+    """Return "clean", "found", or why a run is worthless.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     },
 }
 
-#: Faults in the text of generated kernels: a pattern, and what takes its place.
+#: Faults in the text of generated kernels: a pattern, and its replacement.
 _EDITS = {
     "drops the barriers of hubs": (r"cuda\.syncthreads\(\)", "pass"),
     "leaves lanes out of syncs": (r"warp\.sync\(\)", "cuda.syncwarp(0xFFFE)"),
@@ -82,7 +82,7 @@ def plant(name: str) -> Any:
     if name == "leaves new buffers as they are":
         from featgraph.runtime.devices.cuda_arrays import CudaArrays
 
-        # What does not commit is not written there, either, and read when they swap.
+        # Vertices that do not commit are not written, and are read when arrays swap.
         CudaArrays.copy = lambda *_: None  # type: ignore[method-assign]
         return None
     return _launches()[name]

@@ -180,7 +180,7 @@ def batches_of(cases: list[Any], size: int) -> list[list[Any]]:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Compile, then run each tool and record what it found."""
+    """Compile, then run each tool and record its findings."""
     sanitizer = next(filter(None, map(shutil.which, _PLACES)), None)
     recorder.device = gpu_name()
     if sanitizer is None or recorder.device is None:
@@ -307,7 +307,7 @@ def _keep(folder: str, name: str, log: str) -> None:
 def summarise(
     results: list[tuple[list[dict[str, Any]], Done]],
 ) -> dict[str, Any]:
-    """Add up what the processes of a tool ran and found."""
+    """Add up cases and findings of the processes of a tool."""
     kernels: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     places: Counter[str] = Counter()

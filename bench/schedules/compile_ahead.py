@@ -93,7 +93,7 @@ def small_graph(traits: GraphTraits) -> fg.Graph:
 
 
 def run_task(task: Task) -> None:
-    """Compile what a run of a program launches, whether all or few are due."""
+    """Compile the kernels of a run, with all vertices due and with few."""
     inputs = Inputs(small_graph(task.traits))
     if inputs.graph.directed:
         inputs.both_ways = small_graph(task.both_ways)

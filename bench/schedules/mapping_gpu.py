@@ -115,7 +115,7 @@ def candidates(
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time every mapping; what raises is reported, and the rest goes on."""
+    """Time every mapping; record errors, and go on."""
     budget = Budget(arguments.budget)
     recorder.require_gpu()
     for place, name in enumerate(arguments.graph):

@@ -26,8 +26,8 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
 DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51}
-#: Supersteps of a short run and of a long one: their difference is free of what a call
-#: of `fg.iterate` costs once.
+#: Supersteps of a short run and of a long one: their difference is free of the
+#: costs of a call of `fg.iterate`.
 SHORT, LONG = 10, 110
 BATCH = 50
 

@@ -37,7 +37,7 @@ def total(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """How far feature f is from what it was."""
+    """Return the change of feature f."""
     return abs(d.x[v, f] - d.y[v, f])
 
 
@@ -113,7 +113,7 @@ class Problem:
                 "lanes_per_vertex": lanes, "vector_width": 1,
             }  # fmt: skip
             options["_mapping"] = fields
-        # A foldmap keeps what it has prepared, the grid with it: so another each time.
+        # A foldmap keeps prepared supersteps with their grid: so another each time.
         step = fg.foldmap(REDUCES[into])
         superstep = step.prepare(self.state, choose_device("cuda"), options)
 

@@ -72,7 +72,7 @@ ACTIVE = (0.001, 0.01, 0.1, 1.0)
 BATCH = 10
 #: Values that no order of additions changes by more, of the largest.
 TOLERANCE = 1e-4
-#: Of the budget, what compiling ahead may take.
+#: The share of the budget for compiling ahead.
 COMPILING = 0.4
 
 
@@ -210,7 +210,7 @@ class Cell:
     def _once(self, schedule: dict[str, Any]) -> tuple[float, list[float]]:
         """Run from the beginning; return the ms of the call, and of each superstep."""
         options = self.base | schedule
-        self.watch.read()  # what one that raised has left
+        self.watch.read()  # drops the laps of a run that raised
         with timed_supersteps(self.watch, choose_device("cuda")):
             took = time_call(lambda: self.captured.iterate(**options))
         return took, self.watch.read()

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Check and time every contender; what raises is reported, and the rest goes on."""
+    """Check and time every contender; record errors, and go on."""
     budget = Budget(arguments.budget)
     recorder.require_gpu()
     recorder.attempt("device copy", _copy, recorder)
@@ -170,7 +170,7 @@ def _copy(recorder: Recorder) -> None:
 
 
 def _free_memory() -> None:
-    """Give back what PyTorch and CuPy pool."""
+    """Give back the pools of PyTorch and CuPy."""
     import gc
     import sys
 

@@ -1,4 +1,4 @@
-"""Counters of sweeps of SGD on a GPU: why schedules take what they take.
+"""Counters of sweeps of SGD on a GPU, which explain the times of schedules.
 
 Attempts to take the locks of an edge are counted by a `hold` in place of the kernels'
 own, in words of `COUNTERS` vertices without edges. All else is counted by Nsight

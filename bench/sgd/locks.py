@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _of_copies(bench: _Bench) -> None:
-    """Measure copies on the device, which bound what moves bytes once."""
+    """Measure copies on the device, which bound kernels that move bytes once."""
     from featgraph._cuda import cuda
 
     to, of = (cuda.device_array(1 << 29, np.uint8) for _ in range(2))

@@ -37,7 +37,7 @@ def ratings_of(folder: str, name: str) -> Any:
 
 
 def graph_of(ratings: Any) -> fg.Graph:
-    """Return ratings as a graph, which keeps what schedules prepare."""
+    """Return ratings as a graph, which keeps the preparation of schedules."""
     entries = ratings.tocoo()
     return fg.Graph.from_edges(
         entries.row,
