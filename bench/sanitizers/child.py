@@ -31,14 +31,15 @@ def use_small_bounds() -> None:
     from featgraph.fold.plan import traits
     from featgraph.fold.schedules import thread
     from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+    from featgraph.runtime.graphs import gpu_arrays
     from featgraph.runtime.superstep import directions
 
     config.compile_behind = False
     thread.FEW_EDGES = 0
     directions.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, cuda_sets, bound, traits):
+    for module in (cuda_device, cuda_sets, bound, traits, gpu_arrays):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
-    for module in (cuda_device, bound):
+    for module in (cuda_device, bound, gpu_arrays):
         module.LONG_ROW = LONG_ROW
 
 
@@ -169,8 +170,8 @@ def run_loops() -> None:
             for active in (None, int(masks[0].sum())):
                 device.sets.expand(a, arrays, active, along)
         rows = device.upload(rng.random((count, 3)))
-        device.sets.near(a, rows, 3, 1.0, 0.5)
-        device.sets.first_key(a, rows, 3, 1.0)
+        device.keys.near(a, rows, 3, 1.0, 0.5)
+        device.keys.first(a, rows, 3, 1.0)
         others = device.upload(rng.random((count, 3)))
         device.sets.refresh_vertices(a, rows, others)
         device.sets.refresh_vertices(a, rows, others, b)
