@@ -1,8 +1,8 @@
 """Tables from result lines: ``python -m bench.report FILE...``.
 
 A table for each bench and command, a row for each line. Its columns are the fields that
-are numbers or words; those that are the same on all lines stand above it. Lists and
-nested fields are in the files alone.
+are numbers or words; those that are the same on all lines stand above it. Long
+lists and nested fields are in the files alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HIDDEN = {
 RATES = {"bytes": "compulsory GB/s", "gathered_bytes": "uncached GB/s"}
 #: Columns that come first, and the last one.
 FIRST, LAST = ("graph", "contender", "k", "median ms", "range ms"), "check"
-#: Longest text of a cell.
-WIDEST = 60
+#: Longest text of a cell, and values of a list that is shown.
+WIDEST, SHORTEST = 60, 4
 
 
 def print_report(lines: list[Line]) -> None:
@@ -77,6 +77,8 @@ def _cells(line: Line) -> dict[str, str]:
     }
     median = line.get("median_ms")
     for name, value in flat.items():
+        if isinstance(value, list) and len(value) <= SHORTEST:
+            value = " / ".join(map(str, value))
         if name in RATES and median:
             found[RATES[name]] = f"{value / median / 1e6:.0f}"
         elif name not in HIDDEN and isinstance(value, str | int | float):
