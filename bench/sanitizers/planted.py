@@ -69,7 +69,7 @@ def plant(name: str) -> Any:
     if name == "keeps warps without a vertex":
         from featgraph.fold.schedules import lanes
 
-        lanes.leave_idle = lambda *_: []  # type: ignore[assignment]
+        lanes.leave_idle = lambda *_: []
         return None
     if name in _EDITS:
         from featgraph.fold.compiling import kernel
