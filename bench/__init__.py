@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench.run NAME`; README.md says what each figure is."""
+"""Benchmarks: `python -m bench.run NAME`; README.md lists them."""

@@ -22,7 +22,7 @@ a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symm
 ... ``-directed`` the same as it stands in its file
 ================= ====================================================================
 
-What takes long to make, and real networks, are kept as edges in the folder
+Graphs that take long to make, and real networks, are kept as edges in the folder
 ``$FEATGRAPH_BENCH_CACHE``, where that is set: such a folder can go to a machine without
 the data.
 """
@@ -35,17 +35,28 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numba import njit, prange, uint64
 
 import featgraph as fg
+from bench.record import ROOT
 from featgraph.graph import generators
 
-__all__ = ["NamedGraph", "distinct", "distribute_graph", "make_graph"]
+__all__ = [
+    "RATINGS",
+    "NamedGraph",
+    "data_folder",
+    "distinct",
+    "distribute_graph",
+    "make_graph",
+    "movielens",
+]
 
 SEED = 20261121
 #: Graph500's quadrants.
@@ -70,6 +81,12 @@ REAL = {
     "facebook_large": "small/facebook_large/facebook_edges.csv.gz",
     "facebook_combined": "small/facebook_combined.txt.gz",
 }
+#: Ratings: name -> file there, delimiter, and lines of header.
+RATINGS: dict[str, tuple[str, str, int]] = {
+    "ml-latest-small": ("small/ml-latest-small/ratings.csv.gz", ",", 1),
+    "ml-100k": ("restricted/ml-100k/u.data.gz", "\t", 0),
+    "ml-1m": ("restricted/ml-1m/ratings.csv.gz", ",", 1),
+}
 #: Above so many edges, a kept graph is not compressed: that takes longer than drawing.
 COMPRESSED = 10_000_000
 
@@ -84,7 +101,7 @@ class NamedGraph:
     seconds: float
 
     def describe(self) -> dict[str, Any]:
-        """Return what a result says of its graph."""
+        """Return the `graph` field of a result."""
         graph = self.graph
         return {
             "name": self.name,
@@ -106,45 +123,12 @@ def make_graph(name: str) -> NamedGraph:
         If there is no such name.
     """
     begun = time.perf_counter()
-    if name == "rmat-1m":
-        graph, generator = _rmat(20, 16)
-    elif found := re.fullmatch(r"rmat-(\d+)-(\d+)", name):
-        graph, generator = _rmat(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"rmat45-(\d+)-(\d+)", name):
-        graph, generator = _rmat45(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"uniform-(\d+)-(\d+)", name):
-        graph, generator = _uniform(int(found[1]), int(found[2]))
-    elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
-        graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
-    elif found := re.fullmatch(r"graph500-(\d+)(-mixed)?", name):
-        scale, mixed = int(found[1]), bool(found[2])
-        graph, generator = _kept(name, lambda: _kron(scale, mixed, GRAPH500))
-    elif found := re.fullmatch(r"mild-?(\d+)", name):
-        graph, generator = _kept(name, lambda: _kron(int(found[1]), False, MILD))
-    elif found := re.fullmatch(r"grid(\d+)", name):
-        side = int(found[1])
-        graph, generator = generators.grid(side, side), f"grid({side}, {side})"
-    elif found := re.fullmatch(r"path(\d+)", name):
-        graph, generator = generators.grid(1, int(found[1])), f"grid(1, {found[1]})"
-    elif found := re.fullmatch(r"delaunay(\d+)", name):
-        graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
-    elif found := re.fullmatch(r"rgg-(\d+)-(\d+)", name):
-        scale, degree = int(found[1]), int(found[2])
-        graph, generator = _kept(name, lambda: _near(scale, degree))
-    elif found := re.fullmatch(r"road(\d+)", name):
-        graph, generator = _kept(name, lambda: _road(int(found[1])))
-    elif found := re.fullmatch(r"bricks(\d+)", name):
-        graph, generator = _kept(name, lambda: _bricks(int(found[1])))
-    elif found := re.fullmatch(r"mesh-(\d+)-(\d+)", name):
-        side, degree = int(found[1]), int(found[2])
-        graph, generator = _kept(name, lambda: _mesh(side, degree))
-    elif found := re.fullmatch(r"chains-(\d+)", name):
-        graph, generator = _chains(int(found[1]))
-    elif name.removesuffix("-directed") in REAL and name.endswith("-directed"):
-        graph = fg.read_graph(_file(name.removesuffix("-directed")), directed=True)
-        generator = name
-    elif name in REAL:
-        graph, generator = _kept(name, lambda: _real(name))
+    for pattern, make, is_kept in MAKERS:
+        if found := re.fullmatch(pattern, name):
+            given = [int(g) if g.isdigit() else g for g in found.groups(default="")]
+            made = partial(make, *given)
+            graph, generator = _kept(name, made) if is_kept else made()
+            break
     else:
         raise SystemExit(f"no graph is named {name!r}; see bench/graphs.py")
     assert graph.in_edges.column_indices.size == graph.edge_count
@@ -154,9 +138,9 @@ def make_graph(name: str) -> NamedGraph:
 def distribute_graph(name: str, target: str = "auto") -> NamedGraph:
     """Make a named graph of which each rank has its part; all ranks call it.
 
-    Where edges are drawn one by one, a rank draws its own, on the GPU if `target` says
-    so: of 2**22 vertices that takes a second, and the whole on the host takes most of a
-    minute.
+    Where edges are drawn one by one, a rank draws its own, on the GPU with target
+    "cuda": of 2**22 vertices that takes a second, and the whole on the host takes most
+    of a minute.
     """
     begun = time.perf_counter()
     if found := re.fullmatch(r"(rmat|rmat45|uniform)-(\d+)-(\d+)", name):
@@ -336,9 +320,23 @@ def _chains(scale: int) -> tuple[fg.Graph, str]:
     return graph, f"rmat({scale}, 22) with as many vertices in chains, seed {SEED}"
 
 
+def data_folder() -> str:
+    """Return the folder of real networks and ratings."""
+    return os.environ.get("FEATGRAPH_DATA", str(ROOT.parent / "shared" / "data"))
+
+
+def movielens(folder: str, name: str) -> Any:
+    """Return users x items, float64; ids as they first occur in order."""
+    path, delimiter, header = RATINGS[name]
+    table = np.loadtxt(
+        Path(folder) / path, delimiter=delimiter, skiprows=header, usecols=(0, 1, 2)
+    )
+    users, items = (np.unique(table[:, c], return_inverse=True)[1] for c in (0, 1))
+    return scipy.sparse.csr_matrix((table[:, 2], (users, items)))
+
+
 def _file(name: str) -> Path:
-    folder = os.environ.get("FEATGRAPH_DATA", Path(__file__).parents[2] / "shared/data")
-    file = Path(folder) / REAL[name]
+    file = Path(data_folder()) / REAL[name]
     if not file.exists():
         raise SystemExit(f"{name} is read from {file}; set FEATGRAPH_DATA")
     return file
@@ -354,6 +352,10 @@ def _real(name: str) -> Edges:
         u, v, count = read.sources, read.targets, read.vertex_count
     low, high = _simple(u, v, count)
     return low, high, count, f"{name}, made simple and symmetric"
+
+
+def _directed(name: str) -> tuple[fg.Graph, str]:
+    return fg.read_graph(_file(name), directed=True), f"{name}-directed"
 
 
 def _kron(
@@ -404,6 +406,33 @@ def _draw_keys(scale, seed, limits, ids, keys):  # type: ignore[no-untyped-def]
             v = 2 * v + int(right)
         low, high = min(ids[u], ids[v]), max(ids[u], ids[v])
         keys[draw] = -1 if u == v else (low << scale) | high
+
+
+#: Pattern of a name, the function of its groups that makes the graph, and whether the
+#: edges are kept in a folder.
+MAKERS: tuple[tuple[str, Callable[..., Any], bool], ...] = (
+    (r"rmat-1m", lambda: _rmat(20, 16), False),
+    (r"rmat-(\d+)-(\d+)", _rmat, False),
+    (r"rmat45-(\d+)-(\d+)", _rmat45, False),
+    (r"uniform-(\d+)-(\d+)", _uniform, False),
+    (r"kron-?(\d+)(-mixed)?", lambda s, mixed: _kron(s, bool(mixed)), True),
+    (
+        r"graph500-(\d+)(-mixed)?",
+        lambda s, mixed: _kron(s, bool(mixed), GRAPH500),
+        True,
+    ),
+    (r"mild-?(\d+)", lambda s: _kron(s, False, MILD), True),
+    (r"grid(\d+)", lambda n: (generators.grid(n, n), f"grid({n}, {n})"), False),
+    (r"path(\d+)", lambda n: (generators.grid(1, n), f"grid(1, {n})"), False),
+    (r"delaunay(\d+)", _delaunay, True),
+    (r"rgg-(\d+)-(\d+)", _near, True),
+    (r"road(\d+)", _road, True),
+    (r"bricks(\d+)", _bricks, True),
+    (r"mesh-(\d+)-(\d+)", _mesh, True),
+    (r"chains-(\d+)", _chains, False),
+    (f"({'|'.join(REAL)})", _real, True),
+    (f"({'|'.join(REAL)})-directed", _directed, False),
+)
 
 
 def main() -> None:

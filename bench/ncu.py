@@ -51,7 +51,7 @@ def shown(command: list[str]) -> str:
 
 
 def profile(command: list[str], limit: float) -> str:
-    """Return what ncu printed; "" where it failed to profile.
+    """Return the output of ncu; "" where it failed to profile.
 
     Raises
     ------
@@ -69,16 +69,16 @@ def profile(command: list[str], limit: float) -> str:
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"ncu took over {limit:.0f} s") from None
         out.seek(0)
-        said = out.read()
-    if done.returncode or '"ID"' not in said:
-        print(f"ncu failed: {said[-1500:]}", flush=True)
+        printed = out.read()
+    if done.returncode or '"ID"' not in printed:
+        print(f"ncu failed: {printed[-1500:]}", flush=True)
         return ""
-    return said
+    return printed
 
 
-def behind_markers(said: str) -> list[list[dict[str, str]]]:
-    """Return the rows of what ncu printed, those behind each marker together."""
-    lines = said.splitlines()
+def behind_markers(output: str) -> list[list[dict[str, str]]]:
+    """Return the rows of ncu's output, those behind each marker together."""
+    lines = output.splitlines()
     begin = next(i for i, text in enumerate(lines) if text.startswith('"ID"'))
     table = [text for text in lines[begin:] if text.startswith('"')]
     found: list[list[dict[str, str]]] = []

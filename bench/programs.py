@@ -12,7 +12,7 @@ import scipy.sparse
 
 import featgraph as fg
 
-__all__ = ["ALPHA", "EPSILON", "Problem", "step"]
+__all__ = ["ALPHA", "EPSILON", "Problem", "normalized", "step"]
 
 ALPHA, EPSILON = 0.85, 1e-4
 #: Bound on the norm of the difference over the norm, float32 against float64.
@@ -29,7 +29,7 @@ def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def relax(f, v, d):  # type: ignore[no-untyped-def]
-    """Move towards the mean of the sources; announce what moved by over epsilon."""
+    """Move towards the mean of the sources; commit a move of over epsilon."""
     if d.clamped[v]:
         return False
     p = d.alpha * fg.normalize(d.aggr[v, f]) + (1 - d.alpha) * d.label[v, f]
@@ -122,9 +122,9 @@ class Problem:
 
     @cached_property
     def expected(self) -> tuple[Any, Any]:
-        """What a superstep proposes, and each vertex's largest change, in float64."""
-        moved = ALPHA * _normalized(self.aggregate) + (1 - ALPHA) * self.initial
-        moved = _normalized(moved)
+        """The labels that a superstep proposes, and the change of each vertex."""
+        moved = ALPHA * normalized(self.aggregate) + (1 - ALPHA) * self.initial
+        moved = normalized(moved)
         return moved, np.abs(moved - self.initial).max(axis=1)
 
     def check_aggregate(self, actual: Any) -> dict[str, Any]:
@@ -169,7 +169,8 @@ class Problem:
         )
 
 
-def _normalized(rows: Any) -> Any:
+def normalized(rows: Any) -> Any:
+    """Divide rows by their sums, where these are not zero."""
     sums = rows.sum(axis=1, keepdims=True)
     return rows / np.where(sums == 0, 1, sums)
 

@@ -48,11 +48,11 @@ def _git(*arguments: str) -> str:
 def commit() -> str:
     """Return the commit; "+" behind it where the tree has changes outside bench/.
 
-    ``FEATGRAPH_COMMIT`` says it for a checkout that travels without its history.
+    ``FEATGRAPH_COMMIT`` has it for a checkout without its history.
     """
-    told = os.environ.get("FEATGRAPH_COMMIT")
-    if told:
-        return told
+    given = os.environ.get("FEATGRAPH_COMMIT")
+    if given:
+        return given
     head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--", ".", ":!bench", ":!tests")
     return (head or "unknown") + ("+" if changed else "")
@@ -109,7 +109,7 @@ class Recorder:
     Attributes
     ----------
     lines : list of dict
-        What was recorded.
+        The lines of this run.
     """
 
     def __init__(self, bench: str, argv: list[str], output: str | None) -> None:
@@ -121,9 +121,19 @@ class Recorder:
         if self.output:
             self.output.parent.mkdir(parents=True, exist_ok=True)
 
+    def use(self, target: str) -> None:
+        """Record the GPU as the device, if that is the target."""
+        self.device = gpu_name() if target == "cuda" else None
+
+    def require_gpu(self) -> None:
+        """Record the GPU as the device; end a bench that finds none."""
+        self.use("cuda")
+        if self.device is None:
+            raise SystemExit(f"{self.bench} needs a GPU")
+
     @property
     def has_failures(self) -> bool:
-        """Whether a contender raised or a check failed."""
+        """If a contender raised or a check failed."""
         return any(
             "error" in line or not line.get("checks", {}).get("ok", True)
             for line in self.lines
@@ -149,7 +159,7 @@ class Recorder:
         checks: dict[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        """Record every trial's time of one contender, with what else is known of it."""
+        """Record every trial's time of one contender, with further fields."""
         line: dict[str, Any] = {
             "bench": self.bench,
             "contender": contender,
@@ -181,11 +191,11 @@ class Recorder:
                 file.write(json.dumps(line, default=_plain) + "\n")
 
     def attempt(
-        self, contender: str, function: Callable[[], Any], **fields: Any
+        self, contender: str, function: Callable[..., Any], *given: Any, **fields: Any
     ) -> Any:
-        """Call `function`; record what it raises, and go on."""
+        """Return the result of a call, or None; an error is recorded."""
         try:
-            return function()
+            return function(*given)
         except Exception as error:
             traceback.print_exc(file=sys.stdout)
             text = f"{type(error).__name__}: {error}"[:2000]

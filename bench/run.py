@@ -1,9 +1,9 @@
 """The one entry: ``python -m bench.run NAME [options]``.
 
-A bench is a module with ``add_arguments(parser)`` and ``run(arguments, recorder)``. It
-is imported when it is asked for, so that PyTorch and CuPy are needed by GPU benches
-only. Runs wait for what they want compiled, so that the second of two is warm, but in
-benches of ``COMPILES_BEHIND``, which wait themselves.
+A bench is a module with ``DEFAULTS``, ``run(arguments, recorder)`` and, for options of
+its own, ``add_arguments(parser)``. Only the chosen one is imported, so that PyTorch and
+CuPy are needed by GPU benches alone. Runs wait until their kernels are compiled, so
+that the second of two is warm; benches with ``COMPILES_BEHIND`` wait themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ BENCHES = {
     "als-gpu": "bench.algorithms.als_gpu",
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
-    "growth-cpu": "bench.algorithms.growth_cpu",
     "change-driven": "bench.algorithms.change_driven",
     "sum-accuracy": "bench.algorithms.sum_accuracy",
     "any-order": "bench.algorithms.any_order",
@@ -36,20 +35,15 @@ BENCHES = {
     "values-gpu": "bench.schedules.values_gpu",
     "widths-gpu": "bench.schedules.widths_gpu",
     "compile": "bench.compile.first_kernel",
-    "agreement": "bench.compile.agreement",
-    "agreement-gpu": "bench.compile.agreement",
     "variants-gpu": "bench.learning.variants_gpu",
     "features-gpu": "bench.learning.features_gpu",
     "folding-gpu": "bench.learning.folding_gpu",
     "bounds-gpu": "bench.learning.bounds_gpu",
-    "learning-gpu": "bench.learning.session",
     "sanitizers-gpu": "bench.sanitizers.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "traffic": "bench.distributed.traffic",
-    "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
-    "large-gpu": "bench.classics.large_gpu",
     "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "nccl-gpu": "bench.distributed.nccl_gpu",
@@ -65,7 +59,6 @@ BENCHES = {
     "overlap-cpu": "bench.distributed.overlap",
     "overlap-gpu": "bench.distributed.overlap",
     "ranks-cpu": "bench.distributed.ranks_cpu",
-    "readers-cpu": "bench.classics.readers_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "loading-gpu": "bench.distributed.loading_gpu",
     "checkpoints": "bench.distributed.checkpoints",
@@ -75,7 +68,6 @@ BENCHES = {
     "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
     "stalls-gpu": "bench.distributed.stalls_gpu",
-    "beside-gpu": "bench.distributed.beside_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
     "sgd-locks": "bench.sgd.locks",
@@ -91,6 +83,15 @@ BENCHES = {
 }
 
 
+#: Options of all benches whose `DEFAULTS` have a value for them.
+SHARED: dict[str, dict[str, Any]] = {
+    "target": {"choices": ["cpu", "cuda"], "help": "where it runs"},
+    "budget": {"type": float, "help": "s after which nothing starts"},
+    "data": {"help": "folder of the data sets"},
+    "page": {"help": "Markdown page to write"},
+}
+
+
 def comma_integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
@@ -100,7 +101,11 @@ def comma_names(text: str) -> list[str]:
 
 
 def common_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("name", choices=sorted(BENCHES))
     parser.add_argument("--graph", type=comma_names, help="named graphs, by commas")
     parser.add_argument("--k", type=comma_integers, help="feature counts, by commas")
@@ -116,9 +121,13 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] not in BENCHES:
         parser.parse_args(argv)  # prints help or the error, and ends
     module: Any = importlib.import_module(BENCHES[argv[0]])
-    module.add_arguments(parser)
+    parser.description = module.__doc__
     defaults = dict(module.DEFAULTS)
-    if argv[0] in {"agreement-gpu", "faults-gpu", "overlap-gpu"}:
+    for name in defaults.keys() & SHARED.keys():
+        parser.add_argument(f"--{name}", **SHARED[name])
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
+    if argv[0] in {"faults-gpu", "overlap-gpu"}:
         defaults["target"] = "cuda"
     parser.set_defaults(**defaults)
     arguments = parser.parse_args(argv)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 __all__ = [
+    "Budget",
     "Contender",
     "interleave",
     "join_compilers",
+    "time_batches",
     "time_call",
+    "time_calls",
     "time_events",
     "wait_for_gpu",
     "with_answers",
@@ -21,9 +25,43 @@ __all__ = [
 def _nothing() -> None: ...
 
 
+class Budget:
+    """The time that a bench has, and lines with the time that has passed.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        Behind these, nothing starts.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._begun, self._seconds = time.perf_counter(), seconds
+
+    @property
+    def passed(self) -> float:
+        """The s since the beginning."""
+        return time.perf_counter() - self._begun
+
+    @property
+    def left(self) -> float:
+        """The s that are left."""
+        return self._seconds - self.passed
+
+    def print(self, text: str) -> None:
+        """Print a line with the time."""
+        print(f"[{self.passed:6.1f} s] {text}", flush=True)
+
+    def allows(self, cell: str, share: float = 1.0) -> bool:
+        """Return whether a cell may start within a share of the time; print if not."""
+        is_time = self.passed <= share * self._seconds
+        if not is_time:
+            self.print(f"no time left for {cell}")
+        return is_time
+
+
 @dataclass
 class Contender:
-    """What is timed.
+    """A call that is timed in turn with others.
 
     Attributes
     ----------
@@ -54,7 +92,7 @@ def with_answers(result: Any) -> Any:
 
 
 def join_compilers() -> None:
-    """Wait for what is compiled behind runs, which later ones take."""
+    """Wait until kernels that are compiled behind runs are there for later ones."""
     from featgraph.runtime.background.queue import COMPILER
 
     COMPILER.wait()
@@ -95,6 +133,60 @@ def interleave(
             if number >= warm_up:
                 trials[contender.name, contender.threads].append(taken)
     return trials
+
+
+def time_calls(
+    call: Callable[[], Any],
+    repeat: int,
+    *,
+    target: str = "cpu",
+    engine: Any = None,
+    warm_up: int = 0,
+    each: int = 1,
+) -> list[float]:
+    """Return ms of calls until the target is idle, of `each` equal parts of a call.
+
+    Ranks of an engine begin a call together. Calls that warm up are not counted;
+    behind each of them, all that was to be compiled is.
+    """
+    trials = []
+    for number in range(warm_up + repeat):
+        wait_for_gpu(target)
+        if engine is not None:
+            engine.barrier()
+        begun = time.perf_counter()
+        call()
+        wait_for_gpu(target)
+        trials.append(1e3 * (time.perf_counter() - begun) / each)
+        if number < warm_up:
+            join_compilers()
+    return trials[warm_up:]
+
+
+def time_batches(
+    call: Callable[[], Any],
+    repeat: int,
+    batch_ms: float,
+    *,
+    least: int = 2,
+    reset: Callable[[], Any] | None = None,
+    limit_s: float = math.inf,
+) -> tuple[list[float], list[float], int]:
+    """Return device ms and host ms of a call, trial by trial, and calls of a trial.
+
+    A trial is a batch of calls back to back: as many as take about `batch_ms`, at least
+    `least` and at most 20. Trials of more than `limit_s` end.
+    """
+    once = max(time_events(call, least)[0], 1e-3)
+    launches = int(max(least, min(20, batch_ms / once)))
+    both: list[tuple[float, float]] = []
+    budget = Budget(limit_s)
+    while len(both) < repeat and (not both or budget.left >= 0):
+        if reset is not None:
+            reset()
+            call()  # uploads values that were reset
+        both.append(time_events(call, launches))
+    return [b[0] for b in both], [b[1] for b in both], launches
 
 
 def time_events(call: Callable[[], Any], launches: int) -> tuple[float, float]:

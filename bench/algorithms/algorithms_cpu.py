@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Timed:
-    """A contender, what it is asked to return, and what the comparison is called."""
+    """A contender, its answer, and the name of the comparison."""
 
     comparison: str
     name: str
@@ -70,20 +70,18 @@ class Timed:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure each program with its peers; what raises is reported."""
+    """Measure each program with its peers, and record errors."""
     load = os.getloadavg()[0]
     print(f"load average {load:.2f}", flush=True)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for program in arguments.programs:
         if program == "LP":
-            recorder.attempt(program, lambda: _points(arguments, recorder, load))
+            recorder.attempt(program, _points, arguments, recorder, load)
             continue
         for name in arguments.graph:
             make = _ranks if program == "PageRank" else _recurrence
-            recorder.attempt(
-                program,
-                lambda p=program, n=name, m=make: m(p, n, arguments, recorder, load),
-            )
+            given = program, name, arguments, recorder, load
+            recorder.attempt(program, make, *given)
 
 
 def _measure(
@@ -113,7 +111,7 @@ def spread_labels(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def keep_some(f, v, d):  # type: ignore[no-untyped-def]
-    """Mix with what was given."""
+    """Mix with the given labels."""
     new = d.alpha * d.spread[v, f] + (1 - d.alpha) * d.given[v, f]
     d.label_next[v, f] = new
     return fg.any_feature(abs(new - d.label[v, f]) > d.epsilon)
@@ -121,7 +119,7 @@ def keep_some(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="change", combine="sum")
 def all_changes(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what a superstep changes: scikit-learn stops by it."""
+    """Add up the changes of a superstep: scikit-learn stops by it."""
     return abs(d.label_next[v, f] - d.label[v, f])
 
 
@@ -215,7 +213,7 @@ def _points(arguments: argparse.Namespace, recorder: Recorder, load: float) -> N
 
 
 def _laplacian(matrix: Any) -> Any:
-    """Return what LabelSpreading multiplies by: the Laplacian off its diagonal."""
+    """Return the matrix of LabelSpreading: the Laplacian off its diagonal."""
     normalised = scipy.sparse.csgraph.laplacian(matrix, normed=True).tocoo()
     off = normalised.row != normalised.col
     parts = (-normalised.data[off], (normalised.row[off], normalised.col[off]))
@@ -249,7 +247,7 @@ def _distributions_apart(ours: Any, theirs: Any) -> dict[str, Any]:
     apart = float(np.abs(ours - theirs).max())
     same = float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
     # Rows are divided by their sums in the end, which may be next to nothing: there a
-    # tolerance says little about the distribution, and the labels are compared.
+    # tolerance bounds no error of the distribution: the labels are compared.
     return {"ok": same >= 0.999, "apart": apart, "same_label": same}
 
 

@@ -16,27 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from bench.algorithms.als_data import FILES, data_folder, movielens
+from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms import AlternatingLeastSquares
 from featgraph.algorithms.als import als
 from featgraph.algorithms.ranking_metrics import ranking_metrics, train_test_split
 
-DEFAULTS = {"graph": list(FILES), "k": [8, 32], "repeat": 1}
+DEFAULTS = {
+    "graph": list(RATINGS),
+    "k": [8, 32],
+    "repeat": 1,
+    "data": data_folder(),
+    "target": "cpu",
+    "page": None,
+}
 
 LAMBDAS = (0.05, 0.1, 0.15)
 ITERATIONS = 20
 METRICS = ("precision", "ndcg", "map", "auc")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--page", help="Markdown page to write")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Fit every model; write the page if one is asked for."""
+    """Fit every model; write the page, if there is one."""
     for name in arguments.graph:
         ratings = movielens(arguments.data, name)
         train, test = train_test_split(ratings, 0.8, 0)

@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.algorithms.als_data import data_folder, movielens
+from bench.graphs import data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10}
+DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder()}
 
 REGULARIZATION = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
 
 
@@ -37,13 +36,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         ratings = movielens(arguments.data, name).astype(np.float32)
         for k in arguments.k:
             for title, measure in CONTENDERS.items():
-                found = recorder.attempt(
-                    title,
-                    lambda r=ratings, k=k, m=measure: m(
-                        r, k, arguments.repeat, arguments.threads
-                    ),
-                    k=k,
-                )
+                given = ratings, k, arguments.repeat, arguments.threads
+                found = recorder.attempt(title, measure, *given, k=k)
                 if found is None:
                     continue
                 trials, x, y = found
@@ -80,7 +74,7 @@ def _implicit(ratings: Any, k: int, repeat: int, threads: int) -> Any:
         num_threads=threads, random_state=0,
     )  # fmt: skip
     times: list[float] = []
-    with threadpool_limits(1, "blas"):  # as the library asks for
+    with threadpool_limits(1, "blas"):  # as its documentation advises
         model.fit(
             ratings,
             show_progress=False,

@@ -21,11 +21,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bench.algorithms.als_data import FILES, data_folder, movielens
-from bench.record import Recorder, gpu_name
+from bench.graphs import RATINGS, data_folder, movielens
+from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m", "drawn-37m"], "k": [32, 64, 128], "repeat": 5}
+DEFAULTS = {
+    "graph": ["ml-1m", "drawn-37m"],
+    "k": [32, 64, 128],
+    "repeat": 5,
+    "data": data_folder(),
+}
 
 REGULARIZATION = 0.01
 #: Name -> users, items, ratings.
@@ -41,7 +46,6 @@ MOST_WITH_HISTORY = 5_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
     parser.add_argument("--solver", choices=SOLVERS, action="append")
     parser.add_argument("--schedule", default="auto", help="of the half supersteps")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both solvers on every matrix and K."""
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     for name in arguments.graph:
         ratings = ratings_of(arguments.data, name).astype(arguments.dtype)
         graph = {"name": name, "edges": int(ratings.nnz), "shape": list(ratings.shape)}
@@ -103,7 +107,7 @@ def _time(
 
 def ratings_of(folder: str, name: str) -> Any:
     """Return users x items."""
-    return movielens(folder, name) if name in FILES else drawn(*DRAWN[name])
+    return movielens(folder, name) if name in RATINGS else drawn(*DRAWN[name])
 
 
 def drawn(users: int, items: int, count: int, seed: int = 0) -> Any:

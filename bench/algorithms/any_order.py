@@ -38,10 +38,6 @@ LONGEST = 255
 MOST_SUPERSTEPS = 1_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
-
-
 @fg.gather(into="low", combine="min")
 def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take the label of the source."""

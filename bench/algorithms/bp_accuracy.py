@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from bench.record import ROOT, Recorder
+from bench.graphs import data_folder
+from bench.record import Recorder
 from featgraph.algorithms.factor_propagation import MAX_ENTRIES, factor_propagation
 
-DEFAULTS = {"repeat": 1}
+DEFAULTS = {"repeat": 1, "data": data_folder(), "target": "cpu", "page": None}
 
 Array = npt.NDArray[Any]
 
@@ -77,13 +77,6 @@ Interpretation:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    data = os.environ.get("FEATGRAPH_DATA", str(ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", default=data, help="folder of bn/ and uai2014/")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--page", help="Markdown page to write")
-
-
 def models(
     folder: Path, wanted: list[str] | None
 ) -> Iterator[tuple[str, fg.FactorGraph, Mapping[int, int], list[Array]]]:
@@ -111,16 +104,12 @@ def _kept_marginals(folder: Path, name: str, model: fg.FactorGraph) -> list[Arra
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Run every model; write the page if one is asked for."""
+    """Run every model; write the page, if there is one."""
     folder = Path(arguments.data)
     for name, model, evidence, exact in models(folder, arguments.graph):
         for damping in DAMPINGS:
-            line = recorder.attempt(
-                name,
-                lambda m=model, e=evidence, x=exact, d=damping: measure(
-                    m, e, x, d, arguments.target
-                ),
-            )
+            given = model, evidence, exact, damping, arguments.target
+            line = recorder.attempt(name, measure, *given)
             if line is not None:
                 recorder.add(name, line.pop("trials_ms"), **line)
             if line is None or line.get("converged", True):

@@ -1,4 +1,4 @@
-"""What a superstep takes as activity falls: every vertex, due vertices, patches.
+"""Times of supersteps as activity falls: every vertex, due vertices, patches.
 
 One run of label propagation each way, to its end, from the same labels. Supersteps are
 grouped by the share of vertices that were active before them; a trial is the mean time
@@ -27,12 +27,8 @@ DEFAULTS = {"graph": ["rmat-16-16"], "k": [4], "repeat": 5, "target": "cpu"}
 #: Lower ends of the groups of supersteps, as shares of the vertices.
 GROUPS = (0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0)
 MOST_SUPERSTEPS = 200
-#: Results may differ by what is not announced, at every vertex: some epsilons.
+#: Results may differ by uncommitted changes, at every vertex: some epsilons.
 LARGEST_DIFFERENCE = 0.01
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
 
 
 @contextmanager

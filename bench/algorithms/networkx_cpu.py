@@ -53,7 +53,7 @@ class Graphs:
     hub : str
         The node with most edges: where searches begin.
     described : dict
-        What results say of it.
+        The `graph` field of results.
     """
 
     directed: Any
@@ -113,7 +113,7 @@ def make_graphs(name: str) -> Graphs:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure every function on every graph, and say from where it pays."""
+    """Measure every function on every graph, and record the size from which it pays."""
     nx.config.warnings_to_ignore.add("cache")
     names = arguments.functions or sorted(CLAIMS)
     found: dict[str, dict[int, dict[str, float]]] = {name: {} for name in names}
@@ -125,12 +125,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 continue  # the next graph has four times as many edges
             graph, _ = graphs.arguments(name)
             size = graph.number_of_nodes() + graph.number_of_edges()
-            medians = recorder.attempt(
-                name,
-                lambda n=name, g=graphs, s=size: _measure(
-                    n, g, s, arguments.repeat, recorder
-                ),
-            )
+            given = name, graphs, size, arguments.repeat, recorder
+            medians = recorder.attempt(name, _measure, *given)
             if medians:
                 found[name][size] = medians
     for name, sizes in found.items():

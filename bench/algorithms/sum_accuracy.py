@@ -26,12 +26,11 @@ DEFAULTS = {
     "terms": 10_000_000,
     "values": 40_000_000,
 }
-#: What a pulled sum and a reduce may be off by: blocks of 512 terms, and some steps.
+#: Bounds on errors: a pulled sum and a reduce have blocks of 512 terms, and some steps.
 LARGEST = 1e-5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
     parser.add_argument("--terms", type=int, help="leaves of the star")
     parser.add_argument("--values", type=int, help="most terms, over all features")
 
@@ -44,7 +43,7 @@ def sum_leaves(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def keep(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep what was summed."""
+    """Keep the sum."""
     d.sum[v, f] = d.total[v, f]
     return True
 

@@ -41,7 +41,7 @@ class Featgraph:
         self.outcome = self.superstep.run()
 
     def check(self) -> dict[str, Any]:
-        """Compare what the first call left with the float64 answer."""
+        """Compare the values behind the first call with the float64 answer."""
         count = self.problem.graph.vertex_count
         committed = fg.ActiveSet.from_words(count, self.outcome).mask
         return self.problem.check(self.problem.state["label"], committed)
@@ -74,7 +74,7 @@ class ByHand:
         self.kernel(*self.arguments)
 
     def check(self) -> dict[str, Any]:
-        """Compare what the first call left with the float64 answer."""
+        """Compare the values behind the first call with the float64 answer."""
         count = self.problem.graph.vertex_count
         committed = fg.ActiveSet.from_words(count, self.passed).mask
         return self.problem.check(self.next, committed)

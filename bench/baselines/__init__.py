@@ -1,1 +1,1 @@
-"""What featgraph is measured against."""
+"""Peers that featgraph is measured against."""

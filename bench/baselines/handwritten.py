@@ -129,7 +129,7 @@ class Device:
         return held.copy_to_host()
 
     def pointer(self, held: Any) -> int:
-        """Return the address of what `put` returned."""
+        """Return the address of an array of `put`."""
         return int(held.__cuda_array_interface__["data"][0])
 
     def clear(self, held: Any) -> None:
@@ -172,7 +172,7 @@ class Device:
 
 
 def has_host_compiler() -> bool:
-    """Whether `Host` can be used here."""
+    """Return whether this machine has the compiler of `Host`."""
     return shutil.which("g++") is not None
 
 
@@ -229,7 +229,7 @@ class Host:
         return held.copy()
 
     def pointer(self, held: Any) -> int:
-        """Return the address of what `put` returned."""
+        """Return the address of an array of `put`."""
         return int(held.ctypes.data)
 
     def clear(self, held: Any) -> None:

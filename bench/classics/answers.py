@@ -1,9 +1,9 @@
-"""What a call takes beside its supersteps, for each of `algorithms/`.
+"""Times of calls beside those of their supersteps, for each of `algorithms/`.
 
 Times are wall time of warm calls until the device is idle, with the graph on the target
 and answers left there; ``inside_ms`` is the sum of the supersteps of the run, ``ratio``
-what the call took for each of these, both medians. Runs end by their limits, so that
-calls repeat. Arrays are given where ``--given`` says. Answers of the first call and the
+the time of the call over this sum, both medians. Runs end by their limits, so that
+calls repeat. ``--given`` chooses where arrays are. Answers of the first call and the
 last are compared outside the timed region: those that are added up by atomics up to
 their rounding, all others bit for bit.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
@@ -24,8 +23,8 @@ import scipy.sparse
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
-from bench.timing import join_compilers, time_call, wait_for_gpu
+from bench.record import Recorder
+from bench.timing import Budget, join_compilers, time_call, wait_for_gpu
 from featgraph import algorithms as of
 
 #: The loop over few vertices of a GPU is compiled behind runs, and not otherwise.
@@ -45,13 +44,11 @@ LIMIT, K = 20, 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=sorted(CALLS))
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
     parser.add_argument("--given", choices=["device", "host"], help="where arrays are")
-    parser.add_argument("--budget", type=float, help="s after which no program starts")
 
 
 class Inputs:
-    """A graph, what is made of it, and arrays over its vertices and edges.
+    """A graph, graphs made of it, and arrays over its vertices and edges.
 
     Parameters
     ----------
@@ -59,7 +56,7 @@ class Inputs:
         Undirected.
     target : str
     on_gpu : bool
-        Whether arrays are given there.
+        If arrays are on the GPU.
     """
 
     def __init__(self, named: NamedGraph, target: str, on_gpu: bool) -> None:
@@ -214,32 +211,24 @@ CALLS: dict[str, Callable[[Inputs], Any]] = {
     ),
     "triangle_count": lambda i: of.triangle_count(i.graph, **i.options),
 }  # fmt: skip
-#: What adds up by atomics, in any order.
+#: Programs that add up by atomics, in any order.
 ROUNDED = {"pagerank_push"}
 #: Of several that are as good, any may be found.
 OF_ANY = {"parents", "predecessors"}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure each program on each graph; what raises is reported."""
-    begun = time.perf_counter()
-    target = arguments.target
-    recorder.device = gpu_name() if target == "cuda" else None
+    """Measure each program on each graph, and record errors."""
+    budget, target = Budget(arguments.budget), arguments.target
+    recorder.use(target)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for name in arguments.graph:
         named = make_graph(name)
         inputs = Inputs(named, target, target == "cuda" and arguments.given == "device")
         for program in arguments.programs or CALLS:
-            if time.perf_counter() - begun > arguments.budget:
-                print(f"no time left for {name} | {program}", flush=True)
-                continue
-            recorder.attempt(
-                program,
-                lambda p=program, n=named, i=inputs: _measure(
-                    p, n, i, arguments, recorder
-                ),
-                graph=named.describe(),
-            )
+            if budget.allows(f"{name} | {program}"):
+                given = program, named, inputs, arguments, recorder
+                recorder.attempt(program, _measure, *given, graph=named.describe())
 
 
 def _measure(
@@ -281,7 +270,7 @@ def _answers(result: Any) -> list[Any]:
 
 
 def _agree(program: str, expected: list[Any], found: list[Any]) -> bool:
-    """Whether answers are the same, or as near as sums in any order are."""
+    """Return whether answers are the same, or as near as sums in any order."""
     pairs = zip(expected, found, strict=True)
     if program in ROUNDED:
         return all(np.allclose(a, b, atol=1e-6) for a, b in pairs)

@@ -1,9 +1,9 @@
-"""The classics on the CPU, at about a million edges, beside what else Python has.
+"""The classics on the CPU, at about a million edges, beside other libraries of Python.
 
 NetworkX, scipy.sparse.csgraph, igraph and networkit, each with its own graph in hand;
 converting is not timed. Of a search, SciPy's queue gives an order and predecessors; its
-Dijkstra gives distances, too. NetworkX is run once, the others as often as ``--repeat``
-says, in turn. Every answer of featgraph is checked by the algorithm's verifier, and
+Dijkstra gives distances, too. NetworkX is run once, the others ``--repeat``
+times, in turn. Every answer of featgraph is checked by the algorithm's verifier, and
 numbers that all libraries give (reached vertices, components, triangles) are compared.
 """
 
@@ -13,14 +13,17 @@ import argparse
 import importlib.util
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from scipy.sparse import csgraph
 
+import featgraph as fg
 from bench.baselines.numpy_learning import power_iteration
-from bench.classics.inputs import SOURCES, Inputs, Program, networkit_run
-from bench.graphs import make_graph
+from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave, time_call, with_answers
 from featgraph.algorithms.betweenness_centrality import (
@@ -48,6 +51,9 @@ DEFAULTS = {
     "programs": None,
     "without": None,
 }
+SEED = 20261121
+#: Sources of betweenness centrality.
+SOURCES = 4
 #: Up to so many vertices, all of them are sources, too.
 FROM_ALL = 10_000
 #: The L1 distance that PageRank may have from its fixpoint, where libraries are
@@ -62,6 +68,114 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without", nargs="+", help="libraries that are not called")
 
 
+class Inputs:
+    """One graph as every library holds it; each is made at its first use."""
+
+    def __init__(self, named: NamedGraph) -> None:
+        self.named = named
+        graph = named.graph
+        rng = np.random.default_rng(SEED)
+        # Of quarters: sums of them are the same in any order.
+        self.weights = rng.integers(1, 256, graph.given_edge_count) / np.float32(4)
+        degree = graph.out_degree
+        self.source = int(np.argmax(degree))
+        self.sources = rng.choice(np.flatnonzero(degree), SOURCES, replace=False)
+        self.alpha = 0.5 / max(float(degree.max()), 1.0)  # of Katz; below 1 / lambda
+
+    @cached_property
+    def graph(self) -> fg.Graph:
+        """Return featgraph's."""
+        return self.named.graph
+
+    @cached_property
+    def weighted(self) -> Any:
+        """Return a CSR matrix of the weights."""
+        u, v = np.asarray(self.graph.sources), np.asarray(self.graph.targets)
+        count = self.graph.vertex_count
+        half = scipy.sparse.coo_array((self.weights, (u, v)), (count, count))
+        return scipy.sparse.csr_array(half if self.graph.directed else half + half.T)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """Return a CSR matrix of ones."""
+        made = self.weighted.copy()
+        made.data = np.ones_like(made.data)
+        return made
+
+    @cached_property
+    def networkx(self) -> Any:
+        """Return NetworkX's, with weights."""
+        import networkx
+
+        made = networkx.DiGraph() if self.graph.directed else networkx.Graph()
+        made.add_nodes_from(range(self.graph.vertex_count))
+        u, v = self.graph.sources.tolist(), self.graph.targets.tolist()
+        made.add_weighted_edges_from(zip(u, v, self.weights.tolist(), strict=True))
+        return made
+
+    @cached_property
+    def igraph(self) -> Any:
+        """Return igraph's, with weights."""
+        import igraph
+
+        edges = np.stack([self.graph.sources, self.graph.targets], axis=1)
+        made = igraph.Graph(
+            self.graph.vertex_count, edges.tolist(), directed=self.graph.directed
+        )
+        made.es["weight"] = self.weights.tolist()
+        return made
+
+    @cached_property
+    def networkit(self) -> Any:
+        """Return networkit's."""
+        return self._networkit(False)
+
+    @cached_property
+    def networkit_weighted(self) -> Any:
+        """Return networkit's, with weights."""
+        return self._networkit(True)
+
+    def _networkit(self, weighted: bool) -> Any:
+        import networkit
+
+        graph = self.graph
+        ends = graph.sources.astype(np.uint64), graph.targets.astype(np.uint64)
+        ones = np.ones(graph.given_edge_count)
+        made = networkit.GraphFromCoo(
+            (self.weights.astype(float) if weighted else ones, ends),
+            n=graph.vertex_count, weighted=weighted, directed=graph.directed,
+        )  # fmt: skip
+        made.indexEdges()
+        return made
+
+
+@dataclass
+class Program:
+    """A computation by several libraries, and the comparison of their answers.
+
+    Attributes
+    ----------
+    peers : dict
+        Library -> call; the first is featgraph.
+    verify : callable
+        Takes featgraph's answer; raises where it is wrong.
+    number : dict
+        Library -> function of its answer that returns the number to compare.
+    """
+
+    name: str
+    peers: dict[str, Callable[[], Any]]
+    verify: Callable[[Any], None]
+    number: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+
+def networkit_run(make: Callable[[], Any]) -> Any:
+    """Run an algorithm of networkit and return it."""
+    algorithm = make()
+    algorithm.run()
+    return algorithm
+
+
 def programs(i: Inputs) -> list[Program]:
     """Return all comparisons on one undirected graph, by libraries that are there."""
     made = [*traversals(i), *structures(i), *centralities(i)]
@@ -69,10 +183,6 @@ def programs(i: Inputs) -> list[Program]:
         made.append(_betweenness_from_all(i))
     if i.named.name.startswith("grid"):  # over 1.8e308 shortest paths between corners
         made = [p for p in made if not p.name.startswith("betweenness")]
-    for library in ("igraph", "networkit"):
-        if importlib.util.find_spec(library) is None:
-            for program in made:
-                program.peers.pop(library, None)
     return made
 
 
@@ -319,32 +429,30 @@ def directed_programs(i: Inputs) -> list[Program]:
     """Return the comparisons on a directed graph."""
     import networkx as nx
 
-    peers: dict[str, Callable[[], Any]] = {
-        "featgraph": lambda: strongly_connected_components(i.graph),
-        "networkx": lambda: list(nx.strongly_connected_components(i.networkx)),
-        "SciPy csgraph": lambda: csgraph.connected_components(
-            i.matrix, connection="strong"
-        ),
-    }
-    number: dict[str, Callable[[Any], Any]] = {
-        "featgraph": lambda r: np.unique(r.labels).size,
-        "networkx": len,
-        "SciPy csgraph": lambda r: r[0],
-    }
-    if importlib.util.find_spec("igraph") is not None:
-        peers["igraph"] = lambda: i.igraph.connected_components(mode="strong")
-        number["igraph"] = len
-    if importlib.util.find_spec("networkit") is not None:
-        import networkit as nk
-
-        peers["networkit"] = lambda: networkit_run(
-            lambda: nk.components.StronglyConnectedComponents(i.networkit)
-        )
-        number["networkit"] = lambda r: r.numberOfComponents()
-    return [
-        Program("strongly_connected_components", peers, lambda r: None, number),
-        _pagerank_as_near(i),
-    ]
+    nk = _networkit()
+    strong = Program(
+        "strongly_connected_components",
+        {
+            "featgraph": lambda: strongly_connected_components(i.graph),
+            "networkx": lambda: list(nx.strongly_connected_components(i.networkx)),
+            "SciPy csgraph": lambda: csgraph.connected_components(
+                i.matrix, connection="strong"
+            ),
+            "igraph": lambda: i.igraph.connected_components(mode="strong"),
+            "networkit": lambda: networkit_run(
+                lambda: nk.components.StronglyConnectedComponents(i.networkit)
+            ),
+        },
+        lambda r: None,
+        {
+            "featgraph": lambda r: np.unique(r.labels).size,
+            "networkx": len,
+            "SciPy csgraph": lambda r: r[0],
+            "igraph": len,
+            "networkit": lambda r: r.numberOfComponents(),
+        },
+    )
+    return [strong, _pagerank_as_near(i)]
 
 
 def _pagerank_as_near(i: Inputs) -> Program:
@@ -356,20 +464,16 @@ def _pagerank_as_near(i: Inputs) -> Program:
 
     # A residual r leaves at most alpha / (1 - alpha) r to go.
     tol = NEAR * 0.15 / 0.85 / i.graph.vertex_count
-    peers: dict[str, Callable[[], Any]] = {
-        "featgraph": lambda: pagerank(
-            i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
-        )
-    }
-    number: dict[str, Callable[[Any], Any]] = {"featgraph": lambda r: is_near(r.ranks)}
-    if importlib.util.find_spec("igraph") is not None:
-        peers["igraph"] = lambda: i.igraph.pagerank()
-        number["igraph"] = is_near
     return Program(
         f"pagerank, error {NEAR:g}",
-        peers,
+        {
+            "featgraph": lambda: pagerank(
+                i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
+            ),
+            "igraph": lambda: i.igraph.pagerank(),
+        },
         lambda r: verify_pagerank(i.graph, r.ranks, tol=tol),
-        number,
+        {"featgraph": lambda r: is_near(r.ranks), "igraph": is_near},
     )
 
 
@@ -394,19 +498,19 @@ def _betweenness_from_all(i: Inputs) -> Program:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure every program on every graph; what raises is reported."""
+    """Measure every program on every graph, and record errors."""
     print(f"load average {os.getloadavg()[0]:.2f}", flush=True)
+    optional = ("igraph", "networkit")
+    missing = [name for name in optional if importlib.util.find_spec(name) is None]
     for name in arguments.graph:
         inputs = Inputs(make_graph(name))
         listed = directed_programs if inputs.graph.directed else programs
         for program in listed(inputs):
-            for library in arguments.without or ():
+            for library in (*missing, *(arguments.without or ())):
                 program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
-                recorder.attempt(
-                    program.name,
-                    lambda p=program, i=inputs: _measure(p, i, arguments, recorder),
-                )
+                given = program, inputs, arguments, recorder
+                recorder.attempt(program.name, _measure, *given)
 
 
 def _measure(
@@ -426,7 +530,7 @@ def _measure(
     contenders = []
     for name, call in peers.items():
         recorder.attempt(name, call, **about)
-        if name in answers:  # what raised is recorded, and not timed
+        if name in answers:  # one that raised is recorded, and not timed
             contenders.append(Contender(name, call))
     trials = {n: t for (n, _), t in interleave(contenders, arguments.repeat, 0).items()}
     if slow is not None:

@@ -3,16 +3,15 @@
 Times are wall time of the whole call with the graph on the device, until the device is
 idle: making the State, supersteps, and answers that stay on the GPU, as cuGraph leaves
 its own; another row has them as arrays on the host, too. ``supersteps``, ``directions``
-and ``active_counts`` say how it went; ``superstep_ms`` is the sum of the supersteps
-alone, and ``beside_ms`` what the call took besides, in the median.
-cuGraph 26.10's times were taken on another H200, with its own graphs and defaults.
+and ``active_counts`` are those of the run; ``superstep_ms`` is the sum of the
+supersteps alone, and ``beside_ms`` the rest of the call, in the median. cuGraph 26.10's
+times were taken on another H200, with its own graphs and defaults.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -24,8 +23,14 @@ import numpy as np
 import featgraph as fg
 from bench.classics import checks
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
-from bench.timing import join_compilers, time_call, wait_for_gpu, with_answers
+from bench.record import Recorder
+from bench.timing import (
+    Budget,
+    join_compilers,
+    time_call,
+    wait_for_gpu,
+    with_answers,
+)
 from featgraph.algorithms.betweenness_centrality import betweenness_centrality
 from featgraph.algorithms.bfs import bfs
 from featgraph.algorithms.connected_components import connected_components
@@ -45,7 +50,7 @@ DEFAULTS = {
     "target": "cuda",
 }  # fmt: skip
 SEED = 20261121
-#: Calls before the trials: what is compiled behind runs comes in several of them.
+#: Calls before the trials: kernels compiled behind runs arrive in several of them.
 _WARM_UP = 4
 ITERATIONS = 20
 SOURCES = 4
@@ -62,8 +67,6 @@ CUGRAPH = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--cell", type=float, help="s that the trials of a cell take")
 
 
@@ -92,7 +95,7 @@ class Problem:
         )  # fmt: skip
 
     def calls(self) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
-        """Return program -> (what is timed, what checks its answer)."""
+        """Return program -> (call, check of its answer)."""
         g, s, target = self.graph, self.source, self.target
         return {
             "bfs": (
@@ -135,31 +138,24 @@ class Problem:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Measure each program on each graph; what raises is reported."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    """Measure each program on each graph, and record errors."""
+    budget = Budget(arguments.budget)
+    recorder.use(arguments.target)
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for name in arguments.graph:
-        if time.perf_counter() - begun > arguments.budget:
-            print(f"no time left for {name}", flush=True)
+        if not budget.allows(name):
             continue
         problem = Problem(make_graph(name), arguments.target)
-        print(f"[{time.perf_counter() - begun:.1f} s] {name} is made", flush=True)
+        budget.print(f"{name} is made")
         for program, (call, check) in problem.calls().items():
             if program not in arguments.programs:
                 continue
             if program == "triangle_count" and problem.graph.directed:
                 continue
-            if time.perf_counter() - begun > arguments.budget:
-                print(f"no time left for {name} | {program}", flush=True)
-                continue
-            recorder.attempt(
-                program,
-                lambda p=program, c=call, k=check, q=problem: _measure(
-                    p, c, k, q, arguments, recorder
-                ),
-                graph=problem.named.describe(),
-            )
+            if budget.allows(f"{name} | {program}"):
+                given = program, call, check, problem, arguments, recorder
+                about = problem.named.describe()
+                recorder.attempt(program, _measure, *given, graph=about)
 
 
 def _measure(
@@ -177,13 +173,13 @@ def _measure(
 
     name = problem.named.name
     first = time_call(read)  # compiles, and uploads the graph
-    spent = 0.0  # without what is waited for: trials of a short cell would compile
+    spent = 0.0  # without waits: trials of a short cell would compile
     for _ in range(_WARM_UP):
         join_compilers()
         if spent < 1e3 * arguments.cell:
             spent += time_call(read)
     join_compilers()
-    told = {
+    fields = {
         "program": program, "cell": f"{name} | {program}",
         "graph": problem.named.describe(), "first_call_ms": round(first, 1),
     }  # fmt: skip
@@ -194,19 +190,19 @@ def _measure(
         run = getattr(last[0], "run", None)
         if isinstance(run, fg.Run):
             beside.append(trials[-1] - 1e3 * sum(run.seconds))
-    more = _said_of(last[0])
+    more = _fields_of(last[0])
     if beside:
         more["beside_ms"] = round(statistics.median(beside), 3)
     recorder.add(
         "featgraph", trials, checks=check(with_answers(last[0])),
-        cugraph_ms=CUGRAPH.get(name, {}).get(program), **told, **more,
+        cugraph_ms=CUGRAPH.get(name, {}).get(program), **fields, **more,
     )  # fmt: skip
     number = len(trials)
     trials = [time_call(read) for _ in range(number)]
-    recorder.add("featgraph, answers read", trials, **told)
+    recorder.add("featgraph, answers read", trials, **fields)
 
 
-def _said_of(result: Any) -> dict[str, Any]:
+def _fields_of(result: Any) -> dict[str, Any]:
     """Return how a run went, where the result has one."""
     run = getattr(result, "run", None)
     if not isinstance(run, fg.Run):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: Function of `algorithms` -> what it is given behind the graph.
+#: Function of `algorithms` -> its arguments behind the graph.
 CALLS: dict[str, tuple[Any, ...]] = {
     "betweenness_centrality": (),
     "bfs": (0,),
@@ -97,7 +97,7 @@ def main() -> None:
 def _call_twice(
     arguments: argparse.Namespace, lap: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Call a function of `algorithms`, wait for what comes behind, call it again.
+    """Call a function of `algorithms`, wait for compilers behind it, call it again.
 
     Returns where compiling went, of the first call and behind it.
     """

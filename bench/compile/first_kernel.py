@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.compile.child import CALLS
-from bench.record import ROOT, Recorder, gpu_name
+from bench.record import ROOT, Recorder
 
 DEFAULTS = {"k": [8], "repeat": 5, "target": "cpu"}
 STAGES = (
@@ -46,7 +46,6 @@ CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s", "behind_s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--algorithms", help="functions to call, by commas, or all")
     parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
     parser.add_argument("--size", help="V,E of a uniform graph to call them on")
@@ -56,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run pairs of fresh processes, each pair with a store of its own."""
-    if arguments.target == "cuda":
-        recorder.device = gpu_name()
+    recorder.use(arguments.target)
     if arguments.algorithms:
         given = arguments.algorithms
         for name in sorted(CALLS) if given == "all" else given.split(","):

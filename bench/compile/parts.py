@@ -2,8 +2,8 @@
 
 On a GPU a kernel is typed and lowered (``front_end``, Python that holds the
 interpreter), made LTO-IR, and linked; PTX is made where it is linked from that. On a
-CPU only kernels are told apart: Numba's compiler is one part. What is compiled within
-another function counts for both.
+CPU only kernels stand apart: Numba's compiler is one part. A function compiled within
+another counts for both.
 """
 
 from __future__ import annotations

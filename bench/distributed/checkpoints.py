@@ -1,4 +1,4 @@
-"""What checkpoints take of a run: PageRank with some, and without.
+"""Times of a run with checkpoints and without: PageRank.
 
 Ranks run so many supersteps as take some seconds, without checkpoints and with one each
 ``--every`` seconds, one behind the other. `each_ms` is what a run took longer for each
@@ -10,17 +10,17 @@ Ranks are the same bits with and without.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from bench.distributed import lux_gpu
-from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import Sender, run_rank, stream_from_ranks
+from bench.record import Recorder
 
 DEFAULTS = {
     "graph": ["rmat-24-16"], "repeat": 3, "ranks": "1,2", "target": "cuda",
@@ -32,9 +32,8 @@ LIMIT_S = 240
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add who runs, how long, and how often it is written where."""
+    """Add ranks, supersteps, and the times and folder of checkpoints."""
     parser.add_argument("--ranks", help="how many, by commas")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--supersteps", type=int)
     parser.add_argument("--every", type=float, help="seconds between checkpoints")
     parser.add_argument("--folder", help="that checkpoints are written in")
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run each number of ranks without checkpoints and with them."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     names = ("repeat", "target", "supersteps", "every")
     given = {name: getattr(arguments, name) for name in names}
     for graph in arguments.graph:
@@ -58,13 +57,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     )
 
 
-def be_a_rank(given: dict[str, Any], told: str) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Run on this rank."""
     from featgraph.algorithms.pagerank import pagerank
-    from featgraph.graph.building import digests
     from featgraph.runtime.checkpoints.resumable_call import Writer
 
-    rank, written = lux_gpu.Rank(given, Teller(told)), [0]
+    rank, written = lux_gpu.Rank(given, send), [0]
     graph, write = lux_gpu.draw(given["graph"], given["target"], False), Writer.write
 
     def count(self: Writer, content: Any) -> None:
@@ -87,14 +85,9 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
             rank.wait()
             trials.append(1000 * (time.perf_counter() - begun))
             counts.append(written[0])
-            sums = digests.no_sums()
-            own = getattr(graph, "own_vertices", None)
             values = found.local("ranks")
-            if own is None:
-                own = range(values.size)
-            digests.add_values(sums, lux_gpu.np.asarray(own), values)
-            sums = rank.engine.all_reduce(sums, "sum", about="a digest")
-            answers.add(digests.text_of(sums))
+            own = getattr(graph, "own_vertices", range(values.size))
+            answers.add(lux_gpu.digest_of(rank.engine, np.asarray(own), values))
             size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
         meant, time_ms = meant or next(iter(answers)), median(trials)
         fields: dict[str, Any] = {}
@@ -106,8 +99,8 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
             }  # fmt: skip
         alone = alone or time_ms
         name = "without" if every is None else f"every {every} s"
-        rank.tell(name=name, trials_ms=trials, ok=answers == {meant}, **fields)
+        rank.send(name=name, trials_ms=trials, ok=answers == {meant}, **fields)
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
+    run_rank(be_a_rank)

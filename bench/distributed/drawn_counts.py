@@ -1,14 +1,15 @@
-"""What ranks have and send of a graph that is drawn: no edge of it is kept (0077)."""
+"""Counts of ranks on a graph that is drawn: no edge of it is kept (0077)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.graph.building.jit import jit
 from featgraph.graph.partition.counts import Counts
 from featgraph.graph.partition.cuts import WORD, Balance, even_cuts, word_places
 from featgraph.graph.partition.partition import Partition
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from featgraph.graph.building.drawn import Drawing
 
 __all__ = ["count_drawn"]
+
+_Array: TypeAlias = NDArray[Any]
 
 #: Edges that are drawn at a time.
 _PIECE = 1 << 22
@@ -32,9 +35,9 @@ def count_drawn(
     balance: Balance | None = None,
     mark_bytes: int = MARK_BYTES,
 ) -> list[tuple[Counts, Partition]]:
-    """Count exactly what ranges of a drawn graph have, for several numbers of ranks.
+    """Count exactly the edges and ghosts of ranges, for several numbers of ranks.
 
-    As `count_traffic` counts the graph, which never is: edges are drawn once for
+    Counts are those of `count_traffic`, without the graph: edges are drawn once for
     in-degrees, by which vertices are cut, and once for each slice of the sources. Of a
     source a bit is kept for each *cell*, a range between two neighboring cuts of any
     number of ranks, that an edge leads to. So a pass counts for all numbers of ranks,
@@ -56,12 +59,10 @@ def count_drawn(
     list of (Counts, Partition)
         For each number of ranks.
     """
-    from bench.distributed import drawn_kernels  # loads Numba
-
     count = drawing.vertex_count
     into = np.zeros(-(-count // WORD), np.int64)
     for u, v in _pieces(drawing):
-        drawn_kernels.count_words(u, v, directed, into)
+        count_words(u, v, directed, into)
     before = np.concatenate(([0], np.cumsum(into)))
     weights = Balance() if balance is None else balance
     cuts = [even_cuts(before.astype(float), count, n, weights) for n in ranks]
@@ -77,8 +78,8 @@ def count_drawn(
     for first in range(0, count, size):
         marks = np.zeros((min(size, count - first), wide), np.uint64)
         for u, v in _pieces(drawing):
-            drawn_kernels.mark_cells(u, v, directed, first, cells, marks)
-        drawn_kernels.count_marks(marks, first, cells, owners, ghosts, elsewhere)
+            mark_cells(u, v, directed, first, cells, marks)
+        count_marks(marks, first, cells, owners, ghosts, elsewhere)
     found = []
     for number, (parts, one) in enumerate(zip(ranks, cuts, strict=True)):
         edges = np.array([before[-(-b // WORD)] for b in one])
@@ -97,7 +98,71 @@ def count_drawn(
     return found
 
 
-def _pieces(drawing: Drawing) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _pieces(drawing: Drawing) -> Iterator[tuple[_Array, _Array]]:
     """Draw all edges, some at a time."""
     for first in range(0, drawing.count, _PIECE):
         yield drawing.on_host(first, min(first + _PIECE, drawing.count))[:2]
+
+
+@jit
+def count_words(u: _Array, v: _Array, directed: bool, into: _Array) -> None:
+    """Count in-edges by the word of their target."""
+    for e in range(u.size):
+        into[v[e] >> 5] += 1
+        if not directed and u[e] != v[e]:
+            into[u[e] >> 5] += 1
+
+
+@jit
+def mark_cells(
+    u: _Array, v: _Array, directed: bool, first: int, cells: _Array, marks: _Array
+) -> None:
+    """Mark, of sources from `first` on, the cells that their edges lead to."""
+    for e in range(u.size):
+        place = u[e] - first
+        if 0 <= place < marks.shape[0]:
+            cell = cells[v[e] >> 5]
+            marks[place, cell >> 6] |= np.uint64(1) << np.uint64(cell & 63)
+        if not directed:
+            place = v[e] - first
+            if 0 <= place < marks.shape[0]:
+                cell = cells[u[e] >> 5]
+                marks[place, cell >> 6] |= np.uint64(1) << np.uint64(cell & 63)
+
+
+@jit
+def count_marks(
+    marks: _Array,
+    first: int,
+    cells: _Array,
+    owners: _Array,
+    ghosts: _Array,
+    elsewhere: _Array,
+) -> None:
+    """Count of each number of ranks the ghosts of each, and own ones elsewhere.
+
+    `owners` has the owner of each cell, by number of ranks: cells ascend, and so do
+    ranks.
+    """
+    last = np.empty(owners.shape[0], np.int32)
+    for place in range(marks.shape[0]):
+        own = cells[(first + place) >> 5]
+        last[:] = -1
+        for word in range(marks.shape[1]):
+            rest = marks[place, word]
+            while rest:
+                low = rest & (~rest + np.uint64(1))
+                rest ^= low
+                bit, at = 0, low
+                for step in (32, 16, 8, 4, 2, 1):
+                    if at >> np.uint64(step):
+                        at >>= np.uint64(step)
+                        bit += step
+                cell = word * 64 + bit
+                for number in range(owners.shape[0]):
+                    rank = owners[number, cell]
+                    if rank != last[number]:
+                        last[number] = rank
+                        if rank != owners[number, own]:
+                            ghosts[number, rank] += 1
+                            elsewhere[number, owners[number, own]] += 1

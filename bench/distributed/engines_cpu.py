@@ -1,4 +1,4 @@
-"""What an exchange takes between ranks that are processes of one host, by engine.
+"""Times of exchanges between ranks that are processes of one host, by engine.
 
 Each rank hands every other so many bytes: by `all_to_allv`, and by `hand_bytes`, which
 has them written and read where they pass. A trial is the mean of many exchanges, one
@@ -8,17 +8,14 @@ right behind the other.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.processes import run_on_ranks
+from bench.distributed.streaming import Sender, run_on_ranks, run_rank, threads_each
 from bench.record import Recorder
+from bench.timing import time_calls
 
 DEFAULTS = {"repeat": 10, "ranks": 2, "engines": ["shared", "gloo"]}
 SIZES = (0, 8, 1 << 10, 1 << 16, 1 << 20, 1 << 24)
@@ -36,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time exchanges of all sizes on each engine."""
     for name in arguments.engines:
-        words = [name, str(arguments.repeat)]
-        found = run_on_ranks(__name__, words, arguments.ranks, 1)
-        for cell in found:
+        given = {"engine": name, "repeat": arguments.repeat}
+        found = run_on_ranks(__name__, arguments.ranks, given, threads_each(1))
+        for cell in found["cells"]:
             recorder.add(
                 name,
                 cell["trials_ms"],
@@ -49,31 +46,30 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             )
 
 
-def be_a_rank(name: str, repeat: int, told: Path) -> None:
-    """Exchange; the first rank writes what it took."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Exchange; the first rank writes the times."""
     import featgraph as fg
 
-    engine = fg.distributed.init(engine=name)
+    engine = fg.distributed.init(engine=given["engine"])
     found = []
     for nbytes in SIZES:
         for call, exchange in calls(engine, nbytes).items():
             is_right = exchange()
             count = min(max(BYTES_OF_TRIAL // max(nbytes, 1), LEAST), MOST)
-            trials = []
-            for _ in range(repeat):
-                engine.barrier()
-                begun = time.perf_counter()
+
+            def many(exchange: Any = exchange, count: int = count) -> None:
                 for _ in range(count):
                     exchange()
-                trials.append(1000 * (time.perf_counter() - begun) / count)
+
+            trials = time_calls(many, given["repeat"], engine=engine, each=count)
             cell = {"call": call, "bytes": nbytes, "trials_ms": trials}
             found.append(cell | {"ok": bool(is_right)})
     if engine.rank == 0:
-        told.write_text(json.dumps(found))
+        send(cells=found)
 
 
 def calls(engine: Any, nbytes: int) -> dict[str, Callable[[], bool]]:
-    """Return exchanges of so many bytes, which tell whether all has come."""
+    """Return exchanges of so many bytes; they return whether these have arrived."""
     rng = np.random.default_rng(engine.rank)
     message = rng.integers(0, 256, nbytes).astype(np.uint8)
     landed = np.empty(nbytes, np.uint8)
@@ -108,4 +104,4 @@ def calls(engine: Any, nbytes: int) -> dict[str, Callable[[], bool]]:
 
 
 if __name__ == "__main__":
-    be_a_rank(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    run_rank(be_a_rank)

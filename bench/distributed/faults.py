@@ -1,4 +1,4 @@
-"""Faults of ranks under ``featgraph launch``, on any engine: who is named, how soon.
+"""Faults of ranks under ``featgraph launch``, on any engine: names and times.
 
 In each launch a rank that is drawn fails in a superstep and phase that are drawn: it is
 killed, stopped, raises, ends as it would for want of memory, or computes for ever; in a
@@ -12,14 +12,14 @@ In some more launches the launcher is killed, or interrupted: "ms" is then the t
 until no process of the launch is left, and checked is that it is below 5 s. Memory that
 ranks share, and where they meet, has no name in a folder; that there is none in
 /dev/shm is checked, too. And in some a rank compiles for longer than others wait: no
-one is lost, and "ms" is how long the others have waited for it, at least.
+rank is lost, and "ms" is how long the others have waited for it, at least.
 
-Of a launch that is not as it should be, `ends` has how it went: what ranks said, by
-the seconds since the fault, the last lines of each one's errors, with the stack of one
-that had to be ended, and the launcher's.
+Of a launch that fails a check, `ends` has the lines of the ranks, by the seconds since
+the fault, the last lines of each one's errors, with the stack of one that had to be
+ended, and the launcher's.
 
-With the target "cuda" ranks have a GPU each, and hand rows over as
-``FEATGRAPH_GPU_LINKS`` says. No rank fails within a message then: kernels store rows.
+With the target "cuda" ranks have a GPU each, and send rows by ``FEATGRAPH_GPU_LINKS``.
+No rank fails within a message then: kernels store rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import featgraph as fg
 from bench.distributed import faulty
-from bench.record import Recorder, child_environment, gpu_name
+from bench.record import Recorder, child_environment
 
 DEFAULTS = {
     "repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6,
@@ -50,7 +50,7 @@ KINDS = ("kill", "stop", "raise", "memory", "computes")
 PLACES = ("phase", "exchange", "message", "write")
 #: The times of a launch in ms, and the fields of its record.
 Found = tuple[list[float], dict[str, Any]]
-#: What is done to the launcher instead.
+#: Faults of the launcher.
 ENDS = ("killed launcher", "Ctrl-C")
 #: Seconds in which nothing of a launch may be left behind that.
 GONE_S = 5.0
@@ -61,36 +61,36 @@ TAIL = 20
 
 
 class Launched(NamedTuple):
-    """What a launch has left.
+    """Output of a launch.
 
     Attributes
     ----------
-    said : list of dict
-        By the ranks.
+    lines : list of dict
+        Of the ranks.
     errors : dict of str to str
         The last lines of each rank's, and the launcher's.
     ended : float
         When it had ended.
     """
 
-    said: list[dict[str, Any]]
+    lines: list[dict[str, Any]]
     errors: dict[str, str]
     ended: float
 
     def ends(self) -> dict[str, Any]:
         """Return how it went, by the seconds since the fault."""
-        faults = [line["at"] for line in self.said if line["what"] == "fault"]
+        faults = [line["at"] for line in self.lines if line["what"] == "fault"]
         since = faults[0] if faults else self.ended
-        said = [
+        shown = [
             {"s": round(line["at"] - since, 3), "by": line["by"]}
             | {
                 n: line[n]
                 for n in ("what", "rank", "superstep", "phase", "text")
                 if n in line
             }
-            for line in sorted(self.said, key=lambda line: line["at"])
+            for line in sorted(self.lines, key=lambda line: line["at"])
         ]
-        return {"said": said, "s": round(self.ended - since, 3)} | self.errors
+        return {"said": shown, "s": round(self.ended - since, 3)} | self.errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("shared", "gloo"), help="of ranks")
     parser.add_argument("--ends", type=int, help="launches whose launcher is ended")
     parser.add_argument("--slow", type=int, help="launches with a rank that compiles")
-    parser.add_argument("--target", choices=("cpu", "cuda"), help="of ranks")
     parser.add_argument("--most", type=int, help="ranks of a launch")
     parser.add_argument("--together", type=int, help="launches at a time")
 
@@ -109,20 +108,23 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     rng = random.Random(arguments.seed)  # noqa: S311
     most, on_gpus = arguments.most, arguments.target == "cuda"
     places = [p for p in PLACES if p != "message" or not on_gpus]
-    if on_gpus:
-        recorder.device = gpu_name()
+    recorder.use(arguments.target)
     launches: list[tuple[str, Callable[[], Found]]] = []
-    for number in range(arguments.repeat):
-        kind = KINDS[number % len(KINDS)]
-        ranks = rng.choice(range(2, most + 1))
-        fault = {
-            "kind": kind,
-            "rank": number // len(KINDS) % ranks,  # 0 in the first ones
+
+    def draw(kind: str, rank: int, places: Sequence[str]) -> dict[str, Any]:
+        place = {
             "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
             "phase": rng.randrange(2),
             "place": rng.choice(places),
         }
-        if kind == "computes":  # writing for ever is none, nor is waiting
+        return {"kind": kind, "rank": rank, **place}
+
+    for number in range(arguments.repeat):
+        kind = KINDS[number % len(KINDS)]
+        ranks = rng.choice(range(2, most + 1))
+        # Rank 0 in the first ones.
+        fault = draw(kind, number // len(KINDS) % ranks, places)
+        if kind == "computes":  # a write or a wait that never ends is no fault
             fault["place"] = "phase"
         if fault["place"] == "write":
             fault["rank"] = 0  # it writes
@@ -134,23 +136,11 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         )
     for number in range(arguments.ends):
         kind, ranks = ENDS[number % len(ENDS)], min(2 + number % 3, most)
-        fault = {
-            "kind": kind,
-            "rank": rng.randrange(ranks),
-            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
-            "phase": rng.randrange(2),
-            "place": rng.choice(PLACES[:2]),
-        }
+        fault = draw(kind, rng.randrange(ranks), PLACES[:2])
         launches.append((kind, partial(end, arguments, fault, ranks)))
     for number in range(arguments.slow):
         ranks = rng.choice(range(2, most + 1))
-        fault = {
-            "kind": "compiles",
-            "rank": number % ranks,
-            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
-            "phase": rng.randrange(2),
-            "place": "phase",
-        }
+        fault = draw("compiles", number % ranks, ["phase"])
         launches.append(("compiles", partial(wait, arguments, fault, ranks)))
     with ThreadPoolExecutor(arguments.together) as threads:
         futures = [(kind, threads.submit(launched)) for kind, launched in launches]
@@ -159,7 +149,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def record(recorder: Recorder, kind: str, result: Callable[[], Found]) -> None:
-    """Record what was found in a launch."""
+    """Record the findings of a launch."""
     trials, fields = result()
     recorder.add(kind, trials, **fields)
     for name, told in fields.get("ends", {}).items():
@@ -176,7 +166,7 @@ def fail(
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(arguments, fault, name)
         launched = launch(plan, ranks[0], status=1)
-        lines = launched.said
+        lines = launched.lines
         failed = next(line for line in lines if line["what"] == "fault")
         saw = [line for line in lines if line["what"] == "saw"]
         waits_s = [line["at"] - failed["at"] for line in saw]
@@ -191,7 +181,7 @@ def fail(
             "nothing left": not left_of(name),
         }
         if ranks[1] is not None:
-            found = launch(plan | {"before": 1}, ranks[1], status=0).said
+            found = launch(plan | {"before": 1}, ranks[1], status=0).lines
             digests = {d for line in found for d in line.get("digests", ())}
             checks["digest"] = len(digests) == 1
             folder = Path(plan["folder"])
@@ -229,7 +219,7 @@ def end(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Fou
 def wait(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Found:
     """Launch ranks, one of which compiles for longer than others wait."""
     with tempfile.TemporaryDirectory() as name:
-        lines = launch(plan_of(arguments, fault, name), ranks, status=0).said
+        lines = launch(plan_of(arguments, fault, name), ranks, status=0).lines
         begun = next(line["at"] for line in lines if line["what"] == "fault")
         told = [line for line in lines if line["what"] == "digests"]
         same = len({d for line in told for d in line["digests"]}) == 1
@@ -265,7 +255,7 @@ def plan_of(
 
 
 def launch(plan: dict[str, Any], ranks: int, status: int) -> Launched:
-    """Return what a launch has left, which is to end with a status."""
+    """Launch ranks, and return their output; the launch has to end with a status."""
     command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
     with tempfile.TemporaryDirectory() as logs:
         done = subprocess.run(
@@ -282,12 +272,12 @@ def launch(plan: dict[str, Any], ranks: int, status: int) -> Launched:
         }
         if done.returncode != status:
             raise RuntimeError(f"status {done.returncode}\n{errors}")
-        said = [
+        lines = [
             json.loads(line)
             for path in Path(logs).glob("*.out")
             for line in path.read_text().splitlines()
         ]
-        return Launched(said, errors, ended)
+        return Launched(lines, errors, ended)
 
 
 def _tail(text: str) -> str:

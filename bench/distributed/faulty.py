@@ -1,8 +1,8 @@
 """A program of ranks, one of which fails at a given place, for tests of the launcher.
 
-``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, says on which engine ranks
-run ("target": on which target, "cpu"), what fails at each start, and where. Ranks print
-what they saw as lines of JSON.
+``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, has the engine of ranks,
+their target ("target", default "cpu"), and the fault of each start with its place.
+Ranks print lines of JSON.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from featgraph.base.activity import ACTIVITY
 from featgraph.runtime.checkpoints.resumable_call import Writer
 
 SUPERSTEPS = 12
-#: What a rank does when it fails.
+#: Faults of a rank.
 FAULTS: dict[str, Callable[[], None]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "memory": lambda: os._exit(137),  # as a batch system ends what takes too much
+    "memory": lambda: os._exit(137),  # as a batch system ends a process out of memory
     "computes": lambda: time.sleep(1000),
     "killed launcher": lambda: end_launcher(signal.SIGKILL),
     "Ctrl-C": lambda: end_launcher(signal.SIGINT),
@@ -115,7 +115,7 @@ def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
 
 
 def exchanges(plan: dict[str, Any], engine: Any) -> tuple[Any, str]:
-    """Return what is called for each exchange, of what it is one of."""
+    """Return the owner and the name of the method that each exchange calls."""
     if plan.get("target") == "cuda" and fg.config.gpu_links in {"auto", "windows"}:
         from featgraph.ranks.exchange.window_channel import Channel
 
@@ -124,11 +124,11 @@ def exchanges(plan: dict[str, Any], engine: Any) -> tuple[Any, str]:
 
 
 def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) -> None:
-    """Have the rank fail in a superstep and phase: there, or in what comes next.
+    """Have the rank fail in a superstep and phase, or in the next call behind it.
 
-    That is an exchange ("exchange"), one in which one other rank has been told what it
-    is and no other has ("message"), or a write ("write"). One that is to fail with a
-    large message ("bytes") does so when the others have begun to send theirs.
+    That call is an exchange ("exchange"), one in which a single other rank has been
+    reached ("message"), or a write ("write"). A rank that fails with a large message
+    ("bytes") does so when the others have begun to send theirs.
     """
 
     def fail() -> None:

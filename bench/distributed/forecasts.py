@@ -1,4 +1,4 @@
-"""What graphs take on 2 to 1,024 ranks, counted exactly, and the model's times.
+"""Rows and bytes of graphs on 2 to 1,024 ranks, counted, with times of the model.
 
 Each graph is cut into ranges by the default balance. Rows that are sent are counted
 under **all**, each rank getting every row of the others, and **ms**, those of send
@@ -126,7 +126,7 @@ def graph_of(name: str, folder: Path, ranks: list[int]) -> Any:
 def _lines(
     recorder: Recorder, name: str, graph: Any, ranks: int, widths: list[int]
 ) -> list[dict[str, Any]]:
-    """Return, and record, what a number of ranks takes."""
+    """Return and record the counts and times of a number of ranks."""
     if isinstance(graph, Drawn):
         counts, partition = graph.found[ranks]
     else:
@@ -161,7 +161,7 @@ def _to_all(work: Work, counts: Any) -> Work:
 
 
 def _milliseconds(works: list[Work], k: int) -> list[float]:
-    """Return what supersteps take on each link."""
+    """Return ms of supersteps on each link."""
     links = [fg.model.links.named_link(name) for name in LINKS]
     return [
         round(sum(1e3 * superstep_times(w, H200, link, k=k).seconds for w in works), 4)
@@ -173,7 +173,7 @@ _runs: dict[int, Any] = {}
 
 
 def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
-    """Return what a search sends, and takes, in each form."""
+    """Return rows and times of a search in each form."""
     from featgraph.ranks.cost.works import works_of
 
     if isinstance(graph, Drawn):
@@ -201,7 +201,7 @@ def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
 
 
 def search(graph: Any) -> tuple[Any, Any]:
-    """Return a search with its sets, and what it began with."""
+    """Return a search with its sets, and its first set."""
     from featgraph.algorithms import bfs
 
     kept: list[Any] = []

@@ -1,25 +1,28 @@
-"""What ranks on the CPU send in each form, and what that takes (``exchange=``).
+"""Bytes and times of rows of ranks on the CPU in each form (``exchange=``).
 
 Tables I and VIII of Vertex Refinement: whole calls of algorithms that are warm, on
 ranks of a thread each, over shared memory, with the graph cut as it is given. `useful`
-is the share of what a form sends in rows that had changed: their bytes, of all bytes
-of rows, without what says which they are. Answers are compared with those of form
+is the share of rows that had changed in the bytes of all rows that a form sends,
+without the bitmaps and lists that number these. Answers are compared with those of form
 "ms": `checks` has the largest difference. Where they may be, rows are also rounded.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.distributed.streaming import (
+    LIMIT_S,
+    Sender,
+    run_on_ranks,
+    run_rank,
+    threads_each,
+)
 from bench.graphs import make_graph
 from bench.record import Recorder
 
@@ -42,12 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every algorithm in every form, on every graph."""
     for name in arguments.graph:
-        found = run_on_ranks(
-            "bench.distributed.forms_cpu",
-            [name, str(arguments.repeat)],
-            arguments.ranks,
-            threads=1,
-        )
+        given = {"graph": name, "repeat": arguments.repeat}
+        module = "bench.distributed.forms_cpu"
+        found = run_on_ranks(module, arguments.ranks, given, threads_each(1))
         for program, cells in found["programs"].items():
             needed = cells["vr"]["row_bytes"]
             for form, cell in cells.items():
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 class _Counted:
-    """Counts bytes of rows that a rank packs, without what says which they are."""
+    """Counts bytes of rows that a rank packs, without bitmaps and lists of them."""
 
     def __init__(self) -> None:
         from featgraph.ranks.exchange import host_rows
@@ -112,22 +112,22 @@ def programs_on(graph: Any, whole: Any) -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
-def be_a_rank(name: str, repeat: int, told: Path) -> None:
-    """Run the programs on this rank; the first one writes what it has found."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run the programs on this rank; the first one writes times and bytes."""
     import featgraph as fg
 
     engine = fg.distributed.init(timeout=LIMIT_S / 2, engine="shared")
-    named, counted = make_graph(name), _Counted()
+    named, counted = make_graph(given["graph"]), _Counted()
     graph = fg.distribute(named.graph)
     answers = {"BFS": "levels", "CC": "labels", "PR": "ranks", "SSSP": "distances",
                "LP": "distributions"}  # fmt: skip
     found: dict[str, Any] = {}
     for program, call in programs_on(graph, named.graph).items():
         cells = found[program] = {}
-        asked = {form: {"exchange": form} for form in FORMS}
+        ways = {form: {"exchange": form} for form in FORMS}
         if program in ROUNDED:
-            asked |= {w: {"wire_dtype": w} for w in ("float16", "bfloat16")}
-        for form, options in asked.items():
+            ways |= {w: {"wire_dtype": w} for w in ("float16", "bfloat16")}
+        for form, options in ways.items():
             result = call(**options, target="cpu")
             answer = np.nan_to_num(getattr(result, answers[program]), posinf=-1)
             step = max(named.graph.vertex_count // 1000, 1)
@@ -140,21 +140,20 @@ def be_a_rank(name: str, repeat: int, told: Path) -> None:
                 "row_bytes": 0,
                 "waited_share": 0.0,
             }
-        for _ in range(repeat):  # in turn: what else the machine does is for all
+        for _ in range(given["repeat"]):  # in turn: other loads slow all alike
             for form, cell in cells.items():
                 before, rows = engine.traffic.copy(), counted.row_bytes
                 engine.barrier()
                 begun = time.perf_counter()
-                result = call(**asked[form], target="cpu")
+                result = call(**ways[form], target="cpu")
                 took = time.perf_counter() - begun
                 cell["trials_ms"].append(1000 * took)
                 sent = int((engine.traffic - before).sent.sum())
                 cell["sent_bytes"], cell["row_bytes"] = sent, counted.row_bytes - rows
-                cell["waited_share"] += sum(result.run.waits) / took / repeat
+                cell["waited_share"] += sum(result.run.waits) / took / given["repeat"]
     if engine.rank == 0:
-        told.write_text(json.dumps({"graph": named.describe(), "programs": found}))
+        send(graph=named.describe(), programs=found)
 
 
 if __name__ == "__main__":
-    name, repeat, told = sys.argv[1:]
-    be_a_rank(name, int(repeat), Path(told))
+    run_rank(be_a_rank)

@@ -1,10 +1,10 @@
-"""What ranks with a GPU each send in each form, and what that takes (``exchange=``).
+"""Bytes and times of rows of ranks with a GPU each, in each form (``exchange=``).
 
 Tables I and VIII of Vertex Refinement, with parts that ranks draw: whole calls that are
-warm, in turn. `sent_bytes` is what a run counts, of messages and of what kernels store
-in windows, on the rank that sends most, `by_kind` that of the first rank, and `rows`
+warm, in turn. `sent_bytes` are those of messages and of stores of kernels into
+windows, on the rank that sends most, `by_kind` that of the first rank, and `rows`
 its messages by form; `useful` is the share of these bytes that the form takes that
-takes fewest. Ways that ranks do not take, and forms that a way does not have, are said
+takes fewest. Ways that ranks do not take, and forms that a way does not have, are noted
 and left out.
 Answers are compared with those of "vr" as in ``lux-gpu``, which has `--target`, too.
 """
@@ -12,8 +12,6 @@ Answers are compared with those of "vr" as in ``lux-gpu``, which has `--target`,
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -22,8 +20,13 @@ from typing import Any
 import numpy as np
 
 from bench.distributed import lux_gpu
-from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import (
+    Sender,
+    rows_of,
+    run_rank,
+    stream_from_ranks,
+)
+from bench.record import Recorder
 
 DEFAULTS = {
     "graph": ["rmat-21-16-undirected"],
@@ -43,18 +46,16 @@ WEIGHTED = ("SSSP", "SSWP")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, programs and links."""
     parser.add_argument("--gpus", type=int, help="ranks")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="values of fg.config.gpu_links, by commas")
     parser.add_argument("--engine", help="as of init()")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every algorithm in every form, by every way."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     programs = (arguments.programs or ",".join(UNWEIGHTED + WEIGHTED)).split(",")
     given = {
         "graphs": arguments.graph,
@@ -66,22 +67,17 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         "engine": arguments.engine,
         "until": time.time() + arguments.budget,
     }
-    cells = stream_from_ranks(
-        MODULE, arguments.gpus, given, {}, arguments.budget + 60.0
-    )
+    limit = arguments.budget + 60.0
+    cells = stream_from_ranks(MODULE, arguments.gpus, given, {}, limit)
     meant: dict[Any, Any] = {}
-    for cell in cells:
-        if "note" in cell:
-            print(f"    {cell['note']}", flush=True)
-            continue
+    for cell in rows_of(cells, recorder, f"{arguments.gpus} ranks"):
         key = cell["graph"], cell["link"], cell["program"]
         answer = cell.pop("answer")
         checks = lux_gpu.compared(answer, meant.setdefault(key, answer))
-        told = {n: v for n, v in cell.items() if n != "trials_ms"}
-        told["useful"] = round(cell.pop("least") / max(cell["sent_bytes"], 1), 4)
-        told.pop("least")
-        told["graph"] = {"name": told["graph"]}
-        recorder.add(cell["form"], cell["trials_ms"], checks=checks, **told)
+        trials, least = cell.pop("trials_ms"), cell.pop("least")
+        cell["useful"] = round(least / max(cell["sent_bytes"], 1), 4)
+        cell["graph"] = {"name": cell["graph"]}
+        recorder.add(cell["form"], trials, checks=checks, **cell)
 
 
 def programs_on(rank: lux_gpu.Rank, graph: Any, k: int) -> dict[str, Any]:
@@ -101,7 +97,7 @@ def programs_on(rank: lux_gpu.Rank, graph: Any, k: int) -> dict[str, Any]:
     @cache
     def voltages() -> Any:
         found = al.connected_components(graph, method="propagate", **where)
-        # Elsewhere no resistor leads to what is held.
+        # Elsewhere no resistor leads to a held vertex.
         held = np.where(found.labels == found.labels[hub], np.nan, 0)
         held[hub], held[np.flatnonzero(np.isnan(held))[-1]] = 1, 0
         return held
@@ -139,9 +135,9 @@ def programs_on(rank: lux_gpu.Rank, graph: Any, k: int) -> dict[str, Any]:
     return {n: (lambda c=c, **o: c(**o, **where), a) for n, (c, a) in found.items()}
 
 
-def measure(rank: lux_gpu.Rank, told: dict[str, Any], call: Any, answer: str) -> None:
-    """Time a program in all forms, in turn, and tell what it took."""
-    engine, graph = rank.engine, told.pop("on")
+def measure(rank: lux_gpu.Rank, row: dict[str, Any], call: Any, answer: str) -> None:
+    """Time a program in all forms, in turn, and send the times."""
+    engine, graph = rank.engine, row.pop("on")
     cells: dict[str, Any] = {}
     for form in FORMS:
         error, result = "", None
@@ -151,7 +147,7 @@ def measure(rank: lux_gpu.Rank, told: dict[str, Any], call: Any, answer: str) ->
         except Exception as failed:  # the next form may well do
             error = f"{type(failed).__name__}: {failed}".split("\n")[0][:200]
         if not rank.agree(not error):
-            program = f"{told['program']}, {told['link']}, {form}"
+            program = f"{row['program']}, {row['link']}, {form}"
             rank.note(f"{program}: {error or 'failed on another rank'}")
             continue
         found = lux_gpu.answer_of(rank.engine, graph, result, answer)
@@ -177,14 +173,14 @@ def measure(rank: lux_gpu.Rank, told: dict[str, Any], call: Any, answer: str) ->
     for cell in cells.values():
         cell["least"] = least
         trials = engine.all_reduce(np.array(cell["trials_ms"]), "max", about="times")
-        rank.tell(**told, **{**cell, "trials_ms": trials.tolist()})
+        rank.send(**row, **{**cell, "trials_ms": trials.tolist()})
 
 
-def be_a_rank(given: dict[str, Any], told: str) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Run everything on this rank."""
     import featgraph as fg
 
-    rank = lux_gpu.Rank(given, Teller(told))
+    rank = lux_gpu.Rank(given, send)
     for name in given["graphs"]:
         for weighted, wanted in ((False, UNWEIGHTED), (True, WEIGHTED)):
             wanted_here = [p for p in given["programs"] if p in wanted]
@@ -210,4 +206,4 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
+    run_rank(be_a_rank)

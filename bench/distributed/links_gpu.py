@@ -10,23 +10,21 @@ each.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
-from bench.distributed.on_gpus import LIMIT_S, run_on_gpus
-from bench.record import Recorder, gpu_name
-from bench.timing import wait_for_gpu
+from bench.distributed.streaming import Sender, run_on_ranks, run_rank
+from bench.record import Recorder
+from bench.timing import time_calls, wait_for_gpu
 
 DEFAULTS = {"repeat": 10}
 TARGET = "cuda"
+#: Longest that both processes may take.
+LIMIT_S = 80.0
 #: Rows of a link, entries of a row, and the share that changes.
 ROWS = (
     (1 << 10, 1, 1.0), (1 << 16, 1, 1.0), (1 << 20, 1, 1.0), (1 << 20, 1, 0.03),
@@ -40,15 +38,12 @@ MANY, TOGETHER = 200, 20
 Cell = dict[str, Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take none but the common ones."""
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Have two processes measure, and record what the first has found."""
-    recorder.device = gpu_name()
-    given = [str(arguments.repeat)]
-    for cell in run_on_gpus("bench.distributed.links_gpu", 2, given, {}):
+    """Have two processes measure, and record the times of the first."""
+    recorder.use("cuda")
+    given = {"repeat": arguments.repeat, "target": TARGET}
+    found = run_on_ranks("bench.distributed.links_gpu", 2, given, {}, LIMIT_S)
+    for cell in found["cells"]:
         recorder.add(cell.pop("contender"), cell.pop("trials_ms"), **cell)
 
 
@@ -63,18 +58,13 @@ class Rank:
         self.peer = 1 - engine.rank
         self.cells: list[Cell] = []
 
-    def time(self, contender: str, call: Callable[[], Any], **told: Any) -> None:
+    def time(
+        self, contender: str, call: Callable[[], Any], each: int = 1, **fields: Any
+    ) -> None:
         """Time a call that both ranks make at once, in ms, warm; by the host."""
-        each, trials = told.pop("each", 1), []
-        for number in range(self.repeat + 3):
-            wait_for_gpu(TARGET)
-            self.engine.barrier()
-            begun = time.perf_counter()
-            call()
-            wait_for_gpu(TARGET)
-            if number >= 3:
-                trials.append(1000 * (time.perf_counter() - begun) / each)
-        self.cells.append({"contender": contender, "trials_ms": trials, **told})
+        how: dict[str, Any] = {"target": TARGET, "engine": self.engine, "warm_up": 3}
+        trials = time_calls(call, self.repeat, each=each, **how)
+        self.cells.append({"contender": contender, "trials_ms": trials, **fields})
 
 
 def measure_flags(rank: Rank) -> None:
@@ -111,7 +101,7 @@ def measure_flags(rank: Rank) -> None:
 
 
 def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> None:
-    """Time what kernels store, and what they take, by events of the GPU.
+    """Time stores of kernels, and their reads behind them, by events of the GPU.
 
     A rank stores at the next one, and the last one at the first.
     """
@@ -145,13 +135,13 @@ def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> N
         back = device.rows.download(values.array, data.shape)
         which = np.flatnonzero(is_changed[:count])
         data[count + which] = data[which]
-        told = {"rows": count, "k": k, "share": share, "nbytes": 4 * k * which.size}
+        fields = {"rows": count, "k": k, "share": share, "nbytes": 4 * k * which.size}
         checks = {"ok": bool((back == data).all())}
         for name, times in zip(
             ("post", "take"), zip(*trials[3:], strict=True), strict=True
         ):
             cell = {"contender": name, "trials_ms": list(times), "checks": checks}
-            rank.cells.append(cell | told)
+            rank.cells.append(cell | fields)
 
 
 def measure_nccl(rank: Rank) -> None:
@@ -176,15 +166,16 @@ def measure_nccl(rank: Rank) -> None:
         rank.time("NCCL", call, nbytes=size, checks={"ok": ok})
 
 
-def be_a_rank(repeat: int, told: Path) -> None:
-    """Measure on this rank; the first one writes what it has found."""
-    # What NCCL is asked through.
-    rank = Rank(fg.distributed.init(timeout=LIMIT_S / 4, engine="gloo"), repeat)
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Measure on this rank; the first one writes the times."""
+    # NCCL is reached through Gloo.
+    engine = fg.distributed.init(timeout=LIMIT_S / 4, engine="gloo")
+    rank = Rank(engine, given["repeat"])
     for measure in (measure_flags, measure_rows, measure_nccl):
         measure(rank)
     if rank.engine.rank == 0:
-        told.write_text(json.dumps(rank.cells))
+        send(cells=rank.cells)
 
 
 if __name__ == "__main__":
-    be_a_rank(int(sys.argv[1]), Path(sys.argv[2]))
+    run_rank(be_a_rank)

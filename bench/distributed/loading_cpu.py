@@ -1,11 +1,11 @@
-"""Graphs read in parts: the memory that ranks take for it, and the time.
+"""Graphs read in parts: memory and time.
 
-Ranks of one process, a thread each, take turns: bytes are those of all of them, as
-NumPy and Python ask for them, without the graph that was read. `peak_over_final` is the
-most that there was at a time over what the parts have in the end. Times are of whole
-loads, one rank after the other, beside reading the same bytes from the same files; CPU
-time is that of the process, which says more where others use the machine. One process
-reads the whole graphs, too, beside what pandas and polars take for the same text.
+Ranks of one process, a thread each, take turns: bytes are allocations of NumPy and
+Python by all of them, without the graph that was read. `peak_over_final` is the peak
+over the bytes of the parts in the end. Times are of whole loads, one rank after the
+other, beside reading the same bytes from the same files; CPU time is that of the
+process: other loads of the machine are not in it. One process reads the whole graphs,
+too, beside pandas and polars on the same text.
 
 ``--ratings N`` draws so many ratings of the users and items of MovieLens 20M, and cuts
 them in each side: of the whole on each rank, of what each rank has, of slices, and
@@ -127,7 +127,7 @@ def share_of(columns: Any, options: dict[str, Any]) -> Any:
 
 
 def write_text(path: Path, *columns: Any) -> None:
-    """Write columns as people do who keep doubles."""
+    """Write columns as text, with all digits of doubles."""
     with path.open("w") as stream:
         for i in range(0, columns[0].size, 1 << 16):
             parts = (column[i : i + (1 << 16)].tolist() for column in columns)
@@ -138,7 +138,7 @@ def write_text(path: Path, *columns: Any) -> None:
 def loads_of_ranks(
     slices: Path, text: Path, columns: Any, options: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
-    """Return what each rank calls."""
+    """Return the calls of each rank."""
     return {
         "slices": lambda: fg.read_graph(slices, partition="edges"),
         "text": lambda: fg.read_graph(text, partition="edges", weights=2, **options),
@@ -149,7 +149,7 @@ def loads_of_ranks(
 def loads_of_wholes(
     slices: Path, text: Path, options: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
-    """Return what one process calls, and what other libraries do with the text."""
+    """Return calls of one process, and of other libraries on the text."""
 
     def converted() -> Any:
         with tempfile.TemporaryDirectory(dir=text.parent) as folder:
@@ -185,13 +185,13 @@ def of_ranks(
 
 
 def of_files(paths: list[Path]) -> dict[str, Any]:
-    """Return the columns of what is read."""
+    """Return size of files and the time of reading them."""
     size = sum(path.stat().st_size for path in paths)
     return {"file_bytes": size, "read_ms": reading(paths)}
 
 
 def readers_of_tables(text: Path) -> dict[str, Callable[[], Any]]:
-    """Return what other libraries take for the same text, those that are here."""
+    """Return readers of the same text by other libraries that are installed."""
     found: dict[str, Callable[[], Any]] = {}
     with contextlib.suppress(ImportError):
         import pandas
@@ -205,7 +205,7 @@ def readers_of_tables(text: Path) -> dict[str, Callable[[], Any]]:
 
 
 def timed(call: Callable[[], Any], repeat: int) -> tuple[list[float], float]:
-    """Return what calls take in ms that are warm, and the least CPU time of one."""
+    """Return ms of warm calls, and the least CPU time of one."""
     call()
     trials, spent = [], []
     for _ in range(repeat):

@@ -5,7 +5,7 @@ take for all bytes of the files, a share each by one thread, into new memory; *r
 threads* the same with as many threads as a load has. *slices* is what ranks take for
 their parts of the graph, a process and a GPU each, and *whole* what one process does
 for all of it, until the GPU has it. Files are in the page cache, where that holds them.
-A first load, which compiles kernels and gets memory, is told apart (``first_ms``).
+A first load, which compiles kernels and gets memory, stands apart (``first_ms``).
 Digests are compared, and *of read* is the time by that of the bytes on as many
 processes.
 
@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +30,8 @@ import numpy as np
 
 import featgraph as fg
 from bench.distributed.out_of_core_gpu import graph_of
-from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import Sender, run_rank, stream_from_ranks
+from bench.record import Recorder
 from featgraph.cuda import arrays
 from featgraph.graph.formats.convert import write_graph
 from featgraph.graph.generators import rmat
@@ -49,7 +47,7 @@ PIECE = 1 << 22
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is drawn, who reads it, and where it is kept meanwhile."""
+    """Add the graph, the ranks that read it, and the folder."""
     parser.add_argument("--scale", type=int, help="of the R-MAT graph")
     parser.add_argument("--edge-factor", type=int)
     parser.add_argument("--ranks", help="how many, by commas")
@@ -69,7 +67,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             made = tempfile.TemporaryDirectory(dir=arguments.folder)
             folder = stack.enter_context(made)
         path = Path(folder) / "graph.fgs"
-        recorder.device = None if arguments.cpu else gpu_name()
+        recorder.use("cpu" if arguments.cpu else "cuda")
         if not path.exists():
             write(path, arguments, recorder)
         manifest = read_manifest(path)
@@ -98,7 +96,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def name_of(arguments: argparse.Namespace) -> str:
-    """Return what the graph is called."""
+    """Return the name of the graph."""
     return f"rmat-{arguments.scale}-{arguments.edge_factor}"
 
 
@@ -108,7 +106,7 @@ def bytes_of(path: Path) -> int:
 
 
 def write(path: Path, arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Draw the graph, and write it; beside it one that compiles what reads it."""
+    """Write the graph, and a small one by which readers are compiled."""
     scale, factor = arguments.scale, arguments.edge_factor
     if arguments.cpu:
         graph = rmat(scale, factor, seed=1, target="cpu")
@@ -122,9 +120,9 @@ def write(path: Path, arguments: argparse.Namespace, recorder: Recorder) -> None
     write_graph(rmat(8, 8, seed=1, target="cpu"), path.with_name("small.fgs"))
 
 
-def be_a_rank(given: dict[str, Any], told: str) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Read a share of the bytes, then this rank's part of the graph."""
-    engine, tell = fg.distributed.init(engine="shared"), Teller(told)
+    engine = fg.distributed.init(engine="shared")
 
     path, is_alone = given["path"], engine.size == 1
     is_there, share = given["target"] == "cuda", (engine.rank, engine.size)
@@ -150,7 +148,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
         found = [once(call) for _ in range(given["repeat"])]
         if engine.rank == 0:
             trials, are_right = zip(*found, strict=True)
-            tell(name=name, trials_ms=list(trials), ok=all(are_right), **more)
+            send(name=name, trials_ms=list(trials), ok=all(are_right), **more)
 
     timed("read", lambda: _read(Path(path), share, 1))
     threads = int(os.environ.get("NUMBA_NUM_THREADS", os.cpu_count() or 1))
@@ -185,4 +183,4 @@ def _read_some(handle: int, begin: int, made: Any, first: int) -> None:
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
+    run_rank(be_a_rank)

@@ -1,7 +1,7 @@
 """Lux's programs on one rank and on several, a GPU each: Figures 15 to 17 of Lux.
 
 Ranks of each number are started once, draw each graph in parts, and run all programs,
-of which they tell each result at once. A row's time is that of the supersteps of a
+and send each result at once. A row's time is that of the supersteps of a
 call, behind some that warm up; `call_ms` is that of the whole call, `first_s` that of
 the first one, which compiles. *efficiency* is the time on one rank, by ranks and the
 time on these. *bound* is what the link leaves of it: the sweep, by the longer one of
@@ -21,8 +21,6 @@ twice as many edges for twice as many ranks. Behind ``--budget`` seconds nothing
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -31,12 +29,13 @@ from typing import Any
 import numpy as np
 
 from bench.distributed.streaming import (
-    Teller,
+    Sender,
     merged,
-    rows_told,
+    rows_of,
+    run_rank,
     stream_from_ranks,
 )
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import join_compilers
 
 DEFAULTS = {
@@ -61,16 +60,14 @@ TOLERANCE = 1e-4
 #: Kinds of graphs of which each rank draws its part.
 DRAWN = ("rmat", "rmat45", "uniform")
 PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
-#: What runs beside each other on one rank, a GPU each: compiling takes longest.
+#: Programs that run beside each other on one rank, a GPU each: compiling is longest.
 HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, programs and links."""
     parser.add_argument("--gpus", type=int, help="ranks, beside one")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--ratings", type=int, help="how many are factorised")
     parser.add_argument("--weak", action="store_true", help="edges grow with ranks")
     parser.add_argument(
@@ -81,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run all programs on one rank, then on several."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     begun, alone = time.time(), {}
     counts = list(dict.fromkeys((1, arguments.gpus)))
     for number, ranks in enumerate(counts):
@@ -101,7 +98,7 @@ def cells(
     module: str = MODULE,
     **more: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ranks of a module tell; record where they end before they should."""
+    """Yield the rows of ranks of a module; record an error that ends them."""
     given: dict[str, Any] = {
         "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
         "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
@@ -122,7 +119,7 @@ def cells(
         if own["programs"]:
             how = environment, limit, gpu
             streams.append(stream_from_ranks(module, ranks, own, *how))
-    yield from rows_told(merged(streams), recorder, f"{ranks} ranks")
+    yield from rows_of(merged(streams), recorder, f"{ranks} ranks")
 
 
 def _grown(name: str, ranks: int, is_weak: bool) -> str:
@@ -136,11 +133,11 @@ def _grown(name: str, ranks: int, is_weak: bool) -> str:
 def record_cell(
     recorder: Recorder, cell: dict[str, Any], one: dict[str, Any] | None, ranks: int
 ) -> None:
-    """Record a row, beside that of one rank, and say what it shows."""
+    """Record a row, and print it beside that of one rank."""
     trials, fields = cell.pop("trials_ms"), {"ranks": ranks}
     own = median(trials)
     fields["edges_s_rank"] = cell["edges"] * cell["sweeps"] / own * 1000 / ranks
-    said = f"{fields['edges_s_rank'] / 1e9:.2f}G edges/s a rank"
+    shown = f"{fields['edges_s_rank'] / 1e9:.2f}G edges/s a rank"
     checks: dict[str, Any] = {"ok": True}
     if ranks > 1 and one is not None:
         grown = cell["edges"] / one["edges"]
@@ -150,18 +147,18 @@ def record_cell(
         if wire:
             sweep = alone / ranks
             fields["bound"] = sweep / max(sweep, wire)
-            said += f", wire {wire:.3g} ms, bound {fields['bound']:.3f}"
-        said += f", efficiency {fields['efficiency']:.3f}"
+            shown += f", wire {wire:.3g} ms, bound {fields['bound']:.3f}"
+        shown += f", efficiency {fields['efficiency']:.3f}"
         if grown == 1:
             checks = compared(cell["answer"], one["answer"])
     cell["trials"] = trials
-    told = {n: v for n, v in cell.items() if n not in {"answer", "trials", "graph"}}
+    more = {n: v for n, v in cell.items() if n not in {"answer", "trials", "graph"}}
     name = f"{cell['program']}, {ranks} {'rank' if ranks == 1 else 'ranks'}"
     recorder.add(
-        name, trials, graph={"name": cell["graph"]}, checks=checks, **told | fields
+        name, trials, graph={"name": cell["graph"]}, checks=checks, **more | fields
     )
     print(
-        f"    {said}; {cell['supersteps']} supersteps, call {cell['call_ms']:.4g} ms, "
+        f"    {shown}; {cell['supersteps']} supersteps, call {cell['call_ms']:.4g} ms, "
         f"first {cell['first_s']:.1f} s",
         flush=True,
     )
@@ -190,32 +187,32 @@ class Rank:
         Bytes a second to another rank.
     """
 
-    def __init__(self, given: dict[str, Any], tell: Teller) -> None:
+    def __init__(self, given: dict[str, Any], send: Sender) -> None:
         import featgraph as fg
 
         self.given, self.target = given, given["target"]
         engine = given["engine"]
         self.engine = fg.distributed.init(timeout=120, engine=engine)
         fg.config.compile_behind = True  # and waited for, before the trials
-        self._tell = tell
+        self._send = send
         self.link: float | None = None
 
-    def tell(self, **cell: Any) -> None:
-        """Tell something, once for all ranks."""
+    def send(self, **cell: Any) -> None:
+        """Write a row, once for all ranks."""
         if self.engine.rank == 0:
-            self._tell(**cell)
+            self._send(**cell)
 
     def note(self, text: str) -> None:
-        """Say something that is no row."""
-        self.tell(note=f"{self.engine.size} ranks: {text}")
+        """Write a note for the reader of the bench."""
+        self.send(note=f"{self.engine.size} ranks: {text}")
 
     def agree(self, flag: bool) -> bool:
-        """Whether all ranks say so."""
-        told = np.array([not flag], np.int64)
-        return not self.engine.all_reduce(told, "max", about="agreement")[0]
+        """Return whether the flag is set on all ranks."""
+        unset = np.array([not flag], np.int64)
+        return not self.engine.all_reduce(unset, "max", about="agreement")[0]
 
     def is_time(self) -> bool:
-        """Whether something may still be begun."""
+        """Return whether the time allows another program."""
         return self.agree(time.time() < self.given["until"])
 
     def wait(self) -> None:
@@ -237,7 +234,7 @@ class Rank:
     def run(
         self, of: str, name: str, graph: Any, program: str, how: Program, k: int
     ) -> list[Any] | None:
-        """Run a program, and tell what it took; return the runs of its trials."""
+        """Run a program, and send its times; return the runs of its trials."""
         if not self.is_time():
             self.note(f"no time for {program}, k = {k}")
             return None
@@ -270,7 +267,7 @@ class Rank:
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
         answer = answer_of(self.engine, graph, result, how.answer)
-        self.tell(
+        self.send(
             of=of,
             graph=name,
             program=program,
@@ -304,7 +301,7 @@ class Rank:
 
 
 class Program:
-    """A call of an algorithm, and what is known of its rows.
+    """A call of an algorithm, and the size of its rows.
 
     Parameters
     ----------
@@ -313,7 +310,7 @@ class Program:
     row_bytes : int
         Of a row that other ranks read.
     is_dense, is_wide : bool
-        Whether all rows change in each superstep, and whether a row is k times as wide.
+        If all rows change in each superstep, and if a row is k times as wide.
     """
 
     def __init__(
@@ -354,21 +351,25 @@ def _link_of(rank: Rank) -> float | None:
 
 def answer_of(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:
     """Return a digest of an answer of integers or distances, or a sample of reals."""
-    from featgraph.graph.building import digests
-
     own, numbers = result.local(name), graph.own_vertices
     if name in {"levels", "labels", "distances", "widths"}:
-        sums = digests.no_sums()
-        digests.add_values(sums, numbers, own)
-        sums = engine.all_reduce(sums, "sum", about="a digest")
-        return {"digest": digests.text_of(sums)}
+        return {"digest": digest_of(engine, numbers, own)}
     width = int(np.prod(own.shape[1:]))
     step = max(graph.vertex_count // min(SAMPLE, max(SAMPLED // width, 1)), 1)
     chosen = numbers % step == 0
     values = own[chosen].reshape(-1, width).astype(np.float64)
-    told = np.concatenate((numbers[chosen, None].astype(np.float64), values), axis=1)
-    found = np.concatenate(engine.all_gather(told, about="a sample"))
+    rows = np.concatenate((numbers[chosen, None].astype(np.float64), values), axis=1)
+    found = np.concatenate(engine.all_gather(rows, about="a sample"))
     return {"sample": found[np.argsort(found[:, 0])][:, 1:].ravel().tolist()}
+
+
+def digest_of(engine: Any, numbers: Any, values: Any) -> str:
+    """Return one digest of the values at the vertices of all ranks."""
+    from featgraph.graph.building import digests
+
+    sums = digests.no_sums()
+    digests.add_values(sums, numbers, values)
+    return digests.text_of(engine.all_reduce(sums, "sum", about="a digest"))
 
 
 def draw(name: str, target: str, weighted: bool) -> Any:
@@ -413,8 +414,8 @@ def hub_of(graph: Any, engine: Any) -> int:
     part = graph.part
     own = np.asarray(part.out_degree)[: graph.own_vertices.size]
     best = int(own.argmax())
-    told = np.array([[int(own[best]), -int(graph.own_vertices[best])]], np.int64)
-    found = np.concatenate(engine.all_gather(told, about="degrees"))
+    pair = np.array([[int(own[best]), -int(graph.own_vertices[best])]], np.int64)
+    found = np.concatenate(engine.all_gather(pair, about="degrees"))
     return -int(max(map(tuple, found.tolist()))[1])
 
 
@@ -484,10 +485,10 @@ def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     }
 
 
-def be_a_rank(given: dict[str, Any], told: str, kind: type[Rank] = Rank) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender, kind: type[Rank] = Rank) -> None:
     """Run everything on this rank."""
     begun = time.perf_counter()
-    rank = kind(given, Teller(told))
+    rank = kind(given, send)
     rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
     rank.measure_link()
     wanted = set(given["programs"])
@@ -522,7 +523,7 @@ def be_a_rank(given: dict[str, Any], told: str, kind: type[Rank] = Rank) -> None
 
 
 def drawn(rank: Rank, name: str, weighted: bool) -> Any:
-    """Draw a graph, and say what that has taken; None if there is no time."""
+    """Draw a graph, and note the time of it; None if there is no time."""
     if not rank.is_time():
         rank.note(f"no time for {name}")
         return None
@@ -536,4 +537,4 @@ def drawn(rank: Rank, name: str, weighted: bool) -> Any:
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
+    run_rank(be_a_rank)

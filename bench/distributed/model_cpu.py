@@ -8,27 +8,31 @@ constants alone.
 
 A superstep's time is the median over `repeat` calls, of the slowest rank in each: what
 others do on the machine meets some of these. Supersteps whose time is below `FLOOR_S`
-are not counted: nobody plans by them. `load` is the load average behind the calls.
+are not counted: no plan rests on them. `load` is the load average behind the calls.
 
 With ``--clock cpu``, the default, all seconds, those of calibrating, too, are of the
-main thread: the model is judged by what ranks do, whoever else uses the machine. Waits
-take none. ``--clock wall`` tells something on an idle machine alone.
+main thread: the model is judged by the work of ranks, with any other load on the
+machine. Waits take none. ``--clock wall`` needs an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from copy import copy
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.distributed.streaming import (
+    LIMIT_S,
+    Sender,
+    run_on_ranks,
+    run_rank,
+    threads_each,
+)
 from bench.graphs import make_graph
 from bench.record import Recorder
 
@@ -50,9 +54,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         for k in arguments.k:
             for count in dict.fromkeys((1, arguments.ranks)):
-                words = [name, str(k), str(arguments.repeat)]
-                words += [arguments.clock, arguments.engine]
-                found = measure(words, count)
+                given = {"graph": name, "k": k, "repeat": arguments.repeat}
+                given |= {"clock": arguments.clock, "engine": arguments.engine}
+                module = "bench.distributed.model_cpu"
+                found = run_on_ranks(module, count, given, threads_each(1))
                 for program, cell in found["programs"].items():
                     _record(recorder, program, count, cell, found)
 
@@ -86,13 +91,8 @@ def _quantile(errors: Any, share: float) -> float | None:
     return round(float(np.quantile(errors, share)), 3) if errors.size else None
 
 
-def measure(words: list[str], ranks: int) -> Any:
-    """Return what rank 0 has found."""
-    return run_on_ranks("bench.distributed.model_cpu", words, ranks, threads=1)
-
-
 class _Runs:
-    """Keeps the runs of what algorithms iterate, and has them record active sets."""
+    """Keeps the runs of algorithms, and makes them record active sets."""
 
     def __init__(self) -> None:
         import featgraph as fg
@@ -102,8 +102,12 @@ class _Runs:
         fg.iterate = self
 
     def __call__(self, steps: Any, state: Any, **options: Any) -> Any:
+        if options.get("due") is not None:  # such a run records no active sets
+            return self._iterate(steps, state, **options)
         run = self._iterate(steps, state, **options | {"record_active": True})
-        self.kept.append((run, state.graph, options.get("active")))
+        if run.active_sets is not None:
+            # Algorithms drop the record of a run when they have read it.
+            self.kept.append((copy(run), state.graph, options.get("active")))
         return run
 
 
@@ -152,19 +156,18 @@ def programs(name: str, k: int) -> dict[str, tuple[int, Any, Callable[[], Any]]]
     return found
 
 
-def be_a_rank(name: str, k: int, repeat: int, how: tuple[str, str], told: Path) -> None:
-    """Run the programs on this rank; the first one writes what it has found."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run the programs on this rank; the first one writes their times."""
     import featgraph as fg
 
-    clock, engine_name = how
-
+    clock, engine_name, repeat = (given[n] for n in ("clock", "engine", "repeat"))
     if clock == "cpu":
         time.perf_counter = time.thread_time  # others compile behind runs
     engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
     machine = fg.distributed.calibrate("cpu", engine=engine, again=True)
     runs = _Runs()
     found: dict[str, Any] = {}
-    for program, (width, whole, call) in programs(name, k).items():
+    for program, (width, whole, call) in programs(given["graph"], given["k"]).items():
         call()
         trials = []
         for _ in range(repeat):
@@ -177,11 +180,11 @@ def be_a_rank(name: str, k: int, repeat: int, how: tuple[str, str], told: Path) 
         seconds = np.median(trials, axis=0)
         found[program] = _foretold(runs.kept, whole, machine, width, seconds)
     if engine.rank == 0:
-        described = make_graph(name).describe()
+        described = make_graph(given["graph"]).describe()
         about = {"graph": described, "machine": machine.name}
         about |= {"clock": clock, "engine": engine_name, "programs": found}
         about["load"] = round(os.getloadavg()[0], 1)
-        told.write_text(json.dumps(about))
+        send(**about)
 
 
 def _foretold(kept: Any, whole: Any, machine: Any, k: int, slowest: Any) -> Any:
@@ -227,5 +230,4 @@ def errors_of(one: Any, k: int, floor_s: float = FLOOR_S) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    name, k, repeat, *how, told = sys.argv[1:]
-    be_a_rank(name, int(k), int(repeat), (how[0], how[1]), Path(told))
+    run_rank(be_a_rank)

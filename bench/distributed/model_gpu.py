@@ -9,23 +9,23 @@ has the rate that `lux-gpu` measures.
 A row for each program and number of ranks: errors of supersteps that are foretold from
 those before them of their direction and turn (`median_error`, `p90_error`), those of
 the constants alone (`uncorrected`), and `from_one`, where the constants are corrected
-by the run on one rank: nobody has run on several then. Rows ``pull`` and ``push`` have
+by the run on one rank, before any run on several. Rows ``pull`` and ``push`` have
 the errors of all programs. Supersteps of less than `FLOOR_S` are not counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bench.distributed import lux_gpu
 from bench.distributed.model_cpu import errors_of
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import Sender, run_rank
+from bench.record import Recorder
 
 DEFAULTS = lux_gpu.DEFAULTS | {
     "graph": ["rmat-22-16"],
@@ -34,7 +34,7 @@ DEFAULTS = lux_gpu.DEFAULTS | {
     "programs": "PR,CC,SSSP,BFS,LP",
 }
 MODULE = "bench.distributed.model_gpu"
-#: Supersteps of less are not counted: some 20 us of each are not what is modelled.
+#: Supersteps of less are not counted: some 20 us of each are not modelled.
 FLOOR_S = 1e-4
 #: An exchange between kernels, through windows: 25 us with NCCL are the most.
 LATENCY_S = 1e-5
@@ -43,7 +43,7 @@ add_arguments = lux_gpu.add_arguments
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Foretell every program on one rank, and on several."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     begun, alone, taught = time.time(), {}, {}
     every: dict[tuple[str, int], list[float]] = {}
     counts = list(dict.fromkeys((1, arguments.gpus)))
@@ -64,10 +64,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         found = _quantiles(errors)
         count = len(errors)
         recorder.add(f"{way}, {ranks} ranks", [], ranks=ranks, foretold=count, **found)
-        told = (
+        shown = (
             f"median {found['median_error']:.3f}, nine in ten {found['p90_error']:.3f}"
         )
-        print(f"    {way}, {ranks} ranks: {told}, of {count} supersteps", flush=True)
+        print(f"    {way}, {ranks} ranks: {shown}, of {count} supersteps", flush=True)
 
 
 def _record(
@@ -112,12 +112,12 @@ def _quantiles(errors: list[float]) -> dict[str, float | None]:
 
 
 class Rank(lux_gpu.Rank):
-    """A rank that tells what the model has of each program, too."""
+    """A rank that sends the times of the model for each program, too."""
 
-    def __init__(self, given: dict[str, Any], tell: Any) -> None:
+    def __init__(self, given: dict[str, Any], send: Sender) -> None:
         import featgraph as fg
 
-        super().__init__(given, tell)
+        super().__init__(given, send)
         begun = time.perf_counter()
         engine = None if self.engine.size == 1 else self.engine
         self.machine = fg.distributed.calibrate(given["target"], engine=engine)
@@ -142,7 +142,7 @@ class Rank(lux_gpu.Rank):
         how: lux_gpu.Program,
         k: int,
     ) -> list[Any] | None:
-        """Run a program, and tell what it took, and what the model has."""
+        """Run a program, and send its times and those of the model."""
         trials = super().run(of, name, graph, program, how, k)
         if trials is None or not self.is_time():
             return trials
@@ -159,14 +159,14 @@ class Rank(lux_gpu.Rank):
             return trials
         one = self._foretold(graph, run, active, trials, k)
         key = f"{of}/{program}/{k}"
-        told = errors_of(one, k, FLOOR_S)
-        told["from_one"] = self._from_one(one, self.given["taught"].get(key))
-        told["predicted_ms"] = [
+        row = errors_of(one, k, FLOOR_S)
+        row["from_one"] = self._from_one(one, self.given["taught"].get(key))
+        row["predicted_ms"] = [
             None if np.isnan(s) else round(1000 * s, 4) for s in one.predicted()
         ]
         factors = {str(k): c.factors.tolist() for k, c in one.taught().items()}
         about = {"of": of, "program": program, "graph": name}
-        self.tell(**told, **about, machine=self.machine.name, factors=factors)
+        self.send(**row, **about, machine=self.machine.name, factors=factors)
         return trials
 
     def _foretold(
@@ -211,4 +211,4 @@ class Rank(lux_gpu.Rank):
 
 
 if __name__ == "__main__":
-    lux_gpu.be_a_rank(json.loads(sys.argv[1]), sys.argv[2], Rank)
+    run_rank(partial(lux_gpu.be_a_rank, kind=Rank))

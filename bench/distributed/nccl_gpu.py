@@ -1,30 +1,28 @@
-"""What NCCL does through PyTorch, in a group beside that of Gloo, and within graphs.
+"""Calls of NCCL through PyTorch, in a group beside that of Gloo, and within graphs.
 
 A rank's engine makes its group of GPUs on a thread beside (`reach_gpus`). *handed over*
-is what it does for rows: a ragged exchange, asked for by the host. The others ask what
-of it a recorded CUDA graph could do: an ``all_reduce``, transfers to and from the other
+is its exchange of rows: a ragged one, called by the host. The others try
+to record calls in a CUDA graph: an ``all_reduce``, transfers to and from the other
 rank (``isend, irecv``), and a ragged ``all_to_all_single``, whose sizes are those that
 were recorded. `asked` has them called by the host, for comparison; `recorded`, captured
-once and replayed with other contents each time. A row says how many replays were right,
-what was said where that failed, and whether the group still works behind it (`group`):
-what cannot be recorded may leave ranks that wait for each other for ever.
+once and replayed with other contents each time. A row has the number of right replays
+or the error (`said`), and if the group still works behind it (`group`): a call that
+cannot be recorded may leave ranks that wait for each other for ever.
 
 Two processes, a GPU each, try one thing after the other. Where that takes over 45 s
-they are killed; the row of what they were at says so, and two others go on behind it.
+they are killed; the row of that call has the error, and two others go on behind it.
 ``--target cpu`` rehearses it over Gloo, where nothing is recorded.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder, gpu_name
+from bench.distributed.streaming import Sender, run_rank, stream_from_ranks
+from bench.record import Recorder
 
 DEFAULTS = {"repeat": 20, "target": "cuda"}
 MODULE = "bench.distributed.nccl_gpu"
@@ -36,14 +34,12 @@ LIMIT_S = 45.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--trials", help="some of them, by semicolons")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Have two processes try each, and record what the first one has found."""
-    if arguments.target == "cuda":
-        recorder.device = gpu_name()
+    """Have two processes try each, and record the rows of the first one."""
+    recorder.use(arguments.target)
     left = (arguments.trials or ";".join(TRIALS)).split(";")
     while left:
         for cell in _cells(arguments, left):
@@ -58,7 +54,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _cells(
     arguments: argparse.Namespace, trials: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ranks tell, and of a trial that has ended them, that it has."""
+    """Yield the rows of ranks; a trial that has ended them has a row, too."""
     given = {
         "trials": list(trials),
         "repeat": arguments.repeat,
@@ -79,7 +75,7 @@ def _cells(
 class Rank:
     """One of the two processes."""
 
-    def __init__(self, repeat: int, target: str, tell: Teller) -> None:
+    def __init__(self, repeat: int, target: str, send: Sender) -> None:
         import torch
 
         import featgraph as fg
@@ -88,7 +84,7 @@ class Rank:
         self.engine: Any = fg.distributed.init(timeout=LIMIT_S / 3, engine="gloo")
         self.peer = 1 - self.engine.rank
         self.where = torch.device(target)
-        self._tell = tell
+        self._send = send
         links: Any = self.engine._links
         if target == "cpu":
             links.__class__.has_gpus = True
@@ -101,7 +97,7 @@ class Rank:
         self.group = links._gpus
 
     def make(self, size: int) -> Any:
-        """Return memory for what comes."""
+        """Return memory to receive into."""
         return _Lent(self.torch.zeros(size, dtype=self.torch.uint8, device=self.where))
 
     def wait(self) -> None:
@@ -122,10 +118,10 @@ class Rank:
                 trials.append(1000 * (time.perf_counter() - begun))
         return trials
 
-    def tell(self, **told: Any) -> None:
-        """Tell a row, once for both."""
+    def send(self, **told: Any) -> None:
+        """Write a row, once for both."""
         if self.engine.rank == 0:
-            self._tell(**told)
+            self._send(**told)
 
 
 class _Lent:
@@ -163,13 +159,13 @@ def hand_over(rank: Rank) -> None:
         ok = bool((came == 7 + rank.peer).all()) and came.numel() == other
         trials = rank.time(call)
         told = {"nbytes": size, "checks": {"ok": ok}, "said": joined}
-        rank.tell(contender="handed over, asked", trials_ms=trials, **told)
+        rank.send(contender="handed over, asked", trials_ms=trials, **told)
 
 
 def operation_of(
     rank: Rank, name: str, size: int
 ) -> tuple[Any, Any, Callable[[], None]]:
-    """Return what is sent, what comes, and the call, which never waits on the host."""
+    """Return the array sent, that received, and the call, which never waits."""
     import torch.distributed as dist
 
     torch, me, group = rank.torch, rank.engine.rank, rank.group
@@ -205,7 +201,7 @@ def operation_of(
 
 
 def record_operation(rank: Rank, name: str) -> None:
-    """Ask for an operation, and have a graph do it again with other contents."""
+    """Call an operation, and have a graph replay it with other contents."""
     for size in SIZES:
         sent, came, call = operation_of(rank, name, size)
 
@@ -218,7 +214,7 @@ def record_operation(rank: Rank, name: str) -> None:
         sent.fill_(3 + rank.engine.rank)
         call()
         told: dict[str, Any] = {"nbytes": size, "checks": {"ok": is_right(3)}}
-        rank.tell(contender=f"{name}, asked", trials_ms=rank.time(call), **told)
+        rank.send(contender=f"{name}, asked", trials_ms=rank.time(call), **told)
         if rank.where.type == "cpu":
             continue
         told, trials = {"nbytes": size}, []
@@ -235,9 +231,9 @@ def record_operation(rank: Rank, name: str) -> None:
         except RuntimeError as error:
             told["said"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         sent.fill_(5 + rank.engine.rank)
-        call()  # asked for again, behind replays
+        call()  # by the host again, behind replays
         told["group"] = "works" if is_right(5) else "is wrong"
-        rank.tell(contender=f"{name}, recorded", trials_ms=trials, **told)
+        rank.send(contender=f"{name}, recorded", trials_ms=trials, **told)
 
 
 def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
@@ -254,11 +250,11 @@ def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
     return graph
 
 
-def be_a_rank(given: dict[str, Any], tell: Teller) -> None:
-    """Try what is asked for on this rank."""
-    rank = Rank(given["repeat"], given["target"], tell)
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Try all calls on this rank."""
+    rank = Rank(given["repeat"], given["target"], send)
     for trial in given["trials"]:
-        rank.tell(begins=trial)
+        rank.send(begins=trial)
         if trial == "handed over":
             hand_over(rank)
         else:
@@ -266,4 +262,4 @@ def be_a_rank(given: dict[str, Any], tell: Teller) -> None:
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), Teller(sys.argv[2]))
+    run_rank(be_a_rank)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import wait_for_gpu
 from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph import Adjacency
@@ -32,12 +32,12 @@ DEFAULTS = {"repeat": 5}
 TARGET = "cuda"
 #: Bytes that the link is measured by.
 PIECE = 1 << 28
-#: Of the measured link, what streaming is to reach.
+#: The share of the measured link that streaming is to reach.
 GOAL = 0.85
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is larger than the GPU, and the limits."""
+    """Add the graph, and the limits."""
     parser.add_argument("--scale", type=int, default=27, help="of the R-MAT graph")
     parser.add_argument("--edge-factor", type=int, default=16)
     parser.add_argument("--limits", default="4 GB,8 GB", help="by commas")
@@ -62,7 +62,7 @@ STEP = fg.foldmap(weigh, take)
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure the link, and supersteps in memory and under each limit."""
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     link = _measure_link(arguments.repeat, recorder)
     begun = time.perf_counter()
     graph = graph_of(arguments.scale, arguments.edge_factor)
@@ -122,7 +122,7 @@ def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
 
 
 def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
-    """Return the ms of supersteps, a digest of what they leave, and bytes copied."""
+    """Return ms of supersteps, a digest of the values, and bytes copied."""
     from featgraph.runtime.memory.graph_arrays import graph_arrays
 
     x = np.ones((graph.vertex_count, 1), np.float32)

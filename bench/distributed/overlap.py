@@ -5,18 +5,18 @@ rows are sent. Ranks are processes, of a thread each on the CPU, over shared mem
 Gloo; or with a GPU each, through windows, over NCCL or by the host. Runs of both kinds
 take turns in the same processes, and have the same bits: `checks`.
 
-`series_ms` has, superstep by superstep, what rank 0 has spent: `sweep` on kernels and
+`series_ms` has, superstep by superstep, the times of rank 0: `sweep` on kernels and
 sets, `pack` on choosing forms and writing messages, `wait` within exchanges for bytes
 and for other ranks, `store` on storing rows, and `behind`, in which bytes were under
 way while it swept (part of `sweep`). `wire_ms` is, of the supersteps that send behind
 themselves, the wait of the rank that waits least: the others wait for that rank, too.
 `hidden` is the share of the lesser of wire and sweep that the supersteps in pieces
 save; all three are lower quartiles over supersteps. `run_ms` is a superstep of a run
-that nobody looks at, which may be replayed. On GPUs nothing is known but whole
+without a callback, which may be replayed. On GPUs nothing is known but whole
 supersteps: there `sweep_ms` is what one takes that sends nothing, and the wire is the
 rest.
 
-`--link 4gbit` is a word for the row: who runs it has set up the link (a network
+`--link 4gbit` is a word for the row: the link is set up before (a network
 namespace of its own, with `tc qdisc add dev lo root tbf rate 4gbit ...`), since the
 loopback device is work of the same cores.
 """
@@ -24,18 +24,20 @@ loopback device is work of the same cores.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.on_gpus import run_on_gpus
-from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.distributed.streaming import (
+    LIMIT_S,
+    Sender,
+    run_on_ranks,
+    run_rank,
+    threads_each,
+)
 from bench.graphs import distribute_graph
 from bench.record import Recorder, gpu_name
 
@@ -50,7 +52,9 @@ DEFAULTS = {
     "link": "",
 }
 MODULE = "bench.distributed.overlap"
-#: What rows go over, by `fg.config.gpu_links`.
+#: Longest that ranks with a GPU each may take.
+GPU_LIMIT_S = 80.0
+#: Names of links, by `fg.config.gpu_links`.
 LINKS = {"engine": "NCCL", "host": "the host"}
 SUPERSTEPS = 8
 #: Of each run: the first ones compile, make pieces and reach their pace.
@@ -67,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         help="of GPUs, by commas: fg.config.gpu_links",
     )
-    parser.add_argument("--target", choices=["cpu", "cuda"], help="where kernels run")
     parser.add_argument("--link", help="what limits the wire, for the record")
 
 
@@ -80,14 +83,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for k in arguments.k:
             for over in arguments.links if on_gpus else arguments.engines:
                 engine = "auto" if on_gpus else over
-                words = [name, str(k), str(arguments.repeat), engine, arguments.target]
+                given = {"graph": name, "k": k, "repeat": arguments.repeat}
+                given |= {"engine": engine, "target": arguments.target}
                 load = os.getloadavg()[0]
-                links = {"FEATGRAPH_GPU_LINKS": over}
-                found = (
-                    run_on_gpus(MODULE, arguments.ranks, words, links)
-                    if on_gpus
-                    else run_on_ranks(MODULE, words, arguments.ranks, threads=1)
-                )
+                more = {"FEATGRAPH_GPU_LINKS": over} if on_gpus else threads_each(1)
+                limit_s = GPU_LIMIT_S if on_gpus else LIMIT_S
+                found = run_on_ranks(MODULE, arguments.ranks, given, more, limit_s)
                 over = LINKS.get(over, over)
                 for way, cell in found.pop("ways").items():
                     recorder.add(
@@ -114,7 +115,7 @@ def program() -> Any:
 
 
 class Series:
-    """What this rank spends, superstep by superstep."""
+    """The times that this rank spends, superstep by superstep."""
 
     def __init__(self, exchange: Any, sync: Any) -> None:
         self._exchange, self._sync = exchange, sync
@@ -146,18 +147,17 @@ class Series:
         self.begin()
 
 
-def be_a_rank(
-    name: str, k: int, repeat: int, engine_name: str, target: str, told: Path
-) -> None:
-    """Run both kinds on this rank; the first one writes what it has found."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run both kinds on this rank; the first one writes their times."""
     import featgraph as fg
     from bench.timing import wait_for_gpu
     from featgraph.runtime.devices.choose import choose_device
 
     warnings.simplefilter("ignore")  # runs end at a limit
     fg.config.compile_behind = False
-    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
-    named, step = distribute_graph(name, target), program()
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=given["engine"])
+    k, repeat, target = (given[name] for name in ("k", "repeat", "target"))
+    named, step = distribute_graph(given["graph"], target), program()
     graph: Any = named.graph
     exchange = graph.ranks.exchange(choose_device(target))
     state = fg.State(
@@ -165,7 +165,7 @@ def be_a_rank(
         x=fg.vertex_property(_first(graph.vertex_count, k), iterated=True),
         share=np.float32(0.5 / max(graph.edge_count / graph.vertex_count, 1)),
     )
-    given: dict[str, Any] = {"max_supersteps": SUPERSTEPS, "target": target}
+    limits: dict[str, Any] = {"max_supersteps": SUPERSTEPS, "target": target}
     series: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     runs: dict[bool, list[float]] = {False: [], True: []}
     pieces, answers = 0, {}
@@ -174,26 +174,26 @@ def be_a_rank(
             state["x"] = _first(graph.vertex_count, k)
             engine.barrier()
             own = Series(exchange, lambda: wait_for_gpu(target))
-            ran = fg.iterate(step, state, overlap=cut, callback=own.note, **given)
+            ran = fg.iterate(step, state, overlap=cut, callback=own.note, **limits)
             if trial:
                 series[cut] += own.rows[UNCOUNTED:]
             pieces = max([pieces, *ran.pieces])
             answers[cut] = np.array(state.local("x"))
-            for _ in range(2):  # without anyone who looks: supersteps may be replayed
+            for _ in range(2):  # without a callback: supersteps may be replayed
                 engine.barrier()
                 begun = time.perf_counter()
-                fg.iterate(step, state, overlap=cut, **given)
+                fg.iterate(step, state, overlap=cut, **limits)
                 wait_for_gpu(target)
             runs[cut].append(1000 * (time.perf_counter() - begun) / SUPERSTEPS)
     is_same = np.array([np.array_equal(answers[False], answers[True])])
     same = bool(engine.all_reduce(is_same, "and")[0])
     found = {"graph": named.describe(), "pieces": pieces, "checks": {"ok": same}}
-    alone = [] if target == "cpu" else _alone(step, graph, k, given)
+    alone = [] if target == "cpu" else _alone(step, graph, k, limits)
     ways = _compared(engine, series, alone)
     for cut, way in ((False, "behind"), (True, "in pieces")):
         ways[way]["run_ms"] = round(min(runs[cut]), 3)
     if engine.rank == 0:
-        told.write_text(json.dumps(found | {"ways": ways}))
+        send(**found, ways=ways)
 
 
 def _first(count: int, k: int) -> Any:
@@ -202,7 +202,7 @@ def _first(count: int, k: int) -> Any:
 
 
 def _alone(step: Any, graph: Any, k: int, given: dict[str, Any]) -> list[float]:
-    """Return what supersteps take on this rank's part, of which nothing is sent."""
+    """Return ms of supersteps on this rank's part, of which nothing is sent."""
     import featgraph as fg
     from bench.timing import wait_for_gpu
 
@@ -226,10 +226,10 @@ def _alone(step: Any, graph: Any, k: int, given: dict[str, Any]) -> list[float]:
 def _compared(
     engine: Any, series: dict[bool, list[dict[str, float]]], alone: list[float]
 ) -> Any:
-    """Return what to tell of both ways, of all ranks.
+    """Return the fields of both ways, of all ranks.
 
-    `alone` is what supersteps take that send nothing, where nothing else tells sweep
-    and wire apart.
+    `alone` has ms of supersteps that send nothing, where only these set sweep and wire
+    apart.
     """
     every = {
         what: {
@@ -246,9 +246,9 @@ def _compared(
         sweep = _low(np.max(engine.all_gather(np.array(alone)), axis=0))
         wire = max(whole - sweep, 0.0)
     saved = whole - cut_in_pieces
-    told: dict[str, Any] = {}
+    ways: dict[str, Any] = {}
     for cut, way in ((False, "behind"), (True, "in pieces")):
-        told[way] = {
+        ways[way] = {
             "trials_ms": took[cut].tolist(),
             "wire_ms": round(wire, 3),
             "sweep_ms": round(sweep, 3),
@@ -257,15 +257,14 @@ def _compared(
                 for what in every
             },
         }
-    told["in pieces"]["hidden"] = round(saved / max(min(wire, sweep), 1e-9), 3)
-    return told
+    ways["in pieces"]["hidden"] = round(saved / max(min(wire, sweep), 1e-9), 3)
+    return ways
 
 
 def _low(values: Any) -> float:
-    """Return the lower quartile: what others do on the machine adds to times."""
+    """Return the lower quartile: other loads of the machine add to times."""
     return float(np.quantile(values, 0.25))
 
 
 if __name__ == "__main__":
-    name, k, repeat, engine, target, told = sys.argv[1:]
-    be_a_rank(name, int(k), int(repeat), engine, target, Path(told))
+    run_rank(be_a_rank)

@@ -9,17 +9,20 @@ one rank: `checks` has the largest difference.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.distributed.streaming import (
+    LIMIT_S,
+    Sender,
+    run_on_ranks,
+    run_rank,
+    threads_each,
+)
 from bench.graphs import make_graph
 from bench.record import Recorder
+from bench.timing import time_calls
 
 DEFAULTS = {
     "graph": ["uniform-20-10"],
@@ -48,12 +51,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 (1, ranks, "auto"),
                 *((ranks, 1, engine) for engine in arguments.engines),
             ):
-                found = run_on_ranks(
-                    "bench.distributed.ranks_cpu",
-                    [name, str(k), str(arguments.repeat), engine],
-                    count,
-                    threads,
-                )
+                given = {"graph": name, "k": k, "engine": engine}
+                given["repeat"] = arguments.repeat
+                module = "bench.distributed.ranks_cpu"
+                found = run_on_ranks(module, count, given, threads_each(threads))
                 over = f", {engine}" if count > 1 else ""
                 for program, cell in found.items():
                     alone.setdefault(program, cell["sample"])
@@ -72,13 +73,13 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     )
 
 
-def be_a_rank(name: str, k: int, repeat: int, engine_name: str, told: Path) -> None:
-    """Run the programs on this rank; the first one writes what it has found."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run the programs on this rank; the first one writes their times."""
     import featgraph as fg
     from featgraph.algorithms import label_propagation, pagerank
 
-    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
-    named = make_graph(name)
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=given["engine"])
+    named, k, repeat = make_graph(given["graph"]), given["k"], given["repeat"]
     graph = fg.distribute(named.graph)
     count = named.graph.vertex_count
     seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % max(k, 2), -1)
@@ -94,12 +95,8 @@ def be_a_rank(name: str, k: int, repeat: int, engine_name: str, told: Path) -> N
         if program == "pagerank" and k > 1:
             continue
         answer = call()
-        before, trials = engine.traffic.copy(), []
-        for _ in range(repeat):
-            engine.barrier()
-            begun = time.perf_counter()
-            call()
-            trials.append(1000 * (time.perf_counter() - begun))
+        before = engine.traffic.copy()
+        trials = time_calls(call, repeat, engine=engine)
         sent = int((engine.traffic - before).sent.sum())
         found[program] = {
             "trials_ms": trials,
@@ -108,9 +105,8 @@ def be_a_rank(name: str, k: int, repeat: int, engine_name: str, told: Path) -> N
             "sample": answer[:: max(count // 1000, 1)].astype(float).ravel().tolist(),
         }
     if engine.rank == 0:
-        told.write_text(json.dumps(found))
+        send(**found)
 
 
 if __name__ == "__main__":
-    name, k, repeat, engine, told = sys.argv[1:]
-    be_a_rank(name, int(k), int(repeat), engine, Path(told))
+    run_rank(be_a_rank)

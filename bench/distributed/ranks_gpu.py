@@ -1,7 +1,7 @@
 """Ranks of one process on one GPU, or with a GPU each, beside a run without ranks.
 
 Breadth-first search and PageRank as whole calls that are warm: without ranks, as ever
-and with supersteps driven by the host (a callback asks for that); and on ranks that
+and with supersteps driven by the host (a callback needs that); and on ranks that
 share the GPU and take turns, so that their work adds up. A single rank has the graph
 itself, and is not timed. With ``--gpus`` ranks are processes with a GPU each instead,
 in each way in which they may hand rows over (``fg.config.gpu_links``), and also through
@@ -12,27 +12,25 @@ ranks.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from bench.distributed.on_gpus import LIMIT_S, run_on_gpus
+from bench.distributed.streaming import Sender, run_on_ranks, run_rank
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
-from bench.timing import join_compilers, wait_for_gpu
+from bench.record import Recorder
+from bench.timing import time_calls
 from featgraph.algorithms import bfs, pagerank
 
 DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2, "gpus": 0}
 TARGET = "cuda"
 SUPERSTEPS = 20
 WARM_UPS = 3
+#: Longest that the processes of one run may take.
+LIMIT_S = 80.0
 #: How ranks with a GPU each hand rows over: `gpu_links`, whether they replay, and the
 #: engine beside.
 LINKS = {
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both algorithms on every graph, in each of the ways."""
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     for name in arguments.graph:
         if arguments.gpus:
             compare_gpus(name, arguments, recorder)
@@ -95,35 +93,32 @@ def compare_gpus(name: str, arguments: argparse.Namespace, recorder: Recorder) -
 def _record(
     recorder: Recorder, way: str, found: dict[str, Any], alone: dict[str, Any]
 ) -> None:
-    """Record what was measured in a way, as soon as it is known."""
+    """Record the programs of one way, as soon as they are measured."""
     for program, cell in found.items():
         meant = np.array(alone[program]["sample"])
         apart = float(np.abs(np.array(cell["sample"]) - meant).max())
         checks = {"difference": apart, "ok": apart <= 1e-6}
-        told = {n: cell[n] for n in ("graph", "supersteps", "sent_bytes")}
+        more = {n: cell[n] for n in ("graph", "supersteps", "sent_bytes")}
         recorder.add(
-            way, cell["trials_ms"], k=1, program=program, checks=checks, **told
+            way, cell["trials_ms"], k=1, program=program, checks=checks, **more
         )
 
 
 def measure(
     name: str, repeat: int, ranks: int, links: str, replay: str, engine: str
 ) -> dict[str, Any]:
-    """Return what rank 0 of processes with a GPU each has measured, by program."""
-    environment = {
-        "FEATGRAPH_GPU_LINKS": links,
-        "FEATGRAPH_REPLAY": replay,
-        "PYTHONWARNINGS": "ignore",  # runs end at a limit
-    }
-    given = [name, str(repeat), engine]
-    return run_on_gpus("bench.distributed.ranks_gpu", ranks, given, environment)  # type: ignore[no-any-return]
+    """Return the measurements of rank 0 of processes with a GPU each, by program."""
+    environment = {"FEATGRAPH_GPU_LINKS": links, "FEATGRAPH_REPLAY": replay}
+    given = {"graph": name, "repeat": repeat, "engine": engine, "target": TARGET}
+    module = "bench.distributed.ranks_gpu"
+    return run_on_ranks(module, ranks, given, environment, LIMIT_S)
 
 
-def be_a_rank(name: str, repeat: int, engine_name: str, told: Path) -> None:
-    """Run the programs on this rank; the first one writes what it has found."""
-    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run the programs on this rank; the first one writes their times."""
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=given["engine"])
     fg.config.compile_behind = False
-    named = make_graph(name)
+    named, repeat = make_graph(given["graph"]), given["repeat"]
     graph, found = fg.distribute(named.graph), {}
     for program, (call, answer) in programs(named.graph).items():
         trials = timed(lambda call=call: call(graph), repeat, engine)
@@ -139,11 +134,11 @@ def be_a_rank(name: str, repeat: int, engine_name: str, told: Path) -> None:
             "sample": values[:: max(values.size // 1000, 1)].tolist(),
         }
     if engine.rank == 0:
-        told.write_text(json.dumps(found))
+        send(**found)
 
 
 def programs(graph: fg.Graph) -> dict[str, tuple[Call, str]]:
-    """Return what is called with a graph, and the name of its answer."""
+    """Return calls with a graph, and the names of their answers."""
     source = int(np.argmax(np.asarray(graph.out_degree)))
     limits: dict[str, Any] = {"tol": 0.0, "max_supersteps": SUPERSTEPS}
     return {
@@ -153,7 +148,7 @@ def programs(graph: fg.Graph) -> dict[str, tuple[Call, str]]:
 
 
 def ways(whole: fg.Graph, ranks: int) -> dict[str, Call]:
-    """Return what times a call, by the way in which it runs."""
+    """Return functions that time a call, by the way in which it runs."""
 
     def alone(call: Call, repeat: int) -> tuple[list[float], Any, int]:
         return timed(lambda: call(whole), repeat), call(whole), 0
@@ -184,21 +179,10 @@ def ways(whole: fg.Graph, ranks: int) -> dict[str, Call]:
 
 
 def timed(call: Call, repeat: int, engine: Any = None) -> list[float]:
-    """Return how long calls take when they are warm, in ms."""
-    for _ in range(WARM_UPS):
-        call()
-        join_compilers()
-    trials = []
-    for _ in range(repeat):
-        wait_for_gpu(TARGET)
-        if engine is not None:
-            engine.barrier()
-        begun = time.perf_counter()
-        call()
-        wait_for_gpu(TARGET)
-        trials.append(1000 * (time.perf_counter() - begun))
-    return trials
+    """Return ms of warm calls."""
+    how: dict[str, Any] = {"target": TARGET, "engine": engine}
+    return time_calls(call, repeat, warm_up=WARM_UPS, **how)
 
 
 if __name__ == "__main__":
-    be_a_rank(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
+    run_rank(be_a_rank)

@@ -1,34 +1,37 @@
 """Ranks of a thread that get other vertices within a run, on the CPU.
 
-A vertex function does as much arithmetic as a property of its vertex says, behind a
+A vertex function does as many rounds of arithmetic as a property has, behind a
 gather along all in-edges; all vertices are due in every superstep. Cases: the same for
 all (`balanced`), 2 and 4 times as much over an eighth of the range (`skew 2`,
 `skew 4`), first cuts at an eighth (`bad cuts`), and a last rank that takes twice as
 long (`slow rank`).
 
 Ranks are measured by their CPU time, since others may use the cores: `load` has the
-load average before each case. The slow rank tells twice the time that it has taken.
+load average before each case. The slow rank sends twice its time.
 `before` and `after` are the speed of the supersteps before the first move and behind
 the last one, of the balanced one: the mean time of ranks over the most (of the slow
 rank, what all take if it has half as much). `overhead` is what adding up and looking
-for moves takes, of the CPU time of all supersteps. `told` has what `Run.partitions`
-says; its costs are by the clock. Trials are whole runs, by the clock, too.
+for moves takes, of the CPU time of all supersteps. `told` has the moves of
+`Run.partitions`; their costs are by the clock. Trials are whole runs, by the clock.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.distributed.streaming import (
+    LIMIT_S,
+    Sender,
+    run_on_ranks,
+    run_rank,
+    threads_each,
+)
 from bench.graphs import make_graph
 from bench.record import Recorder
 
@@ -53,10 +56,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         for case in arguments.cases or CASES:
             load = os.getloadavg()[0]
-            words = [name, case, str(arguments.repeat)]
-            found = run_on_ranks(
-                "bench.distributed.repartition_cpu", words, arguments.ranks, threads=1
-            )
+            given = {"graph": name, "case": case, "repeat": arguments.repeat}
+            module = "bench.distributed.repartition_cpu"
+            found = run_on_ranks(module, arguments.ranks, given, threads_each(1))
             trials = found.pop("trials_ms")
             recorder.add(
                 case, trials, ranks=arguments.ranks, load=round(load, 1), **found
@@ -83,14 +85,14 @@ def program() -> Any:
 
 
 class Clock:
-    """The CPU time of this rank, told instead of what the clock says.
+    """The CPU time of this rank, sent to the others instead of that of the clock.
 
     Attributes
     ----------
     seen : list of list of float
-        What each rank has told, by superstep.
+        The times of all ranks, by superstep.
     spent_s : float
-        What measuring and looking for moves has taken.
+        The time of measuring and looking for moves.
     """
 
     def __init__(self, factor: float) -> None:
@@ -102,7 +104,7 @@ class Clock:
         self._factor, self._last = factor, time.process_time()
         plain = RankExchange.count_and_time
 
-        def told(exchange: Any, words: Any, results: Any, seconds: float) -> Any:
+        def timed(exchange: Any, words: Any, results: Any, seconds: float) -> Any:
             own = time.process_time() - self._last
             self.total_s += own
             found = plain(exchange, words, results, own * self._factor)
@@ -110,7 +112,7 @@ class Clock:
             self._last = time.process_time()
             return found
 
-        RankExchange.count_and_time = told  # type: ignore[method-assign]
+        RankExchange.count_and_time = timed  # type: ignore[method-assign]
         for name in ("add", "proposal"):
             setattr(Balancer, name, self._timed(getattr(Balancer, name)))
 
@@ -129,13 +131,13 @@ class Clock:
         return timed
 
 
-def be_a_rank(name: str, case: str, repeat: int, told: Path) -> None:
-    """Run a case on this rank; the first one writes what it has found."""
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+    """Run a case on this rank; the first one writes times and moves."""
     import featgraph as fg
 
     warnings.simplefilter("ignore")  # runs end at a limit
     engine = fg.distributed.init(timeout=LIMIT_S / 2, engine="shared")
-    named, size = make_graph(name), engine.size
+    named, case, size = make_graph(given["graph"]), given["case"], engine.size
     count, factors = named.graph.vertex_count, np.ones(size)
     rounds = np.full(count, ROUNDS)
     cuts = [32 * round(count * rank / size / 32) for rank in range(size)]
@@ -149,7 +151,7 @@ def be_a_rank(name: str, case: str, repeat: int, told: Path) -> None:
     graph = fg.distribute(named.graph, cuts=[*cuts, count])
     trials: list[dict[str, Any]] = []
     values = set()
-    for asked in (False, *["auto"] * repeat):
+    for repartition in (False, *["auto"] * given["repeat"]):
         state = fg.State(
             graph,
             x=fg.vertex_property(1.0, iterated=True, dtype="float64"),
@@ -158,21 +160,25 @@ def be_a_rank(name: str, case: str, repeat: int, told: Path) -> None:
         engine.barrier()
         clock.begin()
         run = fg.iterate(
-            step, state, max_supersteps=SUPERSTEPS, target="cpu", repartition=asked
+            step,
+            state,
+            max_supersteps=SUPERSTEPS,
+            target="cpu",
+            repartition=repartition,
         )
         values.add(state["x"].tobytes())
-        if asked:
-            trials.append(_told(run, clock, factors))
+        if repartition:
+            trials.append(_trial(run, clock, factors))
     if engine.rank == 0:
         found: dict[str, Any] = {key: [t[key] for t in trials] for key in trials[0]}
         found |= {"graph": named.describe(), "checks": {"ok": len(values) == 1}}
-        told.write_text(json.dumps(found))
+        send(**found)
 
 
-def _told(run: Any, clock: Clock, factors: Any) -> dict[str, Any]:
+def _trial(run: Any, clock: Clock, factors: Any) -> dict[str, Any]:
     seen = np.array(clock.seen)
     last = 1 + max((one.superstep for one in run.partitions), default=0)
-    # A rank takes its factor times what others would: so much is even.
+    # A rank takes its factor times the time of others: so much is even.
     even = (seen / factors).sum(axis=1) / (1 / factors).sum()
     speed = even / seen.max(axis=1)
     return {
@@ -181,19 +187,19 @@ def _told(run: Any, clock: Clock, factors: Any) -> dict[str, Any]:
         "before": round(float(np.median(speed[1:_FIRST])), 3),
         "after": round(float(np.median(speed[last:])), 3),
         "overhead": round(clock.spent_s / clock.total_s, 6),
-        "told": [
-            {
-                "superstep": one.superstep,
-                "cuts": one.cuts.tolist(),
-                "slowest_ms": 1000 * one.slowest_s,
-                "expected_ms": 1000 * one.expected_s,
-                "gained_ms": 1000 * one.gained_s,
-                "cost_ms": 1000 * one.cost_s,
-            }
-            for one in run.partitions
-        ],
+        "told": moves_of(run),
     }
 
 
+def moves_of(run: Any) -> list[dict[str, Any]]:
+    """Return the moves of a run, and their times in ms."""
+    names = ("slowest", "expected", "gained", "cost")
+    return [
+        {"superstep": one.superstep, "cuts": one.cuts.tolist()}
+        | {f"{name}_ms": 1000 * getattr(one, f"{name}_s") for name in names}
+        for one in run.partitions
+    ]
+
+
 if __name__ == "__main__":
-    be_a_rank(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    run_rank(be_a_rank)

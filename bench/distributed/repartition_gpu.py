@@ -7,8 +7,8 @@ of supersteps before the first move and behind the last one. `of_even` is the sp
 behind it, of that between cuts that make the case's own load even, which is run before.
 With a slow GPU, that is between cuts by the speeds of the GPUs, as the time before has
 them. `overhead` is what adding up and looking for moves takes, of the whole run.
-Answers of a case have the same bits, whatever was moved. Notes say what the ranks were
-last measured to take, what is gained at most, and what a move is expected to cost:
+Answers of a case have the same bits, whatever was moved. Notes have the last times of
+ranks, the gain at most, and the expected cost of a move:
 nothing moves where the gain over as many supersteps as have run, or as are left, is
 less. ``--target cpu`` rehearses it.
 """
@@ -16,7 +16,6 @@ less. ``--target cpu`` rehearses it.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -27,10 +26,15 @@ from typing import Any
 import numpy as np
 
 from bench.distributed import lux_gpu
-from bench.distributed.repartition_cpu import program
-from bench.distributed.streaming import Teller, stream_from_ranks
+from bench.distributed.repartition_cpu import moves_of, program
+from bench.distributed.streaming import (
+    Sender,
+    rows_of,
+    run_rank,
+    stream_from_ranks,
+)
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 
 CASES = ("balanced", "skew 2", "skew 4", "bad cuts", "slow GPU")
 DEFAULTS = {
@@ -50,7 +54,7 @@ MODULE = "bench.distributed.repartition_gpu"
 #: Supersteps that are looked at before any move, and at the end; of runs between even
 #: cuts, which are as long as all that is looked at.
 FIRST, LAST = 6, 10
-#: What takes a part of a GPU's time: launches of a few milliseconds, one after another.
+#: A program that uses the same GPU: launches of some milliseconds, back to back.
 _OTHER_USER = """
 import cupy
 square = cupy.ones((4096, 4096), cupy.float32)
@@ -62,31 +66,27 @@ while True:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on what, how many, and for how long."""
+    """Add ranks, cases and the sizes of runs."""
     parser.add_argument("--gpus", type=int, help="ranks")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, help="of arithmetic at a vertex")
     parser.add_argument(
         "--cases", type=lambda text: text.split(","), help="some of them, by commas"
     )
     parser.add_argument("--supersteps", type=int, help="of a run")
-    parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="fg.config.gpu_links")
     parser.add_argument("--engine", help="as of init()")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run each case on ranks."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     names = ("repeat", "target", "rounds", "engine", "supersteps", "cases")
     given = {name: getattr(arguments, name) for name in names}
     given |= {"graphs": arguments.graph, "until": time.time() + arguments.budget}
     links = {"FEATGRAPH_GPU_LINKS": arguments.links}
     limit = arguments.budget + 60
-    for cell in stream_from_ranks(MODULE, arguments.gpus, given, links, limit):
-        if "note" in cell:
-            print(f"    {cell['note']}", flush=True)
-            continue
+    cells = stream_from_ranks(MODULE, arguments.gpus, given, links, limit)
+    for cell in rows_of(cells, recorder, f"{arguments.gpus} ranks"):
         case, trials = cell.pop("case"), cell.pop("trials_ms")
         recorder.add(case, trials, **cell)
         print(
@@ -97,19 +97,19 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 class Looked:
-    """What balancers of this rank have looked at, where most was to be gained.
+    """Notes of the balancers of this rank where most was to be gained.
 
     Attributes
     ----------
     spent_s : float
-        What that has taken in all.
+        The time of looking for moves.
     """
 
     def __init__(self) -> None:
         from featgraph.ranks.moving.moves import Balancer
 
         self.spent_s = 0.0
-        self._gain_s, self._said = 0.0, ""
+        self._gain_s, self._note = 0.0, ""
         add, plain = Balancer.add, Balancer.proposal
 
         def added(balancer: Any, seconds: Any) -> None:
@@ -133,39 +133,39 @@ class Looked:
         excess = float(typical.max() - typical.mean())
         if left * excess >= self._gain_s:
             self._gain_s = left * excess
-            self._said = (
+            self._note = (
                 f"ranks take {(1000 * typical).round(2).tolist()} ms; at most "
                 f"{1000 * excess:.2f} ms are gained, {self._gain_s:.3f} s in "
                 f"{left:.0f} supersteps; a move costs {balancer._costs.least_s:.3f} s"
             )
 
-    def told(self) -> str:
-        """Say it, once."""
-        said, self._gain_s, self._said = self._said, 0.0, ""
-        return said
+    def take(self) -> str:
+        """Return the note, once."""
+        note, self._gain_s, self._note = self._note, 0.0, ""
+        return note
 
 
-def be_a_rank(given: dict[str, Any], told: str) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Run all cases on this rank."""
-    rank, step, looked = lux_gpu.Rank(given, Teller(told)), program(), Looked()
+    rank, step, looked = lux_gpu.Rank(given, send), program(), Looked()
     for name in given["graphs"]:
         named = make_graph(name)
         rank.note(f"{name} made in {named.seconds:.1f} s")
         for case in rank.given["cases"]:
             cell = Case(rank, named, (step, looked), case)
             with other_user(rank, case == "slow GPU"):
-                for asked in (False, "auto"):
+                for repartition in (False, "auto"):
                     if not rank.is_time():
                         rank.note(f"no time for {case}")
                         return
-                    cell.run(asked)
-                    if asked:
-                        rank.note(looked.told())
+                    cell.run(repartition)
+                    if repartition:
+                        rank.note(looked.take())
 
 
 @contextmanager
 def other_user(rank: lux_gpu.Rank, wanted: bool) -> Iterator[None]:
-    """Have another process use the GPU of the last rank, too."""
+    """Run another process on the GPU of the last rank meanwhile."""
     if not wanted or rank.engine.rank + 1 < rank.engine.size:
         yield
         return
@@ -214,14 +214,14 @@ class Case:
         self._slow_ms = 0.0
         self._answers: set[str] = set()
 
-    def run(self, asked: Any) -> None:
-        """Run it with or without moves, and tell what it took."""
+    def run(self, repartition: Any) -> None:
+        """Run it with or without moves, and send its times."""
         rank, size = self._rank, self._rank.engine.size
         trials, times, runs = [], [], []
         self._looked.spent_s = 0.0
         for _ in range(rank.given["repeat"]):
             took, seconds, run, answer = self._iterated(
-                self._graph, rank.given["supersteps"], asked
+                self._graph, rank.given["supersteps"], repartition
             )
             trials.append(took)
             times.append(seconds)
@@ -231,8 +231,8 @@ class Case:
         before, after = (
             float(np.median(some)) for some in (seen[:, 1:FIRST], seen[:, -LAST:])
         )
-        rank.tell(
-            case=f"{self._name}, {'moves' if asked else 'no moves'}",
+        rank.send(
+            case=f"{self._name}, {'moves' if repartition else 'no moves'}",
             graph=self._named.describe(),
             ranks=size,
             trials_ms=trials,
@@ -242,20 +242,11 @@ class Case:
             after_ms=round(after, 4),
             of_even=round(self._best_ms(before) / after, 3),
             overhead=round(spent_ms / sum(trials), 6),
-            told=[
-                {
-                    "superstep": one.superstep,
-                    "cuts": one.cuts.tolist(),
-                    "expected_ms": 1000 * one.expected_s,
-                    "gained_ms": 1000 * one.gained_s,
-                    "cost_ms": 1000 * one.cost_s,
-                }
-                for one in runs[-1].partitions
-            ],
+            told=moves_of(runs[-1]),
         )
 
     def _best_ms(self, before: float) -> float:
-        """Return what a superstep takes between the best cuts."""
+        """Return ms of a superstep between the best cuts."""
         if self._name != "slow GPU":
             return self._even_ms
         size = self._rank.engine.size
@@ -268,11 +259,10 @@ class Case:
         return fg.distribute(self._named.graph, cuts=cuts)
 
     def _iterated(
-        self, graph: Any, supersteps: int, asked: Any
+        self, graph: Any, supersteps: int, repartition: Any
     ) -> tuple[float, Any, Any, str]:
-        """Return what a run takes, and its supersteps, in ms; the run; its answer."""
+        """Return ms of a run and of its supersteps, the run, and its digest."""
         import featgraph as fg
-        from featgraph.graph.building import digests
 
         rank, engine = self._rank, self._rank.engine
         state = fg.State(
@@ -284,16 +274,14 @@ class Case:
         begun = time.perf_counter()
         run = fg.iterate(
             self._step, state, max_supersteps=supersteps, target=rank.target,
-            repartition=asked,
+            repartition=repartition,
         )  # fmt: skip
         rank.wait()
         took = 1000 * (time.perf_counter() - begun)
         times = engine.all_reduce(np.array(run.seconds), "max", about="supersteps")
-        sums = digests.no_sums()
-        digests.add_values(sums, state.graph.own_vertices, state.local("x"))
-        sums = engine.all_reduce(sums, "sum", about="a digest")
-        return took, 1000 * times, run, digests.text_of(sums)
+        own = state.graph.own_vertices, state.local("x")
+        return took, 1000 * times, run, lux_gpu.digest_of(engine, *own)
 
 
 if __name__ == "__main__":
-    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
+    run_rank(be_a_rank)

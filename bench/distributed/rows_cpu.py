@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Message:
-    """One message of rows of k features: what is sent, and where it arrives."""
+    """One message of rows of k features, its source and its destination."""
 
     def __init__(self, k: int, density: float) -> None:
         rng = np.random.default_rng(1)
@@ -67,7 +67,7 @@ class Message:
         self.held[0][FIRST + positions] = rows
 
     def check(self) -> dict[str, Any]:
-        """Compare what is stored with what was sent."""
+        """Compare stored rows with those sent."""
         changed = self.flags[self.link.numbers]
         expected = np.where(changed[:, None], self.sent[0][self.link.numbers], 0)
         return {"ok": bool(np.array_equal(self.held[0][FIRST:], expected))}

@@ -1,8 +1,8 @@
-"""What each rank did in trials that took longer than others, on GPUs.
+"""Calls of each rank in trials that took longer than others, on GPUs.
 
-Programs of `lux-gpu` are called again and again. Of each trial every rank tells how
-long its supersteps took, how long it has worked besides waiting for others, by the
-GPU's clock, how it has run supersteps, and which calls took long: see `tracing`. A row
+Programs of `lux-gpu` are called again and again. Of each trial every rank sends the
+times of its supersteps, its time without waits for others, by the GPU's clock, the
+way in which supersteps ran, and the calls that took long: see `tracing`. A row
 has the trials, and of each what was made in it: on each rank that should be nothing,
 from the third call on. The last answer is compared with the first.
 
@@ -16,14 +16,16 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bench.distributed import lux_gpu
+from bench.distributed.streaming import run_rank
 from bench.distributed.tracing import MADE, KernelTimes, Tracer
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 
 DEFAULTS = lux_gpu.DEFAULTS | {
     "graph": ["rmat-22-16", "rmat-24-16"],
@@ -34,7 +36,7 @@ DEFAULTS = lux_gpu.DEFAULTS | {
     "budget": 120.0,
 }
 MODULE = "bench.distributed.stalls_gpu"
-#: A trial that takes so many times the fastest is told of, call by call.
+#: A trial that takes so many times the fastest is printed, call by call.
 SLOW = 1.1
 #: Calls of the runtime that make something.
 MADE_HERE = (
@@ -50,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Run the programs on several ranks, and say what slow trials did."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    """Run the programs on several ranks, and print the calls of slow trials."""
+    recorder.use(arguments.target)
     until = time.time() + arguments.budget
     given = arguments, arguments.gpus, until, recorder, MODULE
     for cell in lux_gpu.cells(*given, kernels=arguments.kernels):
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 class Rank(lux_gpu.Rank):
-    """A rank that tells what it did in each trial."""
+    """A rank that sends its calls of each trial."""
 
     tracer: Tracer
 
@@ -82,12 +84,12 @@ class Rank(lux_gpu.Rank):
         how: lux_gpu.Program,
         k: int,
     ) -> list[Any] | None:
-        """Run a program many times, and tell what each rank did in slow trials."""
+        """Run a program many times, and send the calls of each rank in slow trials."""
         if not self.is_time():
             self.note(f"no time for {program}, k = {k}")
             return None
         trials: list[float] = []
-        told: list[list[dict[str, Any]]] = []
+        calls: list[list[dict[str, Any]]] = []
         answers: dict[bool, Any] = {}  # of the first call, and of the last
         for _ in range(1 + self.given["repeat"]):  # the first one compiles
             if trials and not self.is_time():
@@ -109,29 +111,29 @@ class Rank(lux_gpu.Rank):
             own["superstep_ms"] = (1000 * seconds).round(3).tolist()
             whole = np.array([1000 * seconds.sum()])
             trials.append(float(self.engine.all_reduce(whole, "max", about="times")[0]))
-            told.append(self._told_by_all(own))
+            calls.append(self._of_all(own))
         if len(trials) == 1:
             self.note(f"no time for more than one call of {program}, k = {k}")
             return None
-        self.tell(
+        self.send(
             of=of, graph=name, program=program, k=k, trials_ms=trials[1:],
-            calls_ms=[[round(one["call_ms"], 2) for one in ranks] for ranks in told],
-            worked_ms=[[round(r["worked_ms"], 3) for r in ranks] for ranks in told[1:]],
-            made=[[made_in(one) for one in ranks] for ranks in told[1:]],
+            calls_ms=[[round(r["call_ms"], 2) for r in of] for of in calls],
+            worked_ms=[[round(r["worked_ms"], 3) for r in of] for of in calls[1:]],
+            made=[[made_in(r) for r in of] for of in calls[1:]],
             checks=lux_gpu.compared(answers[True], answers[False]),
-            lines=lines_of(trials, told),
+            lines=lines_of(trials, calls),
         )  # fmt: skip
         for line in self._kernel_lines(how) if self.given["kernels"] else ():
             self.note(line)
         return None
 
-    def _told_by_all(self, own: Any) -> list[Any]:
+    def _of_all(self, own: Any) -> list[Any]:
         raw = np.frombuffer(json.dumps(own).encode(), np.uint8)
-        told = self.engine.all_gather(raw, about="what ranks did")
-        return [json.loads(bytes(one)) for one in told]
+        every = self.engine.all_gather(raw, about="calls of ranks")
+        return [json.loads(bytes(one)) for one in every]
 
     def _kernel_lines(self, how: lux_gpu.Program) -> list[str]:
-        """Return what kernels take on each rank, in a call that is not replayed."""
+        """Return times of kernels on each rank, in a call that is not replayed."""
         if self.target != "cuda" or not self.is_time():
             return []
         import featgraph as fg
@@ -139,7 +141,7 @@ class Rank(lux_gpu.Rank):
 
         fg.config.replay = False
         try:
-            how.call()  # it may launch what has not been launched one by one
+            how.call()  # single launches may compile
             self.wait()
             device: Any = choose_device("cuda")
             with KernelTimes(device.launches) as times:
@@ -147,8 +149,8 @@ class Rank(lux_gpu.Rank):
             own = times.read()
         finally:
             fg.config.replay = True
-        seconds = self._told_by_all(1000 * sum(result.run.seconds))
-        ranks = self._told_by_all(own)
+        seconds = self._of_all(1000 * sum(result.run.seconds))
+        ranks = self._of_all(own)
         names: dict[str, dict[int, str]] = {}
         for rank, one in enumerate(ranks):
             for name, (count, total) in one.items():
@@ -174,16 +176,16 @@ class Rank(lux_gpu.Rank):
         )
 
 
-def made_in(told: dict[str, Any]) -> dict[str, int]:
-    """Return what was made in a trial, and how often."""
-    counts = told["counts"]
+def made_in(trial: dict[str, Any]) -> dict[str, int]:
+    """Return how often each thing was made in a trial."""
+    counts = trial["counts"]
     return {name: counts[name] for name in (*MADE, *MADE_HERE) if name in counts}
 
 
-def lines_of(trials: list[float], told: list[list[dict[str, Any]]]) -> list[str]:
-    """Return what is said of all trials, and of what ranks did in slow ones."""
+def lines_of(trials: list[float], calls: list[list[dict[str, Any]]]) -> list[str]:
+    """Return lines for all trials, and for the calls of ranks in slow ones."""
     lines, least = [], min(trials[1:])
-    for number, (trial, ranks) in enumerate(zip(trials, told, strict=True)):
+    for number, (trial, ranks) in enumerate(zip(trials, calls, strict=True)):
         worked = [round(one["worked_ms"], 2) for one in ranks]
         ways = [
             "/".join(
@@ -217,4 +219,4 @@ if __name__ == "__main__":
     is_cuda = json.loads(sys.argv[1])["target"] == "cuda"
     Rank.tracer = Tracer(("cuda.bindings.driver",) if is_cuda else ())
     Rank.tracer.follow()
-    lux_gpu.be_a_rank(json.loads(sys.argv[1]), sys.argv[2], Rank)
+    run_rank(partial(lux_gpu.be_a_rank, kind=Rank))

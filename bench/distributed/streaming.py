@@ -1,4 +1,10 @@
-"""Processes of a bench that tell each result as soon as they have it."""
+"""Ranks as processes of this host: started, and followed row by row.
+
+`stream_from_ranks` starts a module on ranks and yields the rows that its first rank
+writes, as they come; `run_on_ranks` returns the last of them. On a rank, `run_rank`
+calls the function that the module gives it, with the arguments of the bench and a
+`Sender` that writes rows.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +17,59 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.record import Recorder, child_environment
 
-__all__ = ["Teller", "merged", "rows_told", "stream_from_ranks"]
+__all__ = [
+    "LIMIT_S",
+    "Sender",
+    "merged",
+    "rows_of",
+    "run_on_ranks",
+    "run_rank",
+    "stream_from_ranks",
+    "threads_each",
+]
+
+#: Longest that all ranks of one cell may take.
+LIMIT_S = 900
 
 
-class Teller:
-    """Writes results of a rank for the process that has started it."""
+class Sender:
+    """Writes rows of a rank for the process that has started it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 
-    def __call__(self, **cell: Any) -> None:
-        """Tell one, whole."""
+    def __call__(self, **row: Any) -> None:
+        """Write a whole row."""
         with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(cell, default=lambda value: value.item()) + "\n")
+            file.write(json.dumps(row, default=lambda value: value.item()) + "\n")
+
+
+def run_rank(be_a_rank: Callable[[dict[str, Any], Sender], Any]) -> None:
+    """Call a function with the arguments that `stream_from_ranks` has passed."""
+    be_a_rank(json.loads(sys.argv[1]), Sender(sys.argv[2]))
+
+
+def threads_each(count: int) -> dict[str, str]:
+    """Return the environment of a process with so many threads."""
+    return dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), str(count))
+
+
+def run_on_ranks(
+    module: str,
+    ranks: int,
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    limit_s: float = LIMIT_S,
+) -> dict[str, Any]:
+    """Run a module on ranks, and return the last row that it has written."""
+    *_, last = stream_from_ranks(module, ranks, given, environment, limit_s)
+    return last
 
 
 def stream_from_ranks(
@@ -40,37 +80,37 @@ def stream_from_ranks(
     limit_s: float,
     first_gpu: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Run a module on ranks, and yield what they tell, as they tell it.
+    """Run a module on ranks, and yield its rows as they are written.
 
     Parameters
     ----------
     module : str
-        Called with `given` as JSON, and the file that a `Teller` writes.
+        It calls `run_rank`, which passes `given` on.
     ranks : int
-        A GPU each, of those that this process sees, where ``given["target"]`` is
-        "cuda", or that of the rank is, where it has one for each.
+        With ``given["target"]`` "cuda" each has one of the GPUs that this process sees.
     environment : mapping of str
     limit_s : float
-        They are killed then.
+        Ranks are killed then.
     first_gpu : int, optional
         The GPU of the first rank.
 
     Raises
     ------
     RuntimeError
-        Behind all that was told, if a process failed or was killed.
+        Behind all rows, if a process failed or was killed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "told.jsonl"
-        told.touch()
-        command = [sys.executable, "-m", module, json.dumps(dict(given)), str(told)]
+        written = Path(folder) / "rows.jsonl"
+        written.touch()
+        command = [sys.executable, "-m", module, json.dumps(dict(given)), str(written)]
+        on_gpus = given.get("target") == "cuda"
         begun = [
             subprocess.Popen(command, env=one)
-            for one in _environments(ranks, given["target"], environment, first_gpu)
+            for one in _environments(ranks, on_gpus, environment, first_gpu)
         ]
         ends = time.monotonic() + limit_s
         try:
-            with open(told, encoding="utf-8") as lines:
+            with open(written, encoding="utf-8") as lines:
                 waiting = ""
                 while True:
                     codes = [process.poll() for process in begun]
@@ -83,7 +123,7 @@ def stream_from_ranks(
                     if is_over or time.monotonic() > ends:
                         break
                     time.sleep(0.02)
-            if any(codes):  # one that has failed says so to the others
+            if any(codes):  # the error of one rank reaches the others
                 deadline = time.monotonic() + 10
                 while None in codes and time.monotonic() < deadline:
                     time.sleep(0.05)
@@ -97,41 +137,41 @@ def stream_from_ranks(
 
 
 def merged(streams: Sequence[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield what several streams do, as they do it; raise what one of them raises."""
-    told: queue.Queue[Any] = queue.Queue()
+    """Yield rows of several streams as they come; raise the first of their errors."""
+    found: queue.Queue[Any] = queue.Queue()
 
     def follow(stream: Iterator[dict[str, Any]]) -> None:
         try:
-            for cell in stream:
-                told.put(cell)
-            told.put(None)
+            for row in stream:
+                found.put(row)
+            found.put(None)
         except Exception as error:
-            told.put(error)
+            found.put(error)
 
     for stream in streams:
         threading.Thread(target=follow, args=(stream,), daemon=True).start()
     errors, going = [], len(streams)
     while going:
-        cell = told.get()
-        if isinstance(cell, dict):
-            yield cell
+        row = found.get()
+        if isinstance(row, dict):
+            yield row
             continue
         going -= 1
-        errors += [cell] if cell is not None else []
+        errors += [row] if row is not None else []
     if errors:
         raise errors[0]
 
 
-def rows_told(
+def rows_of(
     stream: Iterator[dict[str, Any]], recorder: Recorder, name: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ranks tell but notes, which are said; record where they fail."""
+    """Yield the rows of a stream, print its notes, and record its error."""
     try:
-        for cell in stream:
-            if "note" in cell:
-                print(f"    {cell['note']}", flush=True)
+        for row in stream:
+            if "note" in row:
+                print(f"    {row['note']}", flush=True)
             else:
-                yield cell
+                yield row
     except RuntimeError as error:
         text = str(error)
 
@@ -142,17 +182,11 @@ def rows_told(
 
 
 def _environments(
-    ranks: int,
-    target: str | Sequence[str],
-    environment: Mapping[str, str],
-    first_gpu: int,
+    ranks: int, on_gpus: bool, environment: Mapping[str, str], first_gpu: int
 ) -> list[dict[str, str]]:
-    """Return what each rank finds in its environment."""
-    targets = [target] * ranks if isinstance(target, str) else target
-    cores = max((os.cpu_count() or 1) // ranks, 1)
-    common = child_environment() | {"PYTHONWARNINGS": "ignore"}
-    common |= {n: str(cores) for n in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")}
-    common |= dict(environment)
+    """Return the environment of each rank."""
+    common = child_environment() | {"PYTHONWARNINGS": "ignore"}  # runs end at a limit
+    common |= threads_each(max((os.cpu_count() or 1) // ranks, 1)) | dict(environment)
     if ranks > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -164,7 +198,7 @@ def _environments(
     found = []
     for rank in range(ranks):
         own = {"RANK": str(rank)} if ranks > 1 else {}
-        if targets[rank] == "cuda":
+        if on_gpus:
             own["CUDA_VISIBLE_DEVICES"] = gpus[first_gpu + rank]
         found.append(common | own)
     return found

@@ -1,9 +1,9 @@
-"""What a process does meanwhile: calls of the driver, of the runtime, the collector.
+"""Calls of a process: of the driver, of the runtime, of the collector.
 
-A `Tracer` puts itself in the place of functions, so it is made before what calls them
-is imported. It counts all calls of the driver, and keeps those that took long, with the
-Python that made them; so it does where no call was made for long. `KernelTimes` puts
-events around each launch of a run that is not replayed.
+A `Tracer` replaces functions, so it is made before their callers are imported. It
+counts all calls of the driver, and keeps those that took long, with the Python that
+made them; so it does where no call was made for long. `KernelTimes` puts events around
+each launch of a run that is not replayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["MADE", "Event", "KernelTimes", "Tracer"]
 
-#: What takes so long, in s, is kept.
+#: Calls that take so long, in s, are kept.
 LONG_S = 2e-3
 #: Calls of the driver that make something, which no warm call should.
 MADE = (
@@ -29,7 +29,7 @@ MADE = (
     "cuEventCreate", "cuModuleLoadDataEx", "cuLibraryLoadData", "cuModuleGetFunction",
     "cuModuleUnload", "cuCtxSynchronize", "cuMemPoolTrimTo",
 )  # fmt: skip
-#: Methods of the runtime: module, class, method, and what each call is counted as.
+#: Methods of the runtime: module, class, method, and the name of the count.
 METHODS = (
     ("runtime.loops.host", "HostLoop", "run", "by the host"),
     ("runtime.loops.in_flight", "Flight", "run", "flights"),
@@ -58,7 +58,7 @@ class Event(NamedTuple):
         Since the trial began.
     what : str
     stack : str
-        Who asked for it, the innermost last.
+        The Python frames of the call, the innermost last.
     """
 
     begun_ms: float
@@ -68,7 +68,7 @@ class Event(NamedTuple):
 
 
 class Tracer:
-    """Counts calls, and keeps what takes long.
+    """Counts calls, and keeps long ones.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Tracer:
         self._is_on = True
 
     def end(self) -> dict[str, Any]:
-        """Return what was done since."""
+        """Return counts, times and events since `begin`."""
         self._is_on = False
         waited = {n: 1000 * s for n, s in self._spent.items() if s > LONG_S}
         return {
@@ -120,12 +120,12 @@ class Tracer:
     def _add(self, begun: float, ended: float, what: str) -> None:
         if len(self._events) < 200:
             stack = traceback.extract_stack()
-            told = [
+            frames = [
                 f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}"
                 for frame in stack
                 if frame.filename != __file__
             ]
-            where = " > ".join(told[-_FRAMES:])
+            where = " > ".join(frames[-_FRAMES:])
             took = 1000 * (ended - begun)
             self._events.append(Event(1000 * (begun - self._begun), took, what, where))
 
@@ -175,7 +175,7 @@ class Tracer:
 class KernelTimes:
     """Times kernels that are launched one by one, by events around each.
 
-    What two streams do beside each other has the time of both.
+    Kernels of two streams that overlap have the time of both.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Exact traffic of partitions: what ranks have and send, every vertex active.
+"""Exact traffic of partitions: rows of ranks that are kept and sent, all active.
 
 A line for each graph, order, layout and number of ranks. `trials_ms` are those of
 counting alone; choosing the cuts, and the order, stands apart. Up to `CHECKED` ranks,
@@ -91,7 +91,7 @@ def _counted(
 
 
 def _figures(counts: Counts, k: int) -> dict[str, Any]:
-    """Return what a table says of the counts; rows of `k` float32."""
+    """Return the columns of the table; rows have `k` float32."""
     count = counts.vertex_count
     share = count / counts.parts
     memory = counts.memory_bytes(4 * k)

@@ -1,4 +1,4 @@
-"""What ranks have done in the supersteps of a run: each counts its own part."""
+"""Work of ranks in the supersteps of a run: each counts its own part."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FIELDS = ("edges", "vertices", "sent", "received", "combined", "reads", "skippe
 
 
 def works_here(graph: Graph, run: Run, first: Any = None) -> list[Work]:
-    """Return what each rank did in each superstep of a run; all ranks call it.
+    """Return the work of each rank in each superstep of a run; all ranks call it.
 
     Parameters
     ----------
     graph : Graph
-        What it ran on, in parts or whole: no rank needs more than it has.
+        Of the run, in parts or whole: each rank needs its own part alone.
     run : Run
         With ``record_active=True``.
     first : mask, shape (V,), optional
@@ -53,7 +53,7 @@ def works_here(graph: Graph, run: Run, first: Any = None) -> list[Work]:
 
 
 class _Own:
-    """The edges into own vertices of this rank, and who reads what of them."""
+    """The edges into own vertices of this rank, and the lists of rows it sends."""
 
     def __init__(self, graph: Graph) -> None:
         ranks, rows = graph.ranks, graph.part.in_edges

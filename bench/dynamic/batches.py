@@ -39,7 +39,7 @@ from bench.dynamic.contenders import (
 )
 from bench.dynamic.pages import Pages
 from bench.graphs import SEED, NamedGraph, distinct, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import wait_for_gpu
 
 Array = Any
@@ -53,7 +53,6 @@ DEFAULTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", nargs="+", type=int, help="updates of a batch")
     parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
     parser.add_argument("--only", nargs="+", choices=CONTENDERS)
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     if arguments.per_doubling != 4:
         set_run_sizes(arguments.per_doubling)
     for name in arguments.graph:
@@ -102,7 +101,7 @@ class Trials:
         self.holder = self.kind(self.placed, self.count, self.target)
 
     def run(self) -> None:
-        """Time all that is asked for."""
+        """Time all operations of the options."""
         arguments = self.arguments
         seconds = arguments.seconds / 4
         taken = repeated(self.make, self.target, arguments.repeat, seconds)
@@ -286,7 +285,7 @@ def draw_batch(
 ) -> Edges:
     """Draw edges that are not in the graph, each once; `both` as for `base`.
 
-    Besides kinds that can be asked for, edges of *near* vertices have close ids.
+    Besides the kinds of the options, edges of *near* vertices have close ids.
     """
     rng = np.random.default_rng([SEED, size, len(kind)])
     known = keys_of(base.sources, base.targets)  # ascending

@@ -87,7 +87,7 @@ class Dynamic(Holder):
     columns : int
         Of 4 bytes each: none; a weight; a weight, a type and two times.
     is_both : bool
-        Whether rows of both directions exist.
+        If rows of both directions exist.
     """
 
     columns, is_both = 1, False
@@ -350,5 +350,5 @@ CONTENDERS: dict[str, type[Holder]] = {
     "igraph": IGraph,
     "NetworkX": NetworkX,
 }
-#: Those that a run has if it is not told.
+#: Contenders of a run by default.
 USUAL = list(CONTENDERS)[:6]

@@ -16,7 +16,6 @@ On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -25,11 +24,11 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import draw_batch, edges_once
+from bench.dynamic.batches import draw_batch, edges_once, timed
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
-from bench.timing import wait_for_gpu, with_answers
+from bench.timing import with_answers
 from featgraph import algorithms
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
@@ -53,7 +52,6 @@ DEFAULTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", nargs="+", type=float, help="updates of a batch")
     parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
     parser.add_argument("--only", nargs="+", choices=FOLLOWED)
@@ -79,12 +77,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 if is_directed and what == "triangle_count":
                     continue
                 both = partial(time_both, graph, batch, what, arguments)
-                timed = recorder.attempt(what, both, **common)
-                for operation, trials in (timed or ({}, {}, {}))[0].items():
+                taken = recorder.attempt(what, both, **common)
+                for operation, trials in (taken or ({}, {}, {}))[0].items():
                     recorder.add(
-                        what, trials[0].tolist(), operation=operation, checks=timed[1],
+                        what, trials[0].tolist(), operation=operation, checks=taken[1],
                         processor_ms=float(np.median(trials[1])),
-                        **timed[2][operation], **common,
+                        **taken[2][operation], **common,
                     )  # fmt: skip
 
 
@@ -110,7 +108,7 @@ def time_both(
     what: str,
     arguments: argparse.Namespace,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return ms of updates and of new calls, checks, and what was evaluated."""
+    """Return ms of updates and of new calls, checks, and edges evaluated."""
     algorithm, given, name, is_exact = FOLLOWED[what]
     edges, *inserts = batch
     epsilon, tol = given.get("epsilon"), 1e-6
@@ -121,13 +119,11 @@ def time_both(
     def call() -> Any:
         return getattr(algorithms, algorithm)(graph, target=arguments.target, **given)
 
-    def timed(operation: str, function: Callable[[], Any]) -> Any:
-        begun = np.array([time.perf_counter(), time.process_time()])
-        found = function()
-        wait_for_gpu(arguments.target)
-        ms = ([time.perf_counter(), time.process_time()] - begun) * 1e3
+    def run_once(operation: str, function: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+        ms = timed(lambda: found.append(function()), arguments.target)
         taken[operation].append(ms)
-        return found
+        return found.pop()
 
     taken: dict[str, list[Any]] = {"update": [], "call": []}
     result, checks = call(), {"ok": True}
@@ -136,7 +132,7 @@ def time_both(
     for insert in inserts * (arguments.repeat + 1):  # the first pair warms up
         graph.update(edges.sources, edges.targets, insert=insert, weights=edges.weights)
         for operation, function in steps[:: 1 if len(taken["call"]) % 4 < 2 else -1]:
-            found_by[operation] = timed(operation, function)
+            found_by[operation] = run_once(operation, function)
         done, fresh = found_by["update"], found_by["call"]
         found, expected = (np.asarray(getattr(with_answers(one), name))
                            for one in (result, fresh))  # fmt: skip
@@ -145,7 +141,7 @@ def time_both(
         else:
             checks["error"] = float(np.abs(found - expected).sum())
             bound = 2 / 0.15 * graph.vertex_count * tol * (1 if epsilon else 0.85)
-            if epsilon:  # of what ranks sum to before they are renormalized
+            if epsilon:  # of the sum of ranks before they are renormalized
                 bound *= 2 / 0.15
             checks["ok"] &= checks["error"] <= bound
     evaluated = {

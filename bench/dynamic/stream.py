@@ -11,8 +11,6 @@ drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
 from __future__ import annotations
 
 import argparse
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,10 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.graphs import SEED
+from bench.dynamic.batches import timed
+from bench.graphs import SEED, data_folder
 from bench.record import Recorder
-from bench.timing import wait_for_gpu, with_answers
+from bench.timing import with_answers
 from featgraph.algorithms import connected_components, pagerank, triangle_count
 from featgraph.algorithms.connected_components import verify_connected_components
 from featgraph.algorithms.pagerank import verify_pagerank
@@ -43,7 +42,6 @@ ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--days", nargs=2, type=int, help="length and step of a window")
     parser.add_argument("--skip", type=int, help="days before the first window")
     parser.add_argument("--directed", action="store_true", help="without triangles")
@@ -72,7 +70,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             break
         steps = {"graph": lambda b=batch: graph.update(b)}
         steps |= {what: result.update for what, result in results.items()}
-        timed(steps, "following", taken, arguments.target)
+        time_steps(steps, "following", taken, arguments.target)
         for result in results.values():
             with_answers(result)
         fresh: dict[str, Any] = {}
@@ -88,7 +86,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             steps[what] = lambda c=call, f=fresh, w=what: f.update(
                 {w: c(f["graph"], target=arguments.target)}
             )
-        timed(steps, "anew", taken, arguments.target)
+        time_steps(steps, "anew", taken, arguments.target)
         sizes.append(len(batch))
     checks = checked(graph, results, chosen)
     about = {
@@ -107,9 +105,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
-    """Return the events, and what they are."""
-    default = Path(__file__).parents[3] / "shared/data"
-    file = Path(os.environ.get("FEATGRAPH_DATA", default)) / FILE
+    """Return the events, and their name."""
+    file = Path(data_folder()) / FILE
     if file.exists():
         return fg.read_temporal(file), "sx-mathoverflow"
     graph = generators.rmat(15, 16, seed=SEED)
@@ -130,7 +127,7 @@ def built(
     )  # fmt: skip
 
 
-def timed(
+def time_steps(
     steps: dict[str, Callable[[], Any]],
     contender: str,
     taken: dict[tuple[str, str], list[Any]],
@@ -139,10 +136,7 @@ def timed(
     """Time each part of a step, and all: ms by the clock, and of processors."""
     total = np.zeros(2)
     for what, call in steps.items():
-        begun = np.array([time.perf_counter(), time.process_time()])
-        call()
-        wait_for_gpu(target)
-        ms = ([time.perf_counter(), time.process_time()] - begun) * 1e3
+        ms = timed(call, target)
         taken.setdefault((contender, what), []).append(ms)
         total += ms
     taken.setdefault((contender, "step"), []).append(total)

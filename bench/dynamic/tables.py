@@ -38,7 +38,7 @@ import featgraph as fg
 from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated, timed
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
-from bench.record import ROOT, Recorder, gpu_name
+from bench.record import ROOT, Recorder
 from bench.timing import with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
@@ -110,7 +110,6 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--tables", nargs="+", choices=TABLES)
     parser.add_argument("--sizes", nargs="+", type=int, help="vertices, or updates")
     parser.add_argument("--rounds", type=int, help="of the table of memory")
@@ -120,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Make each table of each graph."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     for name, table in product(arguments.graph, arguments.tables):
         recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
 

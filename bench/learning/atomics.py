@@ -23,7 +23,7 @@ METRICS = (
     "lts__t_sectors_op_red.sum",
     "lts__t_sectors_op_atom.sum",
 )
-#: Tried where ncu does not know one of the above.
+#: Counted where ncu lacks one of the above.
 FEWER = ("smsp__inst_executed_op_global_red.sum", "lts__t_sectors_op_red.sum")
 MAPPINGS = {"FA": True, "NFA": False}
 
@@ -54,7 +54,7 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
 def parse(
     said: str, features: list[int], metrics: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Return the records from what ncu printed, kernels between markers added up."""
+    """Return records of ncu's output, kernels between markers added up."""
     cases = [(k, mapping) for k in features for mapping in MAPPINGS]
     groups = behind_markers(said)
     if len(groups) != len(cases):

@@ -1,26 +1,20 @@
 """A superstep over all vertices under launch bounds: how many blocks must fit.
 
-A kernel that is told how many blocks must fit a multiprocessor has other registers to
-spend, and so more loads on the way. ``chosen`` is what
-`featgraph.fold.schedules.registers` takes.
+The number of blocks that must fit a multiprocessor bounds the registers of a kernel,
+and so its loads on the way. ``chosen`` is the bound of
+`featgraph.fold.schedules.registers`.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import statistics
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from bench.graphs import NamedGraph, make_graph
+from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import Cells
-from bench.learning.folding_gpu import trials_of
-from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from featgraph.fold.plan.traits import graph_traits
 
@@ -41,8 +35,6 @@ MAPPINGS: dict[str, dict[str, Any]] = {
 }
 BY_HAND = "hand-written NFA"
 CHOSEN = "chosen"
-#: Between answers behind one superstep, by hand and under any bound.
-LIMIT = 1e-4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure graph by graph, program by program."""
     cells = Cells(arguments, recorder)
-    for name in arguments.graph:
-        named = make_graph(name)
-        cells.say(f"{name} is made: {named.describe()}")
-        for k in arguments.k:
-            for program in arguments.programs:
-                problem = make_problem(program, named.graph, k)
-                problem.epsilon = problem.state["epsilon"] = -1.0
-                _measure_all(cells, named, problem)
-                del problem
-                gc.collect()
+    bounds = CHOSEN, *arguments.blocks
+    contenders = [f"{label} {bound}" for label in MAPPINGS for bound in bounds]
+    for named, problem in cells.problems(arguments.programs, contenders):
+        problem.epsilon = problem.state["epsilon"] = -1.0
+        _measure_all(cells, named, problem)
 
 
 def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
@@ -78,7 +65,9 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
         key = (named.name, problem.name, problem.k, BY_HAND)
         cells.run(
             key,
-            lambda: _record(cells, key, sweep.launch, sweep.answer, first, fields),
+            lambda: cells.time_supersteps(
+                key, sweep.launch, sweep.answer, first, **fields
+            ),
             **fields,
         )
     for label, options in MAPPINGS.items():
@@ -107,23 +96,6 @@ def _measure(
         "resident": [p.mapping.resident for p in superstep.plan.phases],
         "mappings": [p.describe_mapping() for p in superstep.plan.phases],
     }
-    once, fields = lambda: superstep.run(), {**fields, **known}
-    _record(cells, key, once, problem.answer, first, fields)
-
-
-def _record(
-    cells: Cells, key: tuple[Any, ...], once: Callable[[], Any],
-    answer: Callable[[], Any], first: list[Any], fields: dict[str, Any],
-) -> None:  # fmt: skip
-    """Compare the first superstep with that of the first contender, then time it."""
-    once()
-    found = answer()
-    first.append(found)
-    apart = float(np.abs(found - first[0]).max())
-    checks = {"ok": bool(np.isfinite(found).all() and apart <= LIMIT), "apart": apart}
-    once()
-    trials, host, launches = trials_of(cells, once)
-    cells.recorder.add(
-        str(key[-1]), trials, cell=" | ".join(map(str, key)), launches=launches,
-        host_ms=round(statistics.median(host), 5), checks=checks, **fields,
-    )  # fmt: skip
+    cells.time_supersteps(
+        key, lambda: superstep.run(), problem.answer, first, **fields, **known
+    )

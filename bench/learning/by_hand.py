@@ -56,7 +56,7 @@ class _ByHand:
         self.device.synchronize()
 
     def launch(self) -> None:
-        """Launch one superstep, and make what it wrote the current values."""
+        """Launch one superstep, and swap the arrays."""
         self.device.clear(self._held["committed"])
         self._launch()
         if self.problem.name != "ALS":

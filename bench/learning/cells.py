@@ -1,9 +1,8 @@
 """Cells of a table: each is recorded as soon as it is measured, and none ends the run.
 
 A run has a time limit, goes on where an earlier one with the same ``--output`` was cut,
-and takes a cell in which a process died for failed. What runs behind a CUDA error says
-nothing, so that such an error ends the process: with status 3, for `session` to start
-another.
+and takes a cell in which a process died for failed. What runs behind a CUDA error is
+not recorded: such an error ends the process with status 3.
 """
 
 from __future__ import annotations
@@ -15,13 +14,18 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import featgraph as fg
-from bench.record import Recorder, gpu_name
-from bench.timing import time_call
+from bench.graphs import NamedGraph, make_graph
+from bench.learning.problems import LearningProblem, make_problem
+from bench.record import Recorder
+from bench.timing import Budget, time_batches, time_call
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = ["CUDA_ERROR", "Cells", "add_arguments", "timed_runs"]
@@ -29,12 +33,14 @@ __all__ = ["CUDA_ERROR", "Cells", "add_arguments", "timed_runs"]
 Callback = Callable[[fg.Run, fg.State], bool]
 #: Exit status where a CUDA error ended a run.
 CUDA_ERROR = 3
+#: Milliseconds of a batch of supersteps.
+BATCH_MS = 200.0
+#: How far answers behind one superstep may be apart.
+LIMIT = 1e-4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every table of cells takes."""
-    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
+    """Add the options of all tables of cells."""
     parser.add_argument("--cell", type=float, help="s after which a run is cut")
 
 
@@ -51,9 +57,9 @@ class Cells:
 
     def __init__(self, arguments: argparse.Namespace, recorder: Recorder) -> None:
         self.arguments, self.recorder = arguments, recorder
-        self.begun = time.perf_counter()
+        self.budget = Budget(arguments.budget)
         self.device = choose_device(arguments.target)
-        recorder.device = gpu_name() if arguments.target == "cuda" else None
+        recorder.use(arguments.target)
         self.by_hand = _by_hand(arguments.target)
         self._known = _known(recorder)
 
@@ -63,24 +69,15 @@ class Cells:
         output = self.recorder.output
         return None if output is None else output.with_suffix(".started")
 
-    def has_time(self) -> bool:
-        """Whether another cell may start."""
-        return time.perf_counter() - self.begun < self.arguments.budget
-
     def is_wanted(self, *key: Any) -> bool:
-        """Whether a cell is neither recorded nor out of time; says why not."""
+        """Return whether a cell is neither recorded nor out of time."""
         text = _text(key)
-        if self._known.get(text) == "recorded":
-            return False
-        if not self.has_time():
-            print(f"no time left for {text}", flush=True)
-            return False
-        return True
+        return self._known.get(text) != "recorded" and self.budget.allows(text)
 
     def run(
         self, key: tuple[Any, ...], function: Callable[[], None], **fields: Any
     ) -> None:
-        """Run a cell, which records itself; record what it raises.
+        """Run a cell, which records itself; record its error.
 
         The last of `key` is the contender.
         """
@@ -102,9 +99,62 @@ class Cells:
                 sys.exit(CUDA_ERROR)
         gc.collect()
 
-    def say(self, text: str) -> None:
-        """Print with the time."""
-        print(f"[{time.perf_counter() - self.begun:6.1f} s] {text}", flush=True)
+    def problems(
+        self,
+        programs: Sequence[str],
+        contenders: Sequence[str],
+        is_small: Callable[[str, NamedGraph, int], bool] = lambda *_: True,
+    ) -> Iterator[tuple[NamedGraph, LearningProblem]]:
+        """Make the problem of each graph, K and program that has a wanted cell."""
+        asked = self.arguments
+        for name in asked.graph:
+            wanted = [
+                (k, program)
+                for k, program in product(asked.k, programs)
+                if any(self.is_wanted(name, program, k, c) for c in contenders)
+            ]
+            named = make_graph(name) if wanted else None
+            for k, program in wanted:
+                assert named is not None
+                fields = {"program": program, "k": k, "graph": named.describe()}
+                if not is_small(program, named, k):
+                    self.budget.print(f"{program}, k={k}: too large on {name}")
+                    continue
+                given = program, named.graph, k
+                made = self.recorder.attempt("inputs", make_problem, *given, **fields)
+                if made is not None:
+                    self.budget.print(f"{program} on {name}, k={k}: {made.inputs}")
+                    yield named, made
+                del made
+                gc.collect()
+
+    def time_supersteps(
+        self,
+        key: tuple[Any, ...],
+        once: Callable[[], Any],
+        answer: Callable[[], Any],
+        first: list[Any],
+        **fields: Any,
+    ) -> None:
+        """Compare the first superstep with that of the first contender; time others."""
+        asked = self.arguments
+        once()
+        found = answer()
+        first.append(found)
+        apart = float(np.abs(found - first[0]).max())
+        is_right = bool(np.isfinite(found).all() and apart <= LIMIT)
+        once()
+        if asked.target == "cpu":
+            trials = [time_call(once) for _ in range(asked.repeat)]
+            host, launches = trials, 1
+        else:
+            given = once, asked.repeat, BATCH_MS
+            trials, host, launches = time_batches(*given, limit_s=asked.cell)
+        self.recorder.add(
+            str(key[-1]), trials, cell=_text(key), launches=launches,
+            host_ms=round(statistics.median(host), 5),
+            checks={"ok": is_right, "apart": apart}, **fields,
+        )  # fmt: skip
 
 
 def _text(key: tuple[Any, ...]) -> str:
@@ -116,7 +166,7 @@ def _died() -> None:
 
 
 def _known(recorder: Recorder) -> dict[str, str]:
-    """Return which cells an earlier run of the same output began and recorded."""
+    """Return the cells that an earlier run of the same output began and recorded."""
     known: dict[str, str] = {}
     if recorder.output is None:
         return known
@@ -145,11 +195,11 @@ def timed_runs(
     repeat: int,
     limit: float,
 ) -> tuple[list[float], Any]:
-    """Warm up, then return ms of each run and what the last returned.
+    """Warm up, then return ms of each run and the result of the last.
 
     Two runs warm up: the second may find what the first has kept, and take a kernel
-    that the first had no use for. `run` is given what cuts it after `limit` s. Where
-    nothing had to be cut, a third one and those that count are not watched.
+    that the first had no use for. `run` gets a callback that cuts it after `limit` s.
+    Where nothing had to be cut, a third one and those that count have no callback.
 
     No further run begins where they have taken over `limit` s together.
     """
@@ -186,8 +236,7 @@ def mappings(kernels: list[Any]) -> list[str]:
 
 def aggregates(run: fg.Run) -> dict[str, int]:
     """Return how many supersteps patched, recomputed or kept no aggregates."""
-    said = getattr(run, "aggregates", None) or []
-    return dict(Counter(map(str, said)))
+    return dict(Counter(map(str, getattr(run, "aggregates", None) or [])))
 
 
 def cut_after(limit: float) -> Callback:

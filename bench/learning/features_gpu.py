@@ -2,7 +2,7 @@
 
 FA puts the features of a vertex into consecutive lanes, so that their atomics leave as
 few transactions; NFA adds them one by one. Pulled, there are none. The counts come from
-Nsight Compute, which runs `atomics_probe` once for all of them.
+Nsight Compute, which runs `atomics` once for all of them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 continue
             named = named or make_graph(name)
             problem = make_problem("LP", named.graph, k)
-            cells.say(f"LP on {name}, k={k}")
+            cells.budget.print(f"LP on {name}, k={k}")
             _measure_all(cells, named, problem)
             del problem
             gc.collect()
@@ -89,7 +89,7 @@ def _count_atomics(cells: Cells) -> None:
         cells.recorder.add("atomic transactions", [], cell=" | ".join(key), graph=graph)
 
     cells.run(key, count)
-    cells.say("atomic transactions are counted")
+    cells.budget.print("atomic transactions are counted")
 
 
 def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:

@@ -67,7 +67,7 @@ def least_squares(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Send what u believes without v through the matrix of all edges."""
+    """Send the belief of u without v through the matrix of all edges."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi, x))
@@ -78,7 +78,7 @@ def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Send what u believes without v through the symmetric matrix of the edge."""
+    """Send the belief of u without v through the symmetric matrix of the edge."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi[e], x))
@@ -89,13 +89,13 @@ def message_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="total", combine="sum")
 def messages(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up what the edges say now."""
+    """Add up the messages of the edges."""
     return d.msg_next[e, f]
 
 
 @fg.vertex
 def believe(f, v, d):  # type: ignore[no-untyped-def]
-    """Add what all edges say to what the vertex knows."""
+    """Add all messages to the potential of the vertex."""
     b = d.phi[v, f] + d.total[v, f]
     d.belief_next[v, f] = b
     return fg.any_feature(abs(b - d.belief[v, f]) > d.epsilon)
@@ -127,7 +127,7 @@ class LearningProblem:
     sides : list of array
         ALS: the vertices of each colour that have edges.
     inputs : str
-        What the inputs are.
+        The inputs in words.
     """
 
     name: str
@@ -181,7 +181,7 @@ class LearningProblem:
 
 
 def has_shared_matrices() -> bool:
-    """Whether a State takes a matrix that belongs to no vertex."""
+    """Return whether a State takes a matrix that belongs to no vertex."""
     try:
         fg.State(fg.Graph.from_edges([0], [1]), psi=np.eye(4, dtype=np.float32))
     except fg.FeatGraphError:

@@ -3,14 +3,13 @@
 FA: consecutive lanes take consecutive features; NFA: one thread owns a vertex. NCD:
 every superstep sweeps all vertices; CD: the due ones, their aggregates kept and
 patched. All four stop by the same rule and must agree. ``auto`` is what featgraph
-chooses. The hand-written NFA/NCD kernels say whether the slowest of the four is slow
-for its form.
+chooses. The hand-written NFA/NCD kernels show if the slowest of the four is slow for
+its form.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import time
 import warnings
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.graphs import NamedGraph, make_graph
+from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import (
@@ -29,7 +28,7 @@ from bench.learning.cells import (
     median,
     timed_runs,
 )
-from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from bench.timing import time_events
 
@@ -55,8 +54,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 BY_HAND = "hand-written NFA/NCD"
 #: A converged answer is right if a superstep of the hand-written kernels would move no
-#: vertex by so many epsilons, or if it is as close as that to what they converge to.
-#: How far apart two answers are says little alone: changes below one epsilon are
+#: vertex by so many epsilons, or if it is as close as that to their fixpoint.
+#: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0
 #: In epsilons, how far apart answers may be where no kernel was written by hand.
@@ -78,27 +77,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     contenders = [
         c for c in contenders if not arguments.contenders or c in arguments.contenders
     ]
-    for name in arguments.graph:
-        wanted = [
-            (program, k)
-            for k in arguments.k
-            for program in arguments.programs
-            if any(cells.is_wanted(name, program, k, c) for c in contenders)
-        ]
-        if not wanted:
-            continue
-        named = make_graph(name)
-        cells.say(f"{name} is made: {named.describe()}")
-        for program, k in wanted:
-            made = recorder.attempt(
-                "inputs", lambda p=program, k=k, g=named.graph: make_problem(p, g, k),
-                program=program, graph=named.describe(),
-            )  # fmt: skip
-            if made is not None:
-                cells.say(f"{program} on {name}: {made.inputs}")
-                _Row(cells, named, made).run(contenders)
-            del made
-            gc.collect()
+    for named, problem in cells.problems(arguments.programs, contenders):
+        _Row(cells, named, problem).run(contenders)
 
 
 class _Row:

@@ -1,13 +1,16 @@
-"""What runs under the tools: programs of the tests' bank in all variants of kernels."""
+"""The cases of the tools: programs of the tests' bank in all variants of kernels."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
-from bench.compile.agreement_task import import_tests
+from bench.record import ROOT
 
-__all__ = ["VARIANTS", "make_cases"]
+__all__ = ["VARIANTS", "import_tests", "make_cases"]
 
 #: Options of `fg.iterate`. "graph", "on", "packed" and "checked" are for the child.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -32,9 +35,22 @@ NARROW, WIDE = (1, 3, 8, 10), (17, 33, 64)
 DEGREES = (2, 8)
 
 
+def import_tests() -> Any:
+    """Import the tests of this checkout; return ``tests.bank``.
+
+    By an explicit package: some distributions install a ``tests`` of theirs.
+    """
+    folder = str(ROOT / "tests")
+    if folder not in getattr(sys.modules.get("tests"), "__path__", ()):
+        package = types.ModuleType("tests")
+        package.__path__ = [folder]
+        sys.modules["tests"] = package
+    return importlib.import_module("tests.bank")
+
+
 def make_cases(seed: int = 0, only: str = "") -> list[dict[str, Any]]:
     """Return every program of the bank in every variant, each at a width in turn."""
-    bank = import_tests()[0]
+    bank = import_tests()
     from tests.programs import monotone, triangles
 
     found = [*_of_bank(bank.BANK)]

@@ -2,7 +2,7 @@
 
 Started by `bench.sanitizers.session`. Reads a task from the file that its argument
 names and prints a JSON line for each case: what it launched, or why it did not run.
-Whether answers are right is for `agreement-gpu`: here kernels just run.
+Answers are not compared here: tests with the marker `gpu` do that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 #: Small enough that small graphs have hubs and long rows.
 HUB_DEGREE, LONG_ROW = 24, 6
-#: 65 vertices: no multiple of what a block takes, and a word with one bit.
+#: 65 vertices: no multiple of those of a block, and a word with one bit.
 VERTICES, SUPERSTEPS = 65, 3
 
 
@@ -30,20 +30,20 @@ def use_small_bounds() -> None:
     from featgraph.base.config import config
     from featgraph.fold.plan import traits
     from featgraph.fold.schedules import thread
-    from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+    from featgraph.runtime.devices import bound, cuda_device, cuda_sets, gpu_arrays
     from featgraph.runtime.superstep import directions
 
     config.compile_behind = False
     thread.FEW_EDGES = 0
     directions.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, cuda_sets, bound, traits):
+    for module in (cuda_device, cuda_sets, bound, traits, gpu_arrays):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
-    for module in (cuda_device, bound):
+    for module in (cuda_device, bound, gpu_arrays):
         module.LONG_ROW = LONG_ROW
 
 
 class Launched:
-    """Counts what is launched."""
+    """Counts launches."""
 
     def __init__(self) -> None:
         from featgraph.cuda.launch import Launches
@@ -86,7 +86,7 @@ def make_graph(case: dict[str, Any], directed: bool) -> Any:
 
 
 def run_case(case: dict[str, Any]) -> None:
-    """Run a few supersteps of a case; raises what it raises."""
+    """Run a few supersteps of a case."""
     import featgraph as fg
     from featgraph.runtime.devices import cuda_device
 
@@ -169,8 +169,8 @@ def run_loops() -> None:
             for active in (None, int(masks[0].sum())):
                 device.sets.expand(a, arrays, active, along)
         rows = device.upload(rng.random((count, 3)))
-        device.sets.near(a, rows, 3, 1.0, 0.5)
-        device.sets.first_key(a, rows, 3, 1.0)
+        device.keys.near(a, rows, 3, 1.0, 0.5)
+        device.keys.first(a, rows, 3, 1.0)
         others = device.upload(rng.random((count, 3)))
         device.sets.refresh_vertices(a, rows, others)
         device.sets.refresh_vertices(a, rows, others, b)
@@ -193,7 +193,7 @@ def _without_hubs(count: int, edge_count: int) -> Any:
 
 
 def run_cases(task: dict[str, Any]) -> None:
-    """Run the cases of a task and print what became of each."""
+    """Run the cases of a task and print the outcome of each."""
     import featgraph as fg
 
     launched = Launched()
@@ -227,7 +227,7 @@ def _wait() -> None:
 
 def main() -> None:
     """Run the task of a file."""
-    from bench.compile.agreement_task import import_tests
+    from bench.sanitizers.cases import import_tests
     from bench.sanitizers.planted import plant
 
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What compute-sanitizer wrote to its log, and whether that is worth anything.
+"""Logs of compute-sanitizer, and the verdict on them.
 
 A tool that crashes, that never met a kernel or that was killed leaves no summary. That
 is not the same as no errors.
@@ -18,7 +18,7 @@ _HAZARDS = re.compile(
     r"RACECHECK SUMMARY: (\d+) hazards? displayed "
     r"\((\d+) errors?, (\d+) warnings?\)"
 )
-#: What the tool says of itself, not of a kernel.
+#: Messages of the tool about itself, not about a kernel.
 _BROKEN = re.compile(
     r"^(Internal Sanitizer Error|Fatal|Error: (?!Race reported|Potential )"
     r"|.*\bInternal error\b|Target application terminated|Device not supported"
@@ -36,13 +36,13 @@ class Report:
     Attributes
     ----------
     errors : int or None
-        As its summary says, with hazards and their warnings; None without a summary.
+        Of its summary, with hazards and their warnings; None without a summary.
     kinds : dict
         First line of an error -> how many were printed.
     kernels : dict
         Where they happened -> how many.
     problems : tuple of str
-        What the tool says of itself.
+        Messages of the tool about itself.
     """
 
     errors: int | None
@@ -52,7 +52,7 @@ class Report:
 
 
 def parse_log(text: str) -> Report:
-    """Return what a log says."""
+    """Return the report of a log."""
     errors: int | None = None
     kinds: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
@@ -61,8 +61,8 @@ def parse_log(text: str) -> Report:
     for line in text.splitlines():
         if not line.startswith(_PREFIX):
             continue
-        said = line[len(_PREFIX) :]
-        message = said.strip()
+        text = line[len(_PREFIX) :]
+        message = text.strip()
         found, hazards = _ERRORS.search(message), _HAZARDS.search(message)
         if hazards:
             errors = (errors or 0) + int(hazards[1])
@@ -75,7 +75,7 @@ def parse_log(text: str) -> Report:
         elif not message:
             begins = True
             continue
-        elif message != "COMPUTE-SANITIZER" and begins and not said.startswith("  "):
+        elif message != "COMPUTE-SANITIZER" and begins and not text.startswith("  "):
             kinds[_PARTICULAR.sub("...", message)] += 1
         if not begins and (place := re.match(r"at (\S+?)(\(|\+| in )", message)):
             kernels[place[1]] += 1
@@ -84,7 +84,7 @@ def parse_log(text: str) -> Report:
 
 
 def judge(report: Report, exit_code: int | None, launches: int) -> str:
-    """Return "clean", "found", or what makes a run worthless.
+    """Return "clean", "found", or why a run is worthless.
 
     Parameters
     ----------

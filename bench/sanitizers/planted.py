@@ -4,7 +4,7 @@ Each tool gets small kernels with the faults that it is for, and kernels that fe
 generates with one.
 
 A barrier that threads do not reach because they have ended is no fault on sm_70 and
-later: those that are left pass it, and synccheck says nothing, so none is planted.
+later: those that are left pass it, and synccheck reports nothing, so none is planted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     "synccheck": {
         "names others than itself": None,
         "waits under a condition": None,
-        # In most other programs the assembler knows that lanes are together, and drops
-        # what has them wait.
+        # In most other programs the assembler proves that lanes are together, and drops
+        # the instruction that has them wait.
         "leaves lanes out of syncs": {
             "program": "belief_propagation",
             "variant": "pull",
@@ -47,7 +47,7 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     },
 }
 
-#: Faults in the text of generated kernels: a pattern, and what takes its place.
+#: Faults in the text of generated kernels: a pattern, and its replacement.
 _EDITS = {
     "drops the barriers of hubs": (r"cuda\.syncthreads\(\)", "pass"),
     "leaves lanes out of syncs": (r"warp\.sync\(\)", "cuda.syncwarp(0xFFFE)"),
@@ -69,7 +69,7 @@ def plant(name: str) -> Any:
     if name == "keeps warps without a vertex":
         from featgraph.fold.schedules import lanes
 
-        lanes._leave = lambda *_: []
+        lanes.leave_idle = lambda *_: []
         return None
     if name in _EDITS:
         from featgraph.fold.compiling import kernel
@@ -82,7 +82,7 @@ def plant(name: str) -> Any:
     if name == "leaves new buffers as they are":
         from featgraph.runtime.devices.cuda_arrays import CudaArrays
 
-        # What does not commit is not written there, either, and read when they swap.
+        # Vertices that do not commit are not written, and are read when arrays swap.
         CudaArrays.copy = lambda *_: None  # type: ignore[method-assign]
         return None
     return _launches()[name]

@@ -60,14 +60,13 @@ _COMPILED, _BATCH_SHARE = 6, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tools", help="names, by commas")
     parser.add_argument("--processes", type=int)
-    parser.add_argument("--budget", type=float, help="s after which nothing starts")
     parser.add_argument("--only", help="a part of program and variant")
     parser.add_argument("--logs", help="folder that logs with errors are copied to")
 
 
 @dataclass
 class Done:
-    """A process that ended: what its log says and what it printed."""
+    """A process that ended: its log and its output."""
 
     report: Report
     exit_code: int | None
@@ -76,7 +75,7 @@ class Done:
 
     @property
     def ran(self) -> list[dict[str, Any]]:
-        """What it says of cases that ended."""
+        """The lines of cases that ended."""
         return [line for line in self.lines if "case" in line]
 
     @property
@@ -86,7 +85,7 @@ class Done:
 
     @property
     def verdict(self) -> str:
-        """What that is worth."""
+        """The verdict on the log."""
         return judge(self.report, self.exit_code, self.launches)
 
 
@@ -102,7 +101,7 @@ class Session:
     started: int = field(default=0)
 
     def command(self, tool: str, log: Path) -> list[str]:
-        """Return the command before the program's; only options that it knows."""
+        """Return the command before the program's; only options of this version."""
         if not tool:
             return []
         if not self.known:
@@ -181,7 +180,7 @@ def batches_of(cases: list[Any], size: int) -> list[list[Any]]:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Compile, then run each tool and record what it found."""
+    """Compile, then run each tool and record its findings."""
     sanitizer = next(filter(None, map(shutil.which, _PLACES)), None)
     recorder.device = gpu_name()
     if sanitizer is None or recorder.device is None:
@@ -219,7 +218,7 @@ def _compile(session: Session, cases: list[dict[str, Any]]) -> list[dict[str, An
 
 
 def version_of(sanitizer: str) -> str:
-    """Return the tool's version, as it says it."""
+    """Return the tool's version, as it prints it."""
     done = subprocess.run(
         [sanitizer, "--version"], capture_output=True, text=True, check=False
     )
@@ -228,7 +227,7 @@ def version_of(sanitizer: str) -> str:
 
 
 def _planted(session: Session, tool: str) -> dict[str, Any]:
-    """Return what a tool made of each fault that it must find."""
+    """Return the result of a tool for each fault that it must find."""
 
     def look(item: tuple[int, tuple[str, dict[str, Any] | None]]) -> dict[str, Any]:
         number, (name, of) = item
@@ -285,6 +284,7 @@ def _record(
         tool_command=session.command(tool, Path("LOG")),
         left_out=len(cases) - len(mine),
         planted=planted,
+        faults=f"{found} of {len(planted)} found",
         seconds=round(time.perf_counter() - began, 1),
         **summary,
         checks={
@@ -307,7 +307,7 @@ def _keep(folder: str, name: str, log: str) -> None:
 def summarise(
     results: list[tuple[list[dict[str, Any]], Done]],
 ) -> dict[str, Any]:
-    """Add up what the processes of a tool ran and found."""
+    """Add up cases and findings of the processes of a tool."""
     kernels: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     places: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What it costs to make a graph on the GPU, from edges there or on the host.
+"""Times of making a graph on the GPU, from edges there or on the host.
 
 From the call until the device is done: a graph with the rows of its in-edges, its
 out-edges and the ids of these, beside CuPy's copies of the same edges, and its CSR and
@@ -19,8 +19,8 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
-from bench.timing import time_call
+from bench.record import Recorder
+from bench.timing import time_calls
 from featgraph.fold.plan.layout import rows_along
 from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
@@ -41,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each of them on every graph."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("build-gpu needs a GPU")
+    recorder.require_gpu()
     for scale in arguments.scale:
         _draw(scale, arguments.repeat, recorder)
     for name in arguments.graph:
@@ -100,27 +98,20 @@ def _rows_of(make: Callable[..., fg.Graph]) -> Any:
 def _record(
     name: str, run: Callable[[], Any], edges: int, repeat: int, recorder: Recorder
 ) -> None:
-    device = choose_device("cuda")
-
-    def call() -> None:
-        run()
-        device.synchronize()
-
-    call()
-    taken = [time_call(call) for _ in range(repeat)]
+    taken = time_calls(run, repeat, target="cuda", warm_up=1)
     rate = 1e3 * edges / sorted(taken)[repeat // 2]
     recorder.add(name, taken, edges=edges, edges_a_second=rate)
 
 
 def build(graph: fg.Graph) -> dict[str, Any]:
-    """Build what kernels ask for of both directions, and return it."""
+    """Return the arrays of both directions that kernels read."""
     device, rows = choose_device("cuda"), [rows_along(a) for a in ("in", "out")]
     names = [name for each in rows for name in each.arguments]
     return {name: device.graph_array(graph, name) for name in names}
 
 
 def is_right(graph: fg.Graph, built: dict[str, Any]) -> bool:
-    """Compare with what the host builds of the same edges."""
+    """Compare with the arrays that the host builds of the same edges."""
     meant = [graph.in_edges.row_offsets, graph.in_edges.column_indices]
     out = graph.out_edges
     meant += [out.row_offsets, out.column_indices, out.edge_ids]
@@ -158,30 +149,17 @@ def _measure(named: Any, directed: bool, repeat: int, recorder: Recorder) -> Non
     graph = fg.Graph.from_edges(*here, **options)
     checks = {"ok": is_right(graph, contenders["device arrays"]())}
     fields = {"directed": directed, "graph": named.describe(), "checks": checks}
-    device = choose_device("cuda")
-    for name, function in contenders.items():
-
-        def call(function: Callable[[], Any] = function) -> None:
-            function()
-            device.synchronize()
-            cupy.cuda.Device().synchronize()
-
+    for name, call in contenders.items():
         # A conversion takes about a second.
         trials = min(repeat, 3) if name == CONVERSION else repeat
-
-        def measure(
-            call: Callable[[], None] = call, trials: int = trials
-        ) -> list[float]:
-            call()
-            return [time_call(call) for _ in range(trials)]
-
+        measure = partial(time_calls, call, trials, target="cuda", warm_up=1)
         taken = recorder.attempt(name, measure, directed=directed)
         if taken is not None:
             recorder.add(name, taken, **fields)
 
 
 def _again(graph: fg.Graph, directed: bool) -> fg.Graph:
-    """Return a graph of checked edges of the host: what is timed is the GPU's part."""
+    """Return a graph of checked edges of the host: the GPU's part is timed."""
     edges = graph._edges
     ends = edges.sources, edges.targets
     return fg.Graph(type(edges)(*ends, None, graph.vertex_count, directed))

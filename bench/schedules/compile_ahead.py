@@ -1,8 +1,8 @@
 """Kernels compiled by several processes, for a bench that finds them in the store.
 
 A kernel depends on the traits of a graph alone, not on the graph: each process takes a
-small graph that is told to have the traits of the large one, and runs the program a few
-supersteps. `FEATGRAPH_CACHE_DIR` is where all of them keep what they compile.
+small graph that gets the traits of the large one, and runs the program a few
+supersteps. All of them store kernels in `FEATGRAPH_CACHE_DIR`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Task:
 def compile_ahead(tasks: list[Task], processes: int, limit: float) -> float:
     """Run tasks in several processes; return how many s that took.
 
-    What is not done after `limit` s is left, and said.
+    Tasks that are not done after `limit` s are left, with a message.
     """
     begun = time.perf_counter()
     # Those of one program are apart: they compile the same loops of the runtime first.
@@ -93,7 +93,7 @@ def small_graph(traits: GraphTraits) -> fg.Graph:
 
 
 def run_task(task: Task) -> None:
-    """Compile what a run of a program launches, whether all or few are due."""
+    """Compile the kernels of a run, with all vertices due and with few."""
     inputs = Inputs(small_graph(task.traits))
     if inputs.graph.directed:
         inputs.both_ways = small_graph(task.both_ways)
@@ -105,7 +105,7 @@ def run_task(task: Task) -> None:
 
 
 def main() -> None:
-    """Run the tasks of a file; one that raises is said, and the rest goes on."""
+    """Run the tasks of a file; print errors, and go on."""
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     for given in json.loads(Path(parser.parse_args().file).read_text()):

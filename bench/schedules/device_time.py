@@ -1,4 +1,4 @@
-"""How long the device works on supersteps, without the host's gaps between launches.
+"""The device's time of supersteps, without the host's gaps between launches.
 
 Before each superstep the device is given something to do for about as long as the host
 takes to launch all of it. Then the launches lie ready, and run one right behind the
@@ -32,7 +32,7 @@ REMEMBERED = 16
 
 
 class Stopwatch:
-    """Adds up what the device takes between `resume` and `pause`.
+    """Adds up the device's time between `resume` and `pause`.
 
     Parameters
     ----------
@@ -78,18 +78,18 @@ class Stopwatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was resumed last."""
+        """If it was resumed last."""
         return self._since is not None
 
     def resume(self) -> None:
-        """Keep the device busy for a while; what it is given next is timed."""
+        """Keep the device busy for a while; launches behind that are timed."""
         self._busy_ms = min(max(SHORTEST, 1.5 * max(self._submitted)), LONGEST)
         self._launch(int(self._busy_ms * self._turns_a_ms))
         self._since = time.perf_counter()
         self._event().record()
 
     def pause(self) -> None:
-        """Time nothing of what comes until `resume` is called."""
+        """Time no launches until `resume` is called."""
         if self._since is None:
             return
         self._event().record()
@@ -117,7 +117,7 @@ class Stopwatch:
 
 
 def _spin(turns, out):  # type: ignore[no-untyped-def]
-    """Go round, each time with what the last time has left."""
+    """Iterate on a number."""
     x = out[0]
     for _ in range(turns):
         x = x * 6364136223846793005 + 1442695040888963407

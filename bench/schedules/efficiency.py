@@ -31,7 +31,7 @@ def measure_efficiency(
     Raises
     ------
     RuntimeError
-        If Nsight Compute does not say it.
+        If Nsight Compute counts nothing.
     """
     given = "--graph", graph, "--program", program, "--schedules", json.dumps(schedules)
     said = profile(
@@ -45,10 +45,10 @@ def measure_efficiency(
     return found
 
 
-def efficiencies(said: str) -> list[tuple[float, int]]:
+def efficiencies(output: str) -> list[tuple[float, int]]:
     """Return efficiency and warp instructions behind each marker."""
     out = []
-    for rows in behind_markers(said):
+    for rows in behind_markers(output):
         own = [
             row for row in rows
             if not any(part in row["Kernel Name"] for part in OF_THE_RUNTIME)

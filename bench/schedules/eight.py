@@ -38,7 +38,7 @@ ANY_OF = {"parent", "predecessor"}
 
 
 class Inputs:
-    """What the eight programs are given on a graph, all values from one seed."""
+    """Arguments of the eight programs on a graph, all values from one seed."""
 
     def __init__(self, graph: fg.Graph) -> None:
         rng, count = np.random.default_rng(SEED), graph.vertex_count
@@ -52,7 +52,7 @@ class Inputs:
 
     @cached_property
     def voltages(self) -> Any:
-        """What vertices are held at, NaN for others; every component has one held."""
+        """Voltages of held vertices, NaN for others; every component has one held."""
         edges, count = self.both_ways.in_edges, self.graph.vertex_count
         ones = np.ones(edges.column_indices.size, np.int8)
         rows = ones, edges.column_indices, edges.row_offsets
@@ -127,7 +127,7 @@ class _AboutToIterate(Exception):
 
 
 class Captured:
-    """What an algorithm iterates, on a State that can be put back to its beginning.
+    """The foldmaps of an algorithm, on a State that can be put back to its beginning.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Captured:
             return fg.iterate(self.steps, self.state, **(self.options | options))
 
     def answer(self) -> dict[str, Any]:
-        """Return what does not depend on the order of anything but additions."""
+        """Return the values that no order but that of additions changes."""
         names = self._start.keys() - ANY_OF
         return {name: np.array(self.state[name]) for name in sorted(names)}
 
@@ -166,7 +166,7 @@ LOOKS = {"CS": 1}
 
 
 def capture(program: str, inputs: Inputs, **options: Any) -> Captured:
-    """Return what a program iterates on a graph, behind what it looks at before."""
+    """Return the foldmaps of a program on a graph, prepared to its first superstep."""
     caught: list[Captured] = []
     run = fg.iterate
 

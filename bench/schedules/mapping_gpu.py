@@ -3,7 +3,7 @@
 The mapping that the folder chooses, others that are forced on it, and cuSPARSE's
 product alone through PyTorch, on label propagation. Each is checked against float64 on
 a sample of the vertices, then timed by events around supersteps launched back to back.
-What tells most comes first; what does not fit the budget is left out, and said to be.
+The most telling mappings come first; those beyond the budget are printed.
 
 A name such as ``8x4 s32 u2 r12`` is 8 lanes of 4 features, 32 lanes a vertex, 2 edges a
 lane on the way, 12 blocks a multiprocessor. ``p1`` loads features one by one.
@@ -24,9 +24,9 @@ import scipy.sparse
 import featgraph as fg
 from bench.baselines.sparse_products import TorchProduct
 from bench.graphs import NamedGraph, make_graph
-from bench.programs import ALPHA, EPSILON, Problem, step
-from bench.record import Recorder, gpu_name
-from bench.timing import time_events
+from bench.programs import ALPHA, EPSILON, Problem, normalized, step
+from bench.record import Recorder
+from bench.timing import Budget, time_batches
 from featgraph.fold.schedules.mapping import WARP, power_of_two
 from featgraph.runtime.devices.choose import choose_device
 
@@ -47,9 +47,6 @@ SECOND = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget", type=float, help="s after which no contender starts"
-    )
     parser.add_argument(
         "--workers", type=int, help="processes that compile kernels ahead; 0 for none"
     )
@@ -118,22 +115,19 @@ def candidates(
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time every mapping; what raises is reported, and the rest goes on."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("mapping-gpu needs a GPU")
+    """Time every mapping; record errors, and go on."""
+    budget = Budget(arguments.budget)
+    recorder.require_gpu()
     for place, name in enumerate(arguments.graph):
         named = make_graph(name)
-        _say(begun, f"{named.describe()}")
+        budget.print(f"{named.describe()}")
         most = None if place == 0 else SECOND
-        _compile_ahead(named, most, arguments, begun)
+        _compile_ahead(named, most, arguments, budget)
         share = SHARES[min(place, len(SHARES) - 1)] if len(arguments.graph) > 1 else 1
         for k in arguments.k:
-            if time.perf_counter() - begun > share * arguments.budget:
-                _say(begun, f"no time left for {name}, k={k}")
+            if not budget.allows(f"{name}, k={k}", share):
                 continue
-            _time_all(named, k, most, arguments, recorder, begun)
+            _time_all(named, k, most, arguments, recorder, budget)
             if recorder.lines and recorder.lines[-1].get("is_cuda_error"):
                 print("a CUDA error ends this run: nothing after it would tell much")
                 return
@@ -145,34 +139,30 @@ def _time_all(
     most: int | None,
     arguments: argparse.Namespace,
     recorder: Recorder,
-    begun: float,
+    budget: Budget,
 ) -> None:
     problem = Problem(named.graph, k)
     sample = Sample(problem)
-    _say(begun, f"{named.name}, k={k}: made, and a sample solved in float64")
+    budget.print(f"{named.name}, k={k}: made, and a sample solved in float64")
     mean = named.graph.edge_count // named.graph.vertex_count
     contenders: dict[str, Any] = candidates(k, mean, most)
     contenders["torch product"] = None
     order = ["chosen", "torch product"]
     order += [contender for contender in contenders if contender not in order]
     for contender in order:
-        if time.perf_counter() - begun > arguments.budget:
-            _say(begun, f"no time left for {contender}")
+        if not budget.allows(contender):
             continue
+        given = problem, sample, named, contender, contenders[contender]
+        about = {"k": k, "graph": named.describe()}
         recorder.attempt(
-            contender,
-            lambda c=contender: _time_one(
-                problem, sample, named, c, contenders[c], arguments.repeat, recorder
-            ),
-            k=k,
-            graph=named.describe(),
+            contender, _time_one, *given, arguments.repeat, recorder, **about
         )
         line = recorder.lines[-1]
         if line.get("is_cuda_error"):
             return
         ms = line.get("median_ms")
         checked = line.get("checks", {}).get("ok")
-        _say(begun, f"{named.name} k={k} {contender}: {ms} ms, right: {checked}")
+        budget.print(f"{named.name} k={k} {contender}: {ms} ms, right: {checked}")
 
 
 def _time_one(
@@ -210,16 +200,14 @@ def _time_one(
         def call() -> None:
             superstep.run()
 
-    once = max(time_events(call, 2)[0], 1e-3)
-    launches = int(max(3, min(20, BATCH_MS / once)))
-    both = [time_events(call, launches) for _ in range(repeat)]
+    device_ms, host_ms, launches = time_batches(call, repeat, BATCH_MS, least=3)
     recorder.add(
         contender,
-        [b[0] for b in both],
+        device_ms,
         k=problem.k,
         work="product alone" if fields is None else "superstep",
         launches=launches,
-        host_ms=round(statistics.median(b[1] for b in both), 5),
+        host_ms=round(statistics.median(host_ms), 5),
         bytes=problem.compulsory_bytes(aggregate_only=fields is None),
         checks=checks,
         graph=named.describe(),
@@ -257,8 +245,8 @@ class Sample:
         )
         self.aggregate = matrix @ problem.initial[sources].astype(np.float64)
         own = problem.initial[self.vertices].astype(np.float64)
-        moved = ALPHA * _normalized(self.aggregate) + (1 - ALPHA) * own
-        moved = _normalized(moved)
+        moved = ALPHA * normalized(self.aggregate) + (1 - ALPHA) * own
+        moved = normalized(moved)
         change = np.abs(moved - own).max(axis=1, keepdims=True)
         self.either = np.abs(change - EPSILON) <= 1e-2 * EPSILON
         self.moved, self.own = moved, own
@@ -279,11 +267,6 @@ class Sample:
         return _compare(aggregate[self.vertices], self.aggregate)
 
 
-def _normalized(rows: Any) -> Any:
-    sums = rows.sum(axis=1, keepdims=True)
-    return rows / np.where(sums == 0, 1, sums)
-
-
 def _compare(actual: Any, expected: Any) -> dict[str, Any]:
     error = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
     return {"ok": bool(error <= LIMIT), "error": error, "vertices": len(expected)}
@@ -293,7 +276,7 @@ def _compare(actual: Any, expected: Any) -> dict[str, Any]:
 
 
 def _compile_ahead(
-    named: NamedGraph, most: int | None, arguments: argparse.Namespace, begun: float
+    named: NamedGraph, most: int | None, arguments: argparse.Namespace, budget: Budget
 ) -> None:
     """Fill the disk cache with all kernels for a graph; failures are left for later."""
     from featgraph.fold.plan.traits import graph_traits
@@ -310,7 +293,7 @@ def _compile_ahead(
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.workers, context) as pool:
         failed = [error for error in pool.map(_compile_one, jobs) if error]
-    _say(begun, f"{len(jobs)} kernels compiled, {len(failed)} failed: {failed[:1]}")
+    budget.print(f"{len(jobs)} kernels compiled, {len(failed)} failed: {failed[:1]}")
 
 
 def _compile_one(job: tuple[int, dict[str, int], Any]) -> str:
@@ -338,7 +321,3 @@ def compile_for(k: int, fields: dict[str, int], traits: Any) -> None:
     for entry in kernel.entries:
         types = entry_signature(kernel.kernel_source, entry, kernel.module)
         kernel.function(entry).compile(types)
-
-
-def _say(begun: float, text: str) -> None:
-    print(f"[{time.perf_counter() - begun:6.1f} s] {text}", flush=True)

@@ -1,4 +1,4 @@
-"""What a launch and a superstep cost where there is next to nothing to do.
+"""Times of launches and supersteps with next to nothing to do.
 
 On a graph of 64 vertices: a superstep of label propagation, a call of its foldmap, a
 superstep within `fg.iterate`, and the parts that these are made of. "All active"
@@ -25,9 +25,9 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
-DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
-#: Supersteps of a short run and of a long one: their difference is free of what a call
-#: of `fg.iterate` costs once.
+DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51}
+#: Supersteps of a short run and of a long one: their difference is free of the
+#: costs of a call of `fg.iterate`.
 SHORT, LONG = 10, 110
 BATCH = 50
 
@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -125,7 +125,7 @@ def _iterate(problem: Problem, target: str, share: str, repeat: int) -> list[flo
 
 
 def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
-    """Return what supersteps are made of, on sets of half of the vertices."""
+    """Return the parts of supersteps, on sets of half of the vertices."""
     device, bound = superstep.device, superstep.bound
     superstep.run()
     count = problem.graph.vertex_count

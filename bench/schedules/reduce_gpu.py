@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.schedules.device_time import Stopwatch, timed_supersteps
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.mapping import share_features
@@ -38,13 +37,13 @@ def total(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """How far feature f is from what it was."""
+    """Return the change of feature f."""
     return abs(d.x[v, f] - d.y[v, f])
 
 
 REDUCES = {"total": total, "residual": largest_change}
 OURS = ("FA", "FA, one feature a lane", "NFA")
-#: What CuPy does of each; ``sum(axis=0)`` is slow, so that cuBLAS has a turn as well.
+#: Peers of each; ``sum(axis=0)`` is slow, so that cuBLAS has a turn as well.
 PEERS = {"total": ("CuPy", "CuPy, ones @ x"), "residual": ("CuPy",)}
 
 
@@ -57,32 +56,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Check and time every contender; what raises is reported, and the rest goes on."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("reduce-gpu needs a GPU")
+    """Check and time every contender; record errors, and go on."""
+    recorder.require_gpu()
     watch = Stopwatch(choose_device("cuda"))
     for name in arguments.graph:
         named = make_graph(name)
         for k in arguments.k:
             problem = Problem(named, k)
             for into in REDUCES:
-                asked = [(name, count) for name in OURS for count in arguments.blocks]
-                asked += [(name, None) for name in PEERS[into]]
-                for contender, blocks in asked:
+                wanted = [(name, count) for name in OURS for count in arguments.blocks]
+                wanted += [(name, None) for name in PEERS[into]]
+                for contender, blocks in wanted:
                     if arguments.only not in contender:
                         continue
-                    recorder.attempt(
-                        contender,
-                        partial(
-                            _time,
-                            *(problem, into, contender, blocks, watch),
-                            *(arguments.repeat, recorder),
-                        ),
-                        k=k,
-                        work=into,
-                        blocks=blocks,
-                    )
+                    given = problem, into, contender, blocks, watch
+                    about = {"k": k, "work": into, "blocks": blocks}
+                    more = arguments.repeat, recorder
+                    recorder.attempt(contender, _time, *given, *more, **about)
 
 
 @contextmanager
@@ -97,7 +87,7 @@ def blocks_of_reduces(count: int | None) -> Iterator[None]:
 
 
 class Problem:
-    """Two arrays of rows, and what both reduces make of them in float64."""
+    """Two arrays of rows, and the results of both reduces in float64."""
 
     def __init__(self, named: NamedGraph, k: int) -> None:
         self.named, self.k = named, k
@@ -112,7 +102,7 @@ class Problem:
         )
 
     def call_of(self, into: str, contender: str) -> Callable[[], Any]:
-        """Return what computes one of them; it returns the answer."""
+        """Return a function that computes one of them."""
         if contender not in OURS:
             return self._peer(into, contender)
         options: dict[str, Any] = {"feature_parallel": contender != "NFA"}
@@ -123,7 +113,7 @@ class Problem:
                 "lanes_per_vertex": lanes, "vector_width": 1,
             }  # fmt: skip
             options["_mapping"] = fields
-        # A foldmap keeps what it has prepared, the grid with it: so another each time.
+        # A foldmap keeps prepared supersteps with their grid: so another each time.
         step = fg.foldmap(REDUCES[into])
         superstep = step.prepare(self.state, choose_device("cuda"), options)
 
@@ -155,7 +145,7 @@ class Problem:
         return {"ok": error <= LIMIT, "error": error}
 
     def read_bytes(self, into: str) -> int:
-        """Return the bytes of what is read, once."""
+        """Return the bytes that are read, each once."""
         return int(self.x.nbytes) * (1 if into == "total" else 2)
 
 

@@ -1,4 +1,4 @@
-"""Schedules beside each other: what the device takes for supersteps.
+"""Schedules beside each other: the device's time of supersteps.
 
 ``supersteps``: the eight programs of Khorasani et al. 2015, Table IV, with each
 schedule. What is timed is the device's work on the supersteps of a run
@@ -25,12 +25,12 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.schedules.compile_ahead import Task, compile_ahead
 from bench.schedules.device_time import Stopwatch, timed_supersteps
 from bench.schedules.efficiency import measure_efficiency
 from bench.schedules.eight import PROGRAMS, Captured, Inputs, capture
-from bench.timing import time_call
+from bench.timing import Budget, time_call
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
@@ -72,7 +72,7 @@ ACTIVE = (0.001, 0.01, 0.1, 1.0)
 BATCH = 10
 #: Values that no order of additions changes by more, of the largest.
 TOLERANCE = 1e-4
-#: Of the budget, what compiling ahead may take.
+#: The share of the budget for compiling ahead.
 COMPILING = 0.4
 
 
@@ -81,47 +81,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS))
     parser.add_argument("--pushed", nargs="+", help="graphs of the part `shares`")
     parser.add_argument("--profiled", nargs="+", help="those of `efficiency`")
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--most", type=int, help="supersteps of a run")
     parser.add_argument("--processes", type=int, help="that compile; 0 for none ahead")
 
 
 class Session:
-    """What the parts of a run share: the clock, the recorder and the arguments."""
+    """The clock, the recorder and the arguments, which all parts of a run share."""
 
     def __init__(self, arguments: argparse.Namespace, recorder: Recorder) -> None:
-        self.begun = time.perf_counter()
+        self.budget = Budget(arguments.budget)
         self.arguments, self.recorder = arguments, recorder
         self.spent = {"graphs": 0.0, "compiling": 0.0, "preparing": 0.0, "timing": 0.0}
 
-    @property
-    def left(self) -> float:
-        """The s that are left."""
-        passed = time.perf_counter() - self.begun
-        return float(self.arguments.budget) - passed
-
-    def say(self, text: str) -> None:
-        """Print a line with the time."""
-        print(f"[{time.perf_counter() - self.begun:.1f} s] {text}", flush=True)
-
     def make(self, names: list[str]) -> list[NamedGraph]:
-        """Make graphs, and say how long it took."""
+        """Make graphs, and add up the time of it."""
         begun, made = time.perf_counter(), []
         for name in names:
             made.append(make_graph(name))
-            self.say(f"{name} is made")
+            self.budget.print(f"{name} is made")
         self.spent["graphs"] += time.perf_counter() - begun
         return made
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time every cell; what raises is reported, and the rest goes on."""
+    """Time every cell; record errors, and go on."""
     session = Session(arguments, recorder)
     parts = {"supersteps": _supersteps, "shares": _shares, "efficiency": _efficiency}
     for part in arguments.parts:
         parts[part](session)
     spent = ", ".join(f"{name} {s:.1f} s" for name, s in session.spent.items())
-    session.say(f"took: {spent}")
+    session.budget.print(f"took: {spent}")
     for line in summary(recorder.lines):
         print(line, flush=True)
 
@@ -143,20 +132,20 @@ def _supersteps(session: Session) -> None:
         limit = COMPILING * arguments.budget
         seconds = compile_ahead(list(tasks), arguments.processes, limit)
         session.spent["compiling"] += seconds
-        session.say(f"{len(tasks)} kernels were compiled in {seconds:.1f} s")
-    session.recorder.device = _require_gpu()
+        session.budget.print(f"{len(tasks)} kernels were compiled in {seconds:.1f} s")
+    session.recorder.require_gpu()
     device = choose_device("cuda")
     watch = Stopwatch(device)
     for n, i, program in cells:
         cell = f"{n.name} | {program}"
-        if session.left < 0:
+        if session.budget.left < 0:
             session.recorder.add(
                 "no time left", [], part="supersteps", cell=cell, graph=n.describe()
             )
             continue
         session.recorder.attempt(
             "prepare",
-            lambda n=n, i=i, p=program, c=cell: Cell(session, n, i, p, c, watch).run(),
+            lambda *given: Cell(*given).run(), session, n, i, program, cell, watch,
             cell=cell, part="supersteps", graph=n.describe(),
         )  # fmt: skip
 
@@ -185,9 +174,7 @@ class Cell:
         supersteps: dict[str, int] = {}
         known: Any = None
         for name, schedule in SCHEDULES.items():
-            took = session.recorder.attempt(
-                name, lambda s=schedule: self._once(s), **self.fields
-            )
+            took = session.recorder.attempt(name, self._once, schedule, **self.fields)
             if took is None:  # it raised, and that is recorded
                 continue
             first[name], supersteps[name] = took[0], len(took[1])
@@ -200,8 +187,10 @@ class Cell:
         exposed = dict.fromkeys(first, 0)
         names = list(first)
         for number in range(session.arguments.repeat):
-            if number and session.left < 0:
-                session.say(f"{self.fields['cell']}: time for {number} trials only")
+            if number and session.budget.left < 0:
+                session.budget.print(
+                    f"{self.fields['cell']}: time for {number} trials only"
+                )
                 break
             turn = number * 3 % max(len(names), 1)
             for name in names[turn:] + names[:turn]:
@@ -221,7 +210,7 @@ class Cell:
     def _once(self, schedule: dict[str, Any]) -> tuple[float, list[float]]:
         """Run from the beginning; return the ms of the call, and of each superstep."""
         options = self.base | schedule
-        self.watch.read()  # what one that raised has left
+        self.watch.read()  # drops the laps of a run that raised
         with timed_supersteps(self.watch, choose_device("cuda")):
             took = time_call(lambda: self.captured.iterate(**options))
         return took, self.watch.read()
@@ -252,13 +241,6 @@ def compare(answer: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
         scale = float(np.abs(theirs).max(initial=1e-30))
         error = max(error, float(np.abs(ours - theirs).max(initial=0)) / scale)
     return {"ok": error <= TOLERANCE, "error": error}
-
-
-def _require_gpu() -> str:
-    name = gpu_name()
-    if name is None:
-        raise SystemExit("schedules-gpu needs a GPU")
-    return name
 
 
 # -- pushes from a share of the vertices
@@ -295,7 +277,7 @@ def pushed_state(graph: fg.Graph, k: int) -> fg.State:
 
 def _shares(session: Session) -> None:
     """Time a pushed superstep from a share of the vertices, without its answer."""
-    session.recorder.device = _require_gpu()
+    session.recorder.require_gpu()
     device = choose_device("cuda")
     watch = Stopwatch(device)
     for named in session.make(session.arguments.pushed):
@@ -307,7 +289,7 @@ def _shares(session: Session) -> None:
             state = pushed_state(named.graph, k)
             for share, mask in masks.items():
                 cell = f"{named.name} | {share:.1%} active"
-                if session.left < 0:
+                if session.budget.left < 0:
                     session.recorder.add(
                         "no time left", [], part="shares", cell=cell, k=k
                     )
@@ -317,11 +299,8 @@ def _shares(session: Session) -> None:
                     "edges": int(named.graph.out_degree[mask].sum()),
                     "graph": named.describe(),
                 }  # fmt: skip
-                session.recorder.attempt(
-                    "pushes",
-                    lambda s=state, m=mask, f=fields: _push(session, watch, s, m, f),
-                    **fields,
-                )
+                given = session, watch, state, mask, fields
+                session.recorder.attempt("pushes", _push, *given, **fields)
 
 
 def _push(
@@ -356,20 +335,17 @@ def _push(
 
 
 def _efficiency(session: Session) -> None:
-    """Have Nsight Compute say how many lanes of a warp's instructions work."""
+    """Count the lanes that work in instructions of warps, by Nsight Compute."""
     names = list(SCHEDULES)
     for graph in session.arguments.profiled:
         for program in session.arguments.programs:
             cell = f"{graph} | {program}"
-            if session.left < 0:
-                session.say(f"no time left for {cell}")
+            if session.budget.left < 0:
+                session.budget.print(f"no time left for {cell}")
                 continue
             found = session.recorder.attempt(
-                "ncu",
-                lambda g=graph, p=program: measure_efficiency(
-                    g, p, SCHEDULES, session.left + 60
-                ),
-                part="efficiency", cell=cell,
+                "ncu", measure_efficiency, graph, program, SCHEDULES,
+                session.budget.left + 60, part="efficiency", cell=cell,
             )  # fmt: skip
             for name, (efficiency, instructions) in zip(
                 names, found or (), strict=False
@@ -379,10 +355,10 @@ def _efficiency(session: Session) -> None:
                     warp_execution_efficiency=round(efficiency, 4),
                     warp_instructions=instructions,
                 )  # fmt: skip
-                session.say(f"{cell} | {name}: {efficiency:.1%}")
+                session.budget.print(f"{cell} | {name}: {efficiency:.1%}")
 
 
-# -- what it comes to
+# -- the summary
 
 
 def summary(lines: list[dict[str, Any]]) -> list[str]:

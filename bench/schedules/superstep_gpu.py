@@ -22,8 +22,8 @@ import featgraph as fg
 from bench.baselines.sparse_products import CupyProduct, TorchProduct
 from bench.graphs import NamedGraph, make_graph
 from bench.programs import Problem, step
-from bench.record import Recorder, gpu_name
-from bench.timing import time_events
+from bench.record import Recorder
+from bench.timing import Budget, time_batches, time_events
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0}
@@ -45,49 +45,38 @@ BATCH_MS = 300.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget", type=float, help="s after which no contender starts"
-    )
     parser.add_argument("--only", default="", help="contenders whose name holds this")
     parser.add_argument("--skip", default=[], nargs="+", help="contenders by name")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Check and time every contender; what raises is reported, and the rest goes on."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("superstep-gpu needs a GPU; see superstep-cpu")
-    recorder.attempt("device copy", lambda: _copy(recorder))
+    """Check and time every contender; record errors, and go on."""
+    budget = Budget(arguments.budget)
+    recorder.require_gpu()
+    recorder.attempt("device copy", _copy, recorder)
     for name in arguments.graph:
         named = make_graph(name)
         print(named.describe(), flush=True)
         for k in arguments.k:
             problem = Problem(named.graph, k)
             _ = problem.expected
-            _say(begun, f"k={k}: made and solved in float64 on the host")
+            budget.print(f"k={k}: made and solved in float64 on the host")
             timers: dict[str, Callable[..., None]] = dict.fromkeys(PEERS, _time_peer)
             timers |= dict.fromkeys(VARIANTS, _time_featgraph)
             for contender, timer in timers.items():
                 if arguments.only not in contender or contender in arguments.skip:
                     continue
-                if time.perf_counter() - begun > arguments.budget:
-                    _say(begun, f"no time left for {name}, k={k}, {contender}")
+                if not budget.allows(f"{name}, k={k}, {contender}"):
                     continue
-                recorder.attempt(
-                    contender,
-                    lambda t=timer, c=contender, p=problem, n=named: t(
-                        p, n, c, arguments.repeat, recorder
-                    ),
-                    k=k,
-                    graph=named.describe(),
-                )
+                given = problem, named, contender, arguments.repeat, recorder
+                about = {"k": k, "graph": named.describe()}
+                recorder.attempt(contender, timer, *given, **about)
                 if recorder.lines[-1].get("is_cuda_error"):
-                    # What runs in a context that faulted says nothing.
+                    # A context that faulted gives no figures.
                     print("a CUDA error ends this run; rerun with --skip")
                     return
                 _free_memory()
-                _say(begun, f"done with {contender}")
+                budget.print(f"done with {contender}")
 
 
 def _time_featgraph(
@@ -108,7 +97,9 @@ def _time_featgraph(
     def once() -> None:
         superstep.run()
 
-    device_ms, host_ms, launches = _trials(once, repeat, problem.reset_dense)
+    device_ms, host_ms, launches = time_batches(
+        once, repeat, BATCH_MS, least=3, reset=problem.reset_dense
+    )
     recorder.add(
         contender,
         device_ms,
@@ -150,7 +141,7 @@ def _time_peer(
     product = PEERS[contender](problem)
     product()
     checks = problem.check_aggregate(product.result())
-    device_ms, host_ms, launches = _trials(product, repeat, lambda: None)
+    device_ms, host_ms, launches = time_batches(product, repeat, BATCH_MS, least=3)
     recorder.add(
         contender,
         device_ms,
@@ -162,20 +153,6 @@ def _time_peer(
         checks=checks,
         graph=named.describe(),
     )
-
-
-def _trials(
-    call: Callable[[], Any], repeat: int, reset: Callable[[], Any]
-) -> tuple[list[float], list[float], int]:
-    """Return device ms and host ms of one call, trial by trial, and calls a trial."""
-    once = max(time_events(call, 3)[0], 1e-3)
-    launches = int(max(3, min(SUPERSTEPS, BATCH_MS / once)))
-    both = []
-    for _ in range(repeat):
-        reset()
-        call()  # uploads what was reset
-        both.append(time_events(call, launches))
-    return [b[0] for b in both], [b[1] for b in both], launches
 
 
 def _copy(recorder: Recorder) -> None:
@@ -193,7 +170,7 @@ def _copy(recorder: Recorder) -> None:
 
 
 def _free_memory() -> None:
-    """Give back what PyTorch and CuPy pool."""
+    """Give back the pools of PyTorch and CuPy."""
     import gc
     import sys
 
@@ -202,7 +179,3 @@ def _free_memory() -> None:
         sys.modules["torch"].cuda.empty_cache()
     if "cupy" in sys.modules:
         sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
-
-
-def _say(begun: float, text: str) -> None:
-    print(f"[{time.perf_counter() - begun:6.1f} s] {text}", flush=True)

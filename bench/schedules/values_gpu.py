@@ -1,4 +1,4 @@
-"""What it costs to give a State values, to look at them, and to read them.
+"""Times of giving a State values, of viewing them, and of reading them.
 
 A State with one property, of an array on the GPU or on the host, beside CuPy's copy of
 the same array: device to device, host to device, device to host. From the call until
@@ -15,26 +15,19 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
-from bench.timing import time_call
-from featgraph.runtime.devices.choose import choose_device
+from bench.record import Recorder
+from bench.timing import time_calls
 
-__all__ = ["DEFAULTS", "add_arguments", "run"]
+__all__ = ["DEFAULTS", "run"]
 
 DEFAULTS = {"graph": ["grid1448"], "k": [1, 32], "repeat": 11}
 #: Edges whose values are permuted have a row each: fewer features.
 MOST_OF_EDGES = 4
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take no other ones."""
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each of them on every graph."""
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("values-gpu needs a GPU")
+    recorder.require_gpu()
     for name in arguments.graph:
         named = make_graph(name)
         for k in arguments.k:
@@ -47,7 +40,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _measure(named: Any, k: int, kind: str, repeat: int, recorder: Recorder) -> None:
     import cupy
 
-    graph, device = named.graph, choose_device("cuda")
+    graph = named.graph
     rows = graph.vertex_count if kind == "vertex" else graph.given_edge_count
     on_host = np.random.default_rng(0).random((rows, k), np.float32)
     on_gpu = cupy.asarray(on_host)
@@ -67,14 +60,6 @@ def _measure(named: Any, k: int, kind: str, repeat: int, recorder: Recorder) -> 
     fields = {"k": k, "kind": kind, "rows": rows, "graph": named.describe()}
     given = on_host if kind == "vertex" else state["x"]
     checks = {"ok": bool((state["x"] == given).all())}
-    for name, function in contenders.items():
-
-        def call(function: Callable[[], Any] = function) -> None:
-            function()
-            device.synchronize()
-            cupy.cuda.Device().synchronize()
-
-        for _ in range(3):
-            call()
-        taken = [time_call(call) for _ in range(repeat)]
+    for name, call in contenders.items():
+        taken = time_calls(call, repeat, target="cuda", warm_up=3)
         recorder.add(name, taken, **fields, checks=checks)

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -23,8 +22,8 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import make_graph
 from bench.programs import ALPHA, labels_of_neighbors, relax
-from bench.record import ROOT, Recorder, child_environment, gpu_name
-from bench.timing import time_events
+from bench.record import ROOT, Recorder, child_environment
+from bench.timing import Budget, time_batches
 from featgraph.base import padding
 
 TABLE = [
@@ -51,7 +50,6 @@ def labels_by_rows(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", type=float, help="s after which none starts")
     parser.add_argument("--processes", type=int, help="that compile before")
     parser.add_argument(
         "--multiples", type=int, nargs="+", help="that rows are padded to"
@@ -67,25 +65,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each width in each form, and the product."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("widths-gpu needs a GPU")
+    budget = Budget(arguments.budget)
+    recorder.require_gpu()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("FEATGRAPH_CACHE_DIR", folder)
         for name in arguments.graph:
             named = make_graph(name)
-            _say(begun, f"made {name}")
+            budget.print(f"made {name}")
             _compile_ahead(arguments, named.graph)
-            _say(begun, "compiled")
+            budget.print("compiled")
             problem = _Problem(named.graph, arguments.edge_rows)
             for k in arguments.k:
-                if time.perf_counter() - begun > arguments.budget:
-                    _say(begun, f"no time left for {name}, k={k}")
-                    continue
-                told = {"k": k, "graph": named.describe()}
-                _time_width(problem, told, arguments, recorder)
-            _say(begun, f"done with {name}")
+                if budget.allows(f"{name}, k={k}"):
+                    about = {"k": k, "graph": named.describe()}
+                    _time_width(problem, about, arguments, recorder)
+            budget.print(f"done with {name}")
 
 
 class _Problem:
@@ -122,9 +116,9 @@ class _Problem:
         return self._matrix @ labels
 
     def product(self, labels: Any) -> tuple[Any, Any]:
-        """Return rows, and what a superstep comes to there.
+        """Return rows, and their labels behind a superstep.
 
-        Those are all, or where these are large the longest, and some drawn.
+        These are all rows; of large matrices the longest, and some drawn.
         """
         torch, rows = self._torch, slice(None)
         if labels.numel() > COMPARED:
@@ -137,7 +131,7 @@ class _Problem:
         return rows, _normalize(found.add_(labels[rows], alpha=1 - ALPHA))
 
     def free_cache(self) -> None:
-        """Give back to the device what PyTorch keeps for its next arrays."""
+        """Give the memory that PyTorch keeps back to the device."""
         self._torch.cuda.empty_cache()
 
     def state(self, labels: Any) -> fg.State:
@@ -148,7 +142,7 @@ class _Problem:
         return _state(self.graph, labels, weights)
 
     def difference(self, state: fg.State, rows: Any, wanted: Any) -> float:
-        """Return the norm of the difference to what was wanted over its norm."""
+        """Return the norm of the difference to the wanted rows, over their norm."""
         found = self._torch.as_tensor(state.view("label"), device="cuda")[rows]
         difference = self._torch.linalg.norm(found - wanted)
         return float(difference / self._torch.linalg.norm(wanted))
@@ -174,18 +168,18 @@ def _normalize(rows: Any) -> Any:
 
 def _time_width(
     problem: _Problem,
-    told: dict[str, Any],
+    about: dict[str, Any],
     arguments: argparse.Namespace,
     recorder: Recorder,
 ) -> None:
     """Time the product, and a superstep with rows in each form."""
-    labels = problem.labels(told["k"])
+    labels = problem.labels(about["k"])
     wanted = problem.product(labels)
     if not arguments.no_peers:
         taken = _trials(lambda: problem.multiply(labels), arguments)
-        recorder.add("torch product", taken, work="product alone", **told)
+        recorder.add("torch product", taken, work="product alone", **about)
     for multiple in arguments.multiples:
-        fields = {"multiple": multiple, **told}
+        fields = {"multiple": multiple, **about}
         if arguments.hub_blocks is not None:
             fields["hub_blocks"] = arguments.hub_blocks
 
@@ -203,7 +197,7 @@ def _time_superstep(
     wanted: tuple[Any, Any],
     arguments: argparse.Namespace,
 ) -> tuple[list[float], dict[str, Any]]:
-    """Check and time a superstep; return ms of each trial, and what to say of it."""
+    """Check and time a superstep; return ms of each trial, and more fields."""
     problem.free_cache()
     state = problem.state(labels)
     superstep = _prepared(state, arguments.hub_blocks)
@@ -231,9 +225,7 @@ def _prepared(state: fg.State, hub_blocks: int | None) -> Any:
 
 def _trials(call: Any, arguments: argparse.Namespace) -> list[float]:
     call()
-    once = max(time_events(call, 2)[0], 1e-3)
-    launches = int(max(2, min(20, BATCH_MS / once)))
-    return [time_events(call, launches)[0] for _ in range(arguments.repeat)]
+    return time_batches(call, arguments.repeat, BATCH_MS)[0]
 
 
 def _pad(multiple: int) -> None:
@@ -276,10 +268,6 @@ def main() -> None:
         weights = np.ones((graph.given_edge_count, k)[: 1 + has_rows], np.float32)
         state = _state(graph, 0.5, weights, shape=(k,))
         _prepared(state, hub_blocks).run()
-
-
-def _say(begun: float, text: str) -> None:
-    print(f"[{time.perf_counter() - begun:6.1f} s] {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from bench.algorithms.als_accuracy import PUBLISHED, root_mean_square
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.ratings import ratings_of
 from featgraph.algorithms import MatrixFactorization
 from featgraph.algorithms.ranking_metrics import train_test_split
 
-DEFAULTS = {"graph": ["ml-100k", "ml-1m"], "k": [32, 64], "repeat": 1}
+DEFAULTS = {
+    "graph": ["ml-100k", "ml-1m"],
+    "k": [32, 64],
+    "repeat": 1,
+    "data": data_folder(),
+    "target": "cpu",
+    "page": None,
+}
 
 #: Rate, decay and regularization.
 PARAMETERS = (
@@ -36,14 +43,8 @@ EPOCHS, PATIENCE = 100, 5
 GOALS = {"ml-1m": 0.853, "ml-100k": 0.916}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--page", help="Markdown page to write")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Tune, fit with the best parameters, and predict; write the page if asked for."""
+    """Tune, fit with the best parameters, and predict; write a page, if any."""
     for name in arguments.graph:
         rest, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         part, validation = train_test_split(rest, 0.9, 1)

@@ -17,15 +17,21 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.algorithms.als_data import data_folder
-from bench.record import Recorder, gpu_name
+from bench.graphs import data_folder
+from bench.record import Recorder
 from bench.sgd.ratings import graph_of, ratings_of
 from bench.timing import time_call, wait_for_gpu
 from featgraph.algorithms import sgd_factorization
 from featgraph.algorithms.ranking_metrics import train_test_split
 from featgraph.fold.schedules.table import SCHEDULES
 
-DEFAULTS = {"graph": ["ml-100k", "ml-1m"], "k": [16], "repeat": 1}
+DEFAULTS = {
+    "graph": ["ml-100k", "ml-1m"],
+    "k": [16],
+    "repeat": 1,
+    "data": data_folder(),
+    "target": "cpu",
+}
 #: Schedule -> how far its errors may be from those of `serial`.
 BOUNDS = {
     "serial": 0.0, "levels": 0.0, "ticketed": 0.0, "edge_locked": 1e-3,
@@ -39,8 +45,6 @@ SERIAL, STRUCTURED, LATE = "serial", 5e-3, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
-    parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--schedules", nargs="+", default=[*BOUNDS, *OTHERS])
@@ -48,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Learn under each schedule, from each seed; `serial` first."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    recorder.use(arguments.target)
     for name in arguments.graph:
         train, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         data = graph_of(train), test

@@ -1,4 +1,4 @@
-"""Counters of sweeps of SGD on a GPU: why schedules take what they take.
+"""Counters of sweeps of SGD on a GPU, which explain the times of schedules.
 
 Attempts to take the locks of an edge are counted by a `hold` in place of the kernels'
 own, in words of `COUNTERS` vertices without edges. All else is counted by Nsight
@@ -16,7 +16,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
 from bench.sgd.sweeps import DEFAULTS as SWEEPS
 from bench.sgd.sweeps import VARIANTS, state_of, step
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count all that can be of each schedule on each matrix."""
     from featgraph.device import queue_cuda
 
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     for name in arguments.graph:
         given = "--graph", name, "--schedules", *arguments.schedules
         line = ncu_command((*METRICS.values(),), "bench.sgd.counters", *given)

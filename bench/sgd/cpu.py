@@ -25,12 +25,12 @@ import numba
 import numpy as np
 
 import featgraph as fg
-from bench.algorithms.als_data import data_folder
+from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.ratings import graph_of, ratings_of
 from featgraph.algorithms.sgd import epoch, epoch_of_sources
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4}
+DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4, "data": data_folder()}
 SCHEDULES = ("blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows")
 RATE, RIDGE, TIMES = 0.01, 0.05, 5
 
@@ -38,7 +38,6 @@ Sweeps = Callable[[int], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="names of contenders")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.timing import time_events
 
 DEFAULTS = {"k": [16, 32, 128], "repeat": 5}
@@ -79,16 +79,12 @@ def text_of(k: int) -> str:
     return KERNELS.format(k=k, lanes=k // PIECE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add none: all are those of every bench."""
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure all of them, and print the constants of the card."""
     from featgraph.cuda import dialect
 
     dialect.require(gpu=True)
-    recorder.device = gpu_name()
+    recorder.use("cuda")
     bench = _Bench(recorder, arguments.repeat)
     _of_copies(bench)
     kernels: dict[str, Any] = {}
@@ -104,7 +100,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _of_copies(bench: _Bench) -> None:
-    """Measure copies on the device, which bound what moves bytes once."""
+    """Measure copies on the device, which bound kernels that move bytes once."""
     from featgraph.cuda.dialect import cuda
 
     to, of = (cuda.device_array(1 << 29, np.uint8) for _ in range(2))

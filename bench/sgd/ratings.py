@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 import featgraph as fg
-from bench.algorithms.als_data import FILES, movielens
+from bench.graphs import RATINGS, movielens
 from bench.sgd.shapes import SEED, SHAPES
 
 __all__ = ["graph_of", "ratings_of"]
@@ -23,9 +23,9 @@ def ratings_of(folder: str, name: str) -> Any:
 
     Drawn ratings are 1 to 5: products of factors, and noise.
     """
-    if name in FILES and (Path(folder) / FILES[name][0]).exists():
+    if name in RATINGS and (Path(folder) / RATINGS[name][0]).exists():
         return movielens(folder, name)
-    shape = SHAPES[f"{name}-like" if name in FILES else name]
+    shape = SHAPES[f"{name}-like" if name in RATINGS else name]
     graph, rng = shape.make(), np.random.default_rng(SEED)
     users, items = graph.sources, graph.targets - shape.rows
     x = rng.normal(0, 0.7, (shape.rows, FACTORS))
@@ -37,7 +37,7 @@ def ratings_of(folder: str, name: str) -> Any:
 
 
 def graph_of(ratings: Any) -> fg.Graph:
-    """Return ratings as a graph, which keeps what schedules prepare."""
+    """Return ratings as a graph, which keeps the preparation of schedules."""
     entries = ratings.tocoo()
     return fg.Graph.from_edges(
         entries.row,

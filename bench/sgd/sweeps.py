@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
 from bench.timing import time_call, wait_for_gpu
 from featgraph.base.errors import PlanError
@@ -67,14 +67,13 @@ step = fg.foldmap(learn)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", nargs="+", help="names; serial, too, and racy")
-    parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--cell", type=float, help="s that the sweeps of a cell take")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
     target = arguments.target
-    recorder.device = gpu_name() if target == "cuda" else None
+    recorder.use(target)
     cells = []
     for schedule in arguments.schedules:
         options = VARIANTS.get(schedule, {"schedule": schedule})

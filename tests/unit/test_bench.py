@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from bench import report, run
-from bench.compile import agreement, agreement_task
 from bench.compile.parts import Parts, _name
 from bench.distributed import ranks_cpu, ranks_gpu
+from bench.distributed.streaming import Sender
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
@@ -108,8 +108,9 @@ class Clock(schedules_gpu.Stopwatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
-    ranks_cpu.be_a_rank("uniform-8-4", 2, 1, "auto", tmp_path / "told.json")
-    [(program, cell)] = json.loads((tmp_path / "told.json").read_text()).items()
+    given = {"graph": "uniform-8-4", "k": 2, "repeat": 1, "engine": "auto"}
+    ranks_cpu.be_a_rank(given, Sender(tmp_path / "rows.jsonl"))
+    [(program, cell)] = json.loads((tmp_path / "rows.jsonl").read_text()).items()
     assert program == "label propagation"
     assert len(cell["trials_ms"]) == 1
     assert cell["graph"]["vertices"] == 256
@@ -140,7 +141,7 @@ def test_schedules_are_timed_on_an_emulated_gpu(
     names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")
     some = {name: schedules_gpu.SCHEDULES[name] for name in names}
     monkeypatch.setattr(schedules_gpu, "SCHEDULES", some)
-    monkeypatch.setattr(schedules_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
     monkeypatch.setattr(schedules_gpu, "Stopwatch", Clock)
     monkeypatch.setattr(schedules_gpu, "ACTIVE", (0.1, 1.0))
     monkeypatch.setattr(schedules_gpu, "BATCH", 1)
@@ -166,7 +167,7 @@ def test_reduces_are_timed_on_an_emulated_gpu(
 ) -> None:
     from tests.simt.gpu import emulated_gpu
 
-    monkeypatch.setattr(reduce_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
     monkeypatch.setattr(reduce_gpu, "Stopwatch", Clock)
     argv = ("reduce-gpu", "--graph", "rmat-3-2", "--k", "4", "--repeat", "2")
     with emulated_gpu():
@@ -206,16 +207,12 @@ def test_efficiency_is_of_the_generated_kernels() -> None:
     assert found == [(pytest.approx(2240 / 3840), 120), (1.0, 100)]
 
 
-def test_growth_and_overhead(
+def test_parts_of_a_superstep_are_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graphs = "rmat-5-4,rmat-6-4"
     size = ("--k", "4", "--repeat", "2")
-    run_bench(tmp_path / "1", "growth-cpu", "--graph", graphs, *size)
-    run_bench(tmp_path / "2", "overhead", "--target", "cpu", *size)
-    printed = capsys.readouterr().out
-    assert "ns an edge" in printed
-    assert "fg.iterate" in printed
+    run_bench(tmp_path, "overhead", "--target", "cpu", *size)
+    assert "fg.iterate" in capsys.readouterr().out
 
 
 def test_change_driven_runs_end_alike(tmp_path: Path) -> None:
@@ -233,14 +230,6 @@ def test_runs_in_any_order_end_alike(tmp_path: Path) -> None:
     assert ways == {"synchronous", "asynchronous", "near_far", "both"}
     assert all(line["checks"]["ok"] for line in lines)
     assert all(line["edges_evaluated"] > 0 for line in lines)
-
-
-def test_readers_of_text_agree(tmp_path: Path) -> None:
-    lines = run_bench(tmp_path, "readers-cpu", "--repeat", "1", "--lines", "100")
-    assert {line["contender"] for line in lines} >= {
-        "featgraph, columns", "featgraph, graph", "numpy.loadtxt"
-    }  # fmt: skip
-    assert all(line["checks"]["ok"] for line in lines)
 
 
 def test_mappings_are_checked_on_a_sample_and_fit() -> None:
@@ -287,6 +276,14 @@ def test_kept_results_have_tables(
     assert all(f"{bench}: " in shown for bench in benches)
 
 
+def test_the_index_lists_every_experiment() -> None:
+    text = Path(report.__file__).with_name("README.md").read_text()
+    text = text.partition("Commands of the figures")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall("`([a-z-]+)`", row)]
+    assert sorted(listed) == sorted(run.BENCHES)
+
+
 def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder("superstep-cpu", ["superstep-cpu"], None)
     recorder.attempt("broken", lambda: 1 / 0, k=4)
@@ -323,28 +320,6 @@ def test_kron_is_simple_and_the_same_for_any_thread_count() -> None:
 def test_unknown_graph() -> None:
     with pytest.raises(SystemExit, match="no graph is named"):
         make_graph("kron")
-
-
-def test_agreement_shares_out_graphs() -> None:
-    arguments = argparse.Namespace(
-        programs=None, graphs=208, k=None, target="cpu", supersteps=1
-    )
-    tasks = agreement.make_tasks(arguments)
-    seeds = sorted(seed for task in tasks for seed in task["seeds"])
-    assert seeds == list(range(208))
-    assert len(agreement.COMBINATIONS) == 8
-    assert {task["k"] for task in tasks} >= {1, 2, 3, 4, 7, 8, 10, 32, 33, 64}
-
-
-def test_agreement_task_compares() -> None:
-    bank, strategies, check = agreement_task.import_tests()
-    program = bank.BY_NAME["integer_sum"]
-    graph, active = agreement_task.draw_case(program, 3, 4, 11, strategies._SHAPES)
-    case = agreement_task.Case(program, 3, graph, active, 11)
-    task = {"target": "cpu", "supersteps": 2}
-    found = agreement_task.run_combination(task, {}, [case], check)
-    assert found["failures"] == []
-    assert (found["graphs"], found["supersteps"]) == (1, 2)
 
 
 def test_parts_of_compiling_count_a_part_within_itself_once(

@@ -43,7 +43,7 @@ def test_a_call_is_measured_beside_its_supersteps(
     argv = ["answers-gpu", "--graph", "kron-6", "--target", "cpu", "--repeat", "2"]
     argv += ["--programs", program, "--output", str(file)]
     assert run.main(argv) == 0
-    assert "call / inside" in capsys.readouterr().out
+    assert "ratio" in capsys.readouterr().out
     [line] = [json.loads(text) for text in file.read_text().splitlines()]
     assert line["program"] == program
     assert line["checks"] == {"ok": True}

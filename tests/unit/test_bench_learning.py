@@ -12,10 +12,9 @@ import pytest
 from bench import run
 from bench.baselines import handwritten
 from bench.graphs import make_graph
-from bench.learning import atomics, bounds_gpu, session, variants_gpu
+from bench.learning import atomics, bounds_gpu, variants_gpu
 from bench.learning.by_hand import Sweep
 from bench.learning.problems import LearningProblem, make_problem
-from bench.learning.tables import markdown
 from featgraph.fold.plan.traits import GraphTraits
 
 SMALL = ("--target", "cpu", "--repeat", "1")
@@ -39,14 +38,12 @@ def test_variants_agree_and_resume(
     assert all(line["converged"] and line["checks"]["ok"] for line in lines)
     assert lines[0]["active_counts"] == lines[1]["active_counts"]
     assert lines[0]["active_counts"][-1] == 0
-    assert "| kron-6 | MMR | 4 |" in markdown(lines)
 
     # A process that died in a cell is not started in it once more.
     with open(file.with_suffix(".started"), "a", encoding="utf-8") as started:
         started.write("kron-6 | MMR | 4 | auto\n")
     assert run.main([*argv, "auto"]) == 1
     assert "ended in it" in lines_of(file)[-1]["error"]
-    assert "failed" in markdown(lines_of(file))
     capsys.readouterr()
 
 
@@ -125,37 +122,6 @@ def test_no_cell_starts_out_of_time(
     assert not output.exists()
 
 
-def test_session_goes_on_behind_a_stage_that_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts: list[str] = []
-
-    def start(stage: session.Stage, *rest: Any) -> bool:
-        starts.append(stage.bench)
-        return stage.bench != "variants-gpu" or len(starts) > 2
-
-    monkeypatch.setattr(session, "_start", start)
-    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "1"]
-    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
-    assert starts == ["variants-gpu"] * 3 + ["folding-gpu", "features-gpu"]
-    starts.clear()
-    assert run.main([*argv, "--folder", str(tmp_path), "--minutes", "0"]) == 0
-    assert starts == []
-
-
-@pytest.mark.slow
-def test_session_runs_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("--graph", "kron-5", "--k", "4", "--programs", "LP", "--repeat", "1")
-    stage = session.Stage("folding-gpu", arguments, 60)
-    monkeypatch.setattr(session, "SMALL", (stage,))
-    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "3"]
-    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
-    lines = lines_of(tmp_path / "folding-gpu.jsonl")
-    assert {"folded", "unfolded"} <= {line["contender"] for line in lines}
-    assert all(line["checks"]["ok"] for line in lines)
-    assert "| kron-5 | LP | 4 |" in markdown(lines)
-
-
 def test_transactions_are_counted_between_markers() -> None:
     metrics = ("red.sum", "sectors.sum")
     head = (
@@ -201,10 +167,6 @@ def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
         "SciPy products",
         "SciPy + NumPy",
     }
-    table = markdown(lines)
-    for line in lines:
-        shown = f"| {line['program']} | {line['comparison']} | {line['contender']} |"
-        assert (shown in table) is (line["contender"] != "featgraph")
 
 
 def test_planar_graphs_and_meshes_are_as_they_should(

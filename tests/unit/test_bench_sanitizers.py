@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import stat
 import sys
@@ -14,10 +15,11 @@ import pytest
 
 from bench.record import Recorder
 from bench.report import print_report
-from bench.sanitizers import session
+from bench.sanitizers import child, session
 from bench.sanitizers.cases import VARIANTS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
-from bench.sanitizers.planted import FAULTS
+from bench.sanitizers.planted import FAULTS, plant
+from featgraph.fold.schedules import lanes
 
 LOGS = Path(__file__).parent / "sanitizer_logs"
 
@@ -93,6 +95,26 @@ def test_every_program_and_variant_is_a_case() -> None:
                 assert any({n: c[n] for n in of} == of for c in cases)
 
 
+@pytest.mark.slow
+def test_kernels_of_the_runtime_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    from featgraph.cuda.launch import Launches
+    from tests.simt.gpu import emulated_gpu
+
+    monkeypatch.setattr(Launches, "__call__", Launches.__call__)  # and restored
+    with emulated_gpu():
+        launched = child.Launched()
+        child.run_loops()
+        kernels, _ = launched.take()
+    assert any("first" in name for name in kernels)
+    assert any("refresh" in name for name in kernels)
+
+
+def test_a_fault_is_planted_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "leave_idle", lanes.leave_idle)  # and restored
+    assert plant("keeps warps without a vertex") is None
+    assert lanes.leave_idle(ast.parse(""), "return") == []  # type: ignore[arg-type]
+
+
 #: Stands in for the tool: runs the program, and writes the log that it is told to.
 FAKE = """#!{python}
 import os, subprocess, sys
@@ -150,6 +172,8 @@ def test_a_session(
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     package = tmp_path / "bench" / "sanitizers"
     package.mkdir(parents=True)
+    for folder in (package, package.parent):  # before an installed bench
+        (folder / "__init__.py").touch()
     (package / "child.py").write_text(f"KERNELS = {kernels}\n{CHILD}")
     monkeypatch.setattr(session, "_PLACES", (str(tool),))
     monkeypatch.setattr(session, "gpu_name", lambda: "a GPU")
