@@ -150,6 +150,8 @@ def test_a_session(
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     package = tmp_path / "bench" / "sanitizers"
     package.mkdir(parents=True)
+    for folder in (package, package.parent):  # a regular package, found first
+        (folder / "__init__.py").touch()
     (package / "child.py").write_text(f"KERNELS = {kernels}\n{CHILD}")
     monkeypatch.setattr(session, "_PLACES", (str(tool),))
     monkeypatch.setattr(session, "gpu_name", lambda: "a GPU")
