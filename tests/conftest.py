@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Collected(config))
     # Compilers make objects by the million that stay: looking for garbage among them
     # after every 700 took a seventh of the time.
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(1_000_000, 20, 50)
     # Read when OpenMP is loaded: threads of several workers on few cores must not spin.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     find_again()

@@ -253,7 +253,7 @@ def test_what_is_made_of_a_graph_of_ratings_is_kept_with_it(
         _ratings, "survey", lambda state, **k: looked.append(1) or look(state, **k)
     )
     graph = fg.Graph.from_biadjacency(some_ratings(3))
-    asked: dict[str, Any] = {"factors": 2, "iterations": 2, "target": "cpu"}
+    asked: dict[str, Any] = {"factors": 4, "iterations": 2, "target": "cpu"}
     expected = als(some_ratings(3), **asked)
     for _ in range(3):
         found = als(graph, **asked)
@@ -406,8 +406,8 @@ def test_scikit_learn_clones_it_and_searches_its_parameters() -> None:
     base = pytest.importorskip("sklearn.base")
     from sklearn.model_selection import GridSearchCV
 
-    model = AlternatingLeastSquares(8, 0.5, solver="cholesky", target="cpu")
-    assert repr(model).startswith("AlternatingLeastSquares(factors=8,")
+    model = AlternatingLeastSquares(4, 0.5, solver="cholesky", target="cpu")
+    assert repr(model).startswith("AlternatingLeastSquares(factors=4,")
     assert model.get_params()["regularization"] == 0.5
     assert model.set_params(regularization=0.25) is model
     copy = base.clone(model)
@@ -522,7 +522,7 @@ def test_auto_takes_what_is_faster_on_the_target(
 
 
 def test_auto_asks_where_the_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_objective.MOST_FOR_CHOLESKY, "cpu", 2)
-    for k in (2, 3):
+    monkeypatch.setitem(_objective.MOST_FOR_CHOLESKY, "cpu", 4)
+    for k in (4, 5):
         run = als(some_ratings(3), factors=k, iterations=1, target="cpu").run
-        assert any("advance" in str(kernel) for kernel in run.kernels) is (k == 3)
+        assert any("advance" in str(kernel) for kernel in run.kernels) is (k == 5)

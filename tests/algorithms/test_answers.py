@@ -78,7 +78,7 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", RUNS)
 def test_an_answer_is_copied_once(gpu: Gpu, name: str, where: str) -> None:
@@ -98,7 +98,7 @@ def test_an_answer_is_copied_once(gpu: Gpu, name: str, where: str) -> None:
     np.testing.assert_array_equal(np.asarray(again), found)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", RUNS)
 def test_copies_have_arrays(gpu: Gpu, name: str, where: str) -> None:
@@ -373,7 +373,7 @@ def drawn_graph(count: int, directed: bool = True) -> fg.Graph:
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_over_the_vertices_is_made_on_the_host(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -411,7 +411,7 @@ def test_a_watch_sees_what_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     graph = drawn_graph(3 * V)

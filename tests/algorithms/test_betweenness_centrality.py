@@ -106,7 +106,7 @@ def test_few_sources_have_lengths_too(target: str, rng: np.random.Generator) -> 
         verify_betweenness_centrality(graph, result.centralities, sources=sources)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 33])
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_however_small_it_is(target: str, count: int, is_weighted: bool) -> None:

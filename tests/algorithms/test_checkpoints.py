@@ -187,7 +187,7 @@ def test_the_table_has_every_algorithm() -> None:
     assert CALLS.keys() == set(al.__all__)
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_algorithm_goes_on(
     name: str, tmp_path: Path, breaks: Callable[[int], None]
@@ -210,7 +210,7 @@ def test_an_algorithm_goes_on(
     assert not list((tmp_path / "kept").glob(".*"))
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(11)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_algorithm_hands_on_how_ranks_move(name: str) -> None:
     with pytest.raises(fg.ArgumentError, match="repartition="):

@@ -226,7 +226,7 @@ def check_dead(name: str, target: str) -> Any:
     return found
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(11)
 @pytest.mark.parametrize("name", CALLS)
 def test_dead_vertices_change_no_answer(name: str) -> None:
     found = check_dead(name, "cpu")

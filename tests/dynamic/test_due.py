@@ -204,7 +204,7 @@ def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
     return state["y"]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("way", ["copies", "last"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> None:

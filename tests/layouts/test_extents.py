@@ -334,7 +334,7 @@ def _in_turn() -> Iterator[Any]:
             yield pytest.param(program, k, given, id=f"{program}-{kind}-{schedule}")
 
 
-@pytest.mark.drawn(144)
+@pytest.mark.drawn(210)
 @pytest.mark.parametrize(("program", "k", "options"), list(_in_turn()))
 def test_in_the_emulator(program: BankProgram, k: int, options: dict[str, Any]) -> None:
     @settings(max_examples=EXAMPLES, phases=PHASES)

@@ -204,7 +204,7 @@ def test_every_claim_is_called() -> None:
     assert set(CALLS) == set(CLAIMS)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", sorted(CALLS))
 @settings(max_examples=settings().max_examples // 3)
 @given(seed=seeds, data=st.data())

@@ -138,7 +138,7 @@ def _cases():
     yield bits, (*arrays(uint32, 1), *arrays(int32, 1), *arrays(int64, 1))
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize("cc", CAPABILITIES, ids=["sm_80", "sm_90"])
 @pytest.mark.parametrize(
     ("body", "signature"),

@@ -92,7 +92,7 @@ def _cases() -> Any:
             yield pytest.param(case, k, options, cc, id=name)
 
 
-@pytest.mark.drawn(18)
+@pytest.mark.drawn(27)
 @pytest.mark.parametrize(("case", "k", "options", "cc"), list(_cases()))
 def test_no_spills_and_no_stray_float64(
     case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]
@@ -470,7 +470,7 @@ def test_kernels_compile_whose_functions_are_named_as_their_own_values(
     assert ".entry" in step.fold(k=3, target="cuda").ptx()
 
 
-@pytest.mark.drawn(3)  # a width of each schedule
+@pytest.mark.drawn(6)  # a width of each schedule
 @pytest.mark.parametrize("k", [1, 16, 32])
 @pytest.mark.parametrize(
     "schedule",
@@ -501,7 +501,7 @@ def add_value(f, u, v, e, d):
     return True
 
 
-@pytest.mark.drawn(3)  # a schedule of each type
+@pytest.mark.drawn(6)  # a schedule of each type
 @pytest.mark.parametrize("schedule", ["blocks", "node_locked", "levels"])
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "uint16", "int32", "uint32", "int64", "float64"]

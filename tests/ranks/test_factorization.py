@@ -77,7 +77,9 @@ def test_what_is_made_of_ratings_is_kept_with_a_part_of_them(
         _ratings, "survey", lambda state, **k: looked.append(1) or look(state, **k)
     )
     whole = fg.Graph.from_biadjacency(some_ratings())
-    asked: dict[str, Any] = {"factors": 2, "iterations": 2, "history": True}
+    # The kernels of the test above.
+    asked: dict[str, Any] = {"factors": 3, "iterations": 2, "history": True}
+    asked["dtype"] = np.float64
     expected = als(whole, **asked).factors
 
     def ask(_: Any) -> Any:

@@ -225,7 +225,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(18)
+@pytest.mark.drawn(36)
 @pytest.mark.parametrize(("program", "k", "options"), CASES)
 def test_one_superstep(
     program: BankProgram, k: int, options: dict[str, Any], target: str

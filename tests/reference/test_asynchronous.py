@@ -52,7 +52,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize(("program", "mode"), CASES)
 def test_the_same_fixpoint(program: Monotone, mode: str, target: str) -> None:
     @settings(max_examples=12, phases=PHASES)

@@ -127,7 +127,7 @@ def test_what_is_kept(name: str) -> None:
 REFUSED = {"offers": "in offer: offer makes d.offered_next of what d.offered was"}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(14)
 @pytest.mark.parametrize("change_driven", [True, "auto", False])
 @pytest.mark.parametrize("program", [p for p in BANK if p.iterable], ids=repr)
 def test_run_to_the_end(

@@ -92,7 +92,7 @@ def test_a_step_agrees_with_the_interpreter(
     np.testing.assert_array_equal(np.asarray(state["x"]), meant.values["x"])
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("options", [{}, {"change_driven": True}], ids=["", "kept"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_run_ends_as_under_another_name(

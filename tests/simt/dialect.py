@@ -188,7 +188,7 @@ def _match_any(mask: int, value: Any) -> int:
 def _active_mask() -> int:
     lane = current_lane()
     mates = (other for other in lane.block.lanes if other.warp == lane.warp)
-    return sum(1 << other.lane_id for other in mates if not other.dead)
+    return sum(1 << other.lane_id for other in mates if not other.has_left)
 
 
 def _shared_array(shape: Any, dtype: Any, alignment: int | None = None) -> GuardedArray:

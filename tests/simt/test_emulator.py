@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +48,17 @@ def test_an_ordinary_kernel_over_several_blocks() -> None:
     x, out = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
     run("b[i] = a[i] * float32(2)", x, out, threads=32, blocks=4)
     np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_lanes_that_run_again_keep_nothing_of_the_kernel_before() -> None:
+    for _ in range(2):  # the lanes of the first are those of the second
+        given = np.zeros(64, np.float32)
+        run("for k in range(3):\n    a[i] += float32(k)", given, threads=64)
+        assert np.array_equal(given, np.full(64, 3))
+        known = weakref.ref(given)
+        del given
+        gc.collect()
+        assert known() is None
 
 
 def test_an_early_exit_is_divergence_and_names_the_line() -> None:

@@ -66,7 +66,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, rng: np.random.Generator

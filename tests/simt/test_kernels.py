@@ -155,7 +155,7 @@ def test_a_warp_packs_vertices_of_several_words(
     Run(case, 3, size=size, share=share, form="packed", **options).check()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("k", WIDTHS)
 def test_label_propagation_at_every_width(k: int) -> None:
     Run(BY_NAME["label_propagation"], k).check()
@@ -249,7 +249,7 @@ def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> Non
     run.check()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("degree", [1, 4, 64])
 @pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
 def test_any_number_of_edge_lanes(name: str, degree: int) -> None:

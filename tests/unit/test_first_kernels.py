@@ -71,7 +71,7 @@ def functions_of(name: str) -> list[str]:
     return found.stdout.split()
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_first_call_has_no_more_compiled(name: str) -> None:
     functions, kept = functions_of(name), json.loads(KEPT.read_text())
