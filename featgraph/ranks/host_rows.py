@@ -87,8 +87,6 @@ class HostRows:
     shard : Shard
     engine : Engine
     device : CpuDevice
-    sends_behind : bool
-        Whether rows may be sent while other vertices are swept.
 
     Attributes
     ----------
@@ -96,6 +94,8 @@ class HostRows:
         Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
+    sends_behind : bool
+        Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
     spent_s : dict of str to float
@@ -106,9 +106,7 @@ class HostRows:
     together = None  # on the CPU, sets, rows and results have an exchange each
     clock = staticmethod(time.perf_counter)
 
-    def __init__(
-        self, shard: Shard, engine: Engine, device: Device, sends_behind: bool = True
-    ) -> None:
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()
         self._links = _Links(
@@ -119,7 +117,7 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sends_behind = sends_behind and engine.size > 1
+        self.sends_behind = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)

@@ -1,4 +1,4 @@
-"""The number of ranks that work on a graph: given, or chosen by the cost model."""
+"""The number of ranks that get vertices, and cuts that leave the others without any."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 from featgraph._arguments import shown
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
-from featgraph.graph import Graph
 from featgraph.graph.partition.cuts import WORD
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.graph import DistributedGraph
@@ -21,25 +20,14 @@ __all__ = ["cuts_for", "with_idle", "working_ranks"]
 Cuts = npt.NDArray[np.int64]
 
 
-def working_ranks(
-    engine: Engine,
-    asked: Any,
-    size: tuple[int, int],
-    whole: tuple[Graph, Any] | None = None,
-    after: tuple[DistributedGraph, Any] | None = None,
-) -> int:
-    """Return how many ranks work; all ranks call it.
+def working_ranks(engine: Engine, asked: Any) -> int:
+    """Return how many ranks get vertices; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    asked : None, "auto" or int
-        None: all ranks; "auto": the number with the shortest superstep; or a number.
-    size : (vertices, edges)
-    whole : (Graph, order), optional
-        The whole graph, if ranks have it: its cut edges are counted if they matter.
-    after : (DistributedGraph, Run), optional
-        A run and its graph, whose supersteps correct the model.
+    asked : None or int
+        None: all ranks. A single rank takes any number.
 
     Raises
     ------
@@ -51,13 +39,16 @@ def working_ranks(
     about = "how many ranks work"
     what, fix = "ranks are to work in different numbers", "one ranks= on all of them"
     require_same(engine, f"ranks={asked!r}", what, fix, about)
-    if asked != "auto":
-        return _checked(asked, engine.size)
-    if engine.size == 1:
-        return 1
-    from featgraph.ranks.expected.chosen import chosen_ranks  # loads the model
-
-    return chosen_ranks(engine, size, whole, after)
+    is_number = isinstance(asked, int | np.integer) and not isinstance(asked, bool)
+    if not is_number or asked < 1 or asked > engine.size > 1:
+        raise GraphInputError(
+            "not how many ranks may work",
+            where="ranks=",
+            got=shown(asked),
+            expected=f"a number from 1 to {engine.size}",
+            fix="ranks=1 for a small graph; leave ranks out for all of them",
+        )
+    return min(int(asked), engine.size)
 
 
 def with_idle(cuts: npt.ArrayLike, size: int) -> Cuts:
@@ -75,15 +66,3 @@ def cuts_for(graph: DistributedGraph, working: int) -> Cuts:
     np.add.at(words, (first + np.arange(shard.own)) // WORD, degrees)
     words = engine.all_reduce(words, "sum", about="in-edges")
     return with_idle(cuts_of_words(words, graph.vertex_count, working), engine.size)
-
-
-def _checked(asked: Any, size: int) -> int:
-    is_number = isinstance(asked, int | np.integer) and not isinstance(asked, bool)
-    if not is_number or not 1 <= asked <= size:
-        raise GraphInputError(
-            "not how many ranks may work",
-            where="ranks=",
-            got=shown(asked),
-            expected=f"'auto', or a number from 1 to {size}",
-        )
-    return int(asked)

@@ -147,7 +147,7 @@ def cut_evenly(
         The number of ranks that get vertices: see `working_ranks`.
     """
     count, into = kind.vertex_count, counted.into
-    working = working_ranks(engine, ranks, (count, int(into.sum())))
+    working = working_ranks(engine, ranks)
     is_idle = working < engine.size
     if kind.sides is None:
         cuts = with_idle(cuts_of_words(into, count, working), engine.size)

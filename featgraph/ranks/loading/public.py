@@ -89,7 +89,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-def _engine() -> Engine | None:
+def _engine(asked: Asked) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
@@ -99,14 +99,17 @@ def _engine() -> Engine | None:
             "launcher has started several, or leave partition out",
         )
     engine = current_engine()
-    return None if engine.size == 1 else engine
+    if engine.size > 1:
+        return engine
+    working_ranks(engine, asked.ranks)  # raises if it is no number
+    return None
 
 
 def edges_in_parts(
     asked: Asked, sources: object, targets: object, **options: Any
 ) -> Graph | None:
     """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     with doing("loading", ABOUT):  # others wait for the rank with the most edges
@@ -116,7 +119,7 @@ def edges_in_parts(
 
 def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
     """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     with doing("loading", ABOUT):
@@ -141,7 +144,7 @@ def drawing_in_parts(
     asked: Asked, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
     """Generate a distributed graph; see `rmat`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     told = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
@@ -159,7 +162,7 @@ def file_in_parts(
     target: object,
 ) -> Graph | None:
     """Read a distributed graph from a file; see `read_graph`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     if suffix_of(path) == SLICES:
@@ -399,8 +402,7 @@ def load_slices(
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
     is_there = target_of(engine, target, manifest.edge_count) == "cuda"
-    along, size = how.along, (manifest.vertex_count, manifest.edge_count)
-    working = working_ranks(engine, how.ranks, size)
+    along, working = how.along, working_ranks(engine, how.ranks)
     read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
     _require_between_sides(engine, read)
     read.own.renumber()
@@ -426,7 +428,6 @@ def load_slices(
     partition = read.own.division.partition
     made = made_graph(engine, whole, partition, along, found)
     made.keeps_idle = working < engine.size
-    made.chooses = how.ranks == "auto"
     return made
 
 

@@ -49,7 +49,7 @@ from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Repartition, Run
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
+__all__ = ["RankMoves", "move_state"]
 
 Cuts = npt.NDArray[np.int64]
 #: Seconds of a move for each edge and vertex of a rank, until one was measured: 0.4 to
@@ -77,9 +77,6 @@ class RankMoves:
         cuts = graph.shard.partition.cuts  # type: ignore[attr-defined]
         self._balancer = Balancer(cuts, self._expected, ASSUMED_S * size)
         self._untimed = _NOT_TIMED
-
-    #: Ranks exchange the times of supersteps.
-    times_ranks = True
 
     def add(self, seconds: Sequence[float]) -> None:
         """Note the seconds of each rank for a superstep, without waits."""

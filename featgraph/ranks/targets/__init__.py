@@ -1,1 +1,0 @@
-"""Exchange of rows between ranks with different targets."""
