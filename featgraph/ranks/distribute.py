@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from featgraph._arguments import shown
 from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
@@ -11,13 +13,15 @@ from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.partition.choose import choose_partition
+from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.graph import DistributedGraph
+from featgraph.ranks.loading.parts import cuts_of_words
 from featgraph.ranks.loading.whole import part_of_whole
 from featgraph.ranks.moving.recut import recut
-from featgraph.ranks.working import cuts_for, with_idle, working_ranks
+from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = ["distribute"]
 
@@ -156,9 +160,16 @@ def _is_same(graph: DistributedGraph, order: Any, along: str, engine: Any) -> bo
 
 def _of_ranks(graph: DistributedGraph, ranks: Any) -> Graph:
     """Return a distributed graph with vertices on another number of ranks."""
-    working = working_ranks(graph.engine, ranks)
-    if working == graph.shard.partition.working:
+    shard, engine = graph.shard, graph.engine
+    working = working_ranks(engine, ranks)
+    if working == shard.partition.working:
         return graph
-    made = recut(graph, cuts_for(graph, working))
-    made.keeps_idle = working < graph.engine.size
+    first = int(shard.partition.cuts[engine.rank])
+    degrees = np.asarray(graph.part.in_degree[: shard.own], np.int64)
+    words = np.zeros(-(-graph.vertex_count // WORD), np.int64)
+    np.add.at(words, (first + np.arange(shard.own)) // WORD, degrees)
+    words = engine.all_reduce(words, "sum", about="in-edges")
+    cuts = cuts_of_words(words, graph.vertex_count, working)
+    made = recut(graph, with_idle(cuts, engine.size))
+    made.keeps_idle = working < engine.size
     return made

@@ -29,16 +29,10 @@ from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device, Words
 
-__all__ = ["MIRROR", "ROWS", "HostRows", "about_rows"]
+__all__ = ["MIRROR", "HostRows"]
 
-#: Names of the exchanges of changed rows.
-ROWS, MIRROR = "rows of ghosts", "a mirror"
-
-
-def about_rows(sending: Sending, about: str = ROWS) -> str:
-    """Return the name of an exchange of rows, with their wire dtype."""
-    wire = sending.wire_dtype
-    return about if wire is None else f"{about} in {wire}"
+#: The name of the exchange of rows for mirrors.
+MIRROR = "a mirror"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +199,8 @@ class HostRows:
             store(arrived, values, first)
             ghosts[first:][arrived.places] = True
 
-        about = about_rows(sending) + told
+        wire = "" if sending.wire_dtype is None else f" in {sending.wire_dtype}"
+        about = f"rows of ghosts{wire}{told}"
         take = self._hand_over(values, changed, sending, links, about, put)
 
         def finish() -> Words:

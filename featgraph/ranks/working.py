@@ -10,12 +10,9 @@ import numpy.typing as npt
 from featgraph._arguments import shown
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
-from featgraph.graph.partition.cuts import WORD
 from featgraph.ranks.agreed import require_same
-from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.loading.parts import cuts_of_words
 
-__all__ = ["cuts_for", "with_idle", "working_ranks"]
+__all__ = ["with_idle", "working_ranks"]
 
 Cuts = npt.NDArray[np.int64]
 
@@ -55,14 +52,3 @@ def with_idle(cuts: npt.ArrayLike, size: int) -> Cuts:
     """Return cuts for `size` ranks, of which the last ones have no vertices."""
     given = np.asarray(cuts, np.int64)
     return np.pad(given, (0, size + 1 - given.size), mode="edge")
-
-
-def cuts_for(graph: DistributedGraph, working: int) -> Cuts:
-    """Return balanced cuts of a distributed graph for `working` ranks; all call it."""
-    shard, engine = graph.shard, graph.engine
-    first = int(shard.partition.cuts[engine.rank])
-    degrees = np.asarray(graph.part.in_degree[: shard.own], np.int64)
-    words = np.zeros(-(-graph.vertex_count // WORD), np.int64)
-    np.add.at(words, (first + np.arange(shard.own)) // WORD, degrees)
-    words = engine.all_reduce(words, "sum", about="in-edges")
-    return with_idle(cuts_of_words(words, graph.vertex_count, working), engine.size)
