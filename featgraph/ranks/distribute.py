@@ -18,10 +18,9 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.loading.parts import cuts_of_words
+from featgraph.ranks.loading.cutting import cuts_of_words, with_idle, working_ranks
 from featgraph.ranks.loading.whole import part_of_whole
 from featgraph.ranks.moving.recut import recut
-from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = ["distribute"]
 
@@ -169,7 +168,7 @@ def _of_ranks(graph: DistributedGraph, ranks: Any) -> Graph:
     words = np.zeros(-(-graph.vertex_count // WORD), np.int64)
     np.add.at(words, (first + np.arange(shard.own)) // WORD, degrees)
     words = engine.all_reduce(words, "sum", about="in-edges")
-    cuts = cuts_of_words(words, graph.vertex_count, working)
-    made = recut(graph, with_idle(cuts, engine.size))
+    cuts = cuts_of_words(words, graph.vertex_count, working, engine.size)
+    made = recut(graph, cuts)
     made.keeps_idle = working < engine.size
     return made

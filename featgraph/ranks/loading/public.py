@@ -43,7 +43,13 @@ from featgraph.graph.partition.asked import Asked, Maker, makers
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.cutting import Kind, cut_evenly
+from featgraph.ranks.loading.cutting import (
+    Kind,
+    cut_evenly,
+    cuts_of_words,
+    with_idle,
+    working_ranks,
+)
 from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.taking import ABOUT, agree, edges_of, entries_of
 
@@ -72,10 +78,9 @@ from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.parts import cuts_of_words, made_graph
+from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
 from featgraph.ranks.loading.taking import target_of
-from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = [
     "drawing_in_parts",
@@ -521,7 +526,7 @@ def _divided(
         require_order(slices, order)
     if manifest.sides is None:
         words = read_words(slices)
-        cuts = with_idle(cuts_of_words(words, manifest.vertex_count, working), size)
+        cuts = cuts_of_words(words, manifest.vertex_count, working, size)
         first, last = map(int, cuts[rank : rank + 2])
         return Division.of(Partition.of_known(cuts, order)), [(first, last)]
     bounds = side_bounds(manifest.sides)
