@@ -87,7 +87,7 @@ class RankExchange:
         else:
             require_same(
                 engine,
-                f"target={device.name!r}",
+                device.name,
                 "ranks run a graph on different targets",
                 "one target= on all of them",
                 "the target of each rank, when a graph is first run on it",
