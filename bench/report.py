@@ -451,31 +451,6 @@ TABLES["faults-cpu"] = TABLES["faults-gpu"] = {
     **TIME,
     **CHECK,
 }
-TABLES["model-cpu"] = {
-    **COMMON,
-    "program": _text("contender"),
-    "ranks": _text("ranks"),
-    "supersteps": _text("supersteps"),
-    "foretold": _text("foretold"),
-    "median error": _text("median_error"),
-    "90 %": _text("p90_error"),
-    "uncorrected": _text("uncorrected"),
-    "of the sum": _text("total_error"),
-    "load": _text("load"),
-}
-TABLES["model-gpu"] = {
-    "graph": _graph,
-    "k": _text("k"),
-    "of": _text("contender"),
-    **TIME,
-    "supersteps": _text("supersteps"),
-    "foretold": _text("foretold"),
-    "median error": _text("median_error"),
-    "90 %": _text("p90_error"),
-    "uncorrected": _text("uncorrected"),
-    "from one rank": _text("from_one"),
-    "efficiency": _number("efficiency", 3),
-}
 TABLES["repartition-cpu"] = {
     **COMMON,
     "case": _text("contender"),

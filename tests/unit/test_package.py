@@ -126,10 +126,8 @@ FLOORS = (
     "runtime",
     "ranks.trees",
     "ranks",
-    "ranks.expected",
     "ranks.gpu",
     "ranks.triangles",
-    "ranks.targets",
     "ranks.loading",
     "ranks.moving",
 )
