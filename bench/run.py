@@ -47,8 +47,6 @@ BENCHES = {
     "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "nccl-gpu": "bench.distributed.nccl_gpu",
-    "model-cpu": "bench.distributed.model_cpu",
-    "model-gpu": "bench.distributed.model_gpu",
     "model-blocks": "bench.distributed.model_blocks",
     "forecasts": "bench.distributed.forecasts",
     "rows-cpu": "bench.distributed.rows_cpu",

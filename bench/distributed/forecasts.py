@@ -174,7 +174,7 @@ _runs: dict[int, Any] = {}
 
 def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
     """Return rows and times of a search in each form."""
-    from featgraph.ranks.cost.works import works_of
+    from bench.distributed.works import works_of
 
     if isinstance(graph, Drawn):
         return {}

@@ -62,7 +62,7 @@ class Graph(Structure):
         partition: str | None = None,
         order: str = "given",
         along: str = "both",
-        ranks: int | str | None = None,
+        ranks: int | None = None,
     ) -> Graph:
         """Make a graph from two arrays of vertex ids.
 
@@ -191,7 +191,7 @@ class Graph(Structure):
         target: str | None = None,
         partition: str | None = None,
         along: str = "both",
-        ranks: int | str | None = None,
+        ranks: int | None = None,
     ) -> Graph:
         """Make an undirected graph of two sides from a matrix of one by the other.
 

@@ -133,15 +133,11 @@ class DistributedGraph(Graph):
         The own and ghost edges of the rank.
     keeps_idle : bool
         Whether ranks without vertices stay without any, because of ``ranks=``.
-    chooses : bool
-        Whether the cost model chooses how many ranks have vertices, also during runs:
-        ``ranks="auto"``.
     """
 
     __slots__ = (
         "_exchanges",
         "along",
-        "chooses",
         "edges",
         "engine",
         "keeps_idle",
@@ -160,7 +156,7 @@ class DistributedGraph(Graph):
         self.shard, self.engine, self.along = shard, engine, here.along
         self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
         self._exchanges: dict[Device, RankExchange] = {}
-        self.keeps_idle = self.chooses = False
+        self.keeps_idle = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
         set_degrees(local, *here.degrees)
@@ -193,13 +189,9 @@ class DistributedGraph(Graph):
     def exchange(self, device: Device) -> RankExchange:
         """Return the exchange with other ranks for runs on a device."""
         if device not in self._exchanges:
-            made = RankExchange(
+            self._exchanges[device] = RankExchange(
                 self.shard, self.edges, self.engine, device, self._triangles
             )
-            self._exchanges[device] = made
-            if made.is_mixed:  # before anything is planned
-                local = self.shard.local
-                set_traits(local, replace(graph_traits(local), mixed=True))
         return self._exchanges[device]
 
     def losses(self) -> AbstractContextManager[None]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from bench.distributed.works import works_of
 from featgraph.graph import uniform
-from featgraph.ranks.cost.works import works_of
 from tests.ranks.test_forms import Links
 
 V = 400

@@ -238,6 +238,54 @@ def test_atomics_at_the_reverse_of_an_edge_are_refused(gpu: Gpu) -> None:
     run_ranks(2, on_a_rank)
 
 
+@pytest.mark.parametrize("targets", [("cuda", "cpu"), ("cpu", "cuda", "cpu")])
+def test_different_targets_are_refused_on_all_ranks(
+    gpu: Gpu, targets: tuple[str, ...]
+) -> None:
+    whole = make_graph(300)
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(whole)
+        own, x = targets[engine.rank], np.arange(V)[::-1]
+        state = fg.State(graph, x=fg.vertex_property(x, iterated=True))
+        named = f"(?s)different targets.*{own} on rank {engine.rank}.*one target="
+        for call in (lowest, lambda s, **o: fg.iterate(lowest, s, **o)):
+            with pytest.raises(fg.PlanError, match=named):
+                call(state, target=own)
+        np.testing.assert_array_equal(state["x"], x)
+
+    run_ranks(len(targets), on_a_rank)
+
+
+def test_ranks_that_change_their_targets(gpu: Gpu) -> None:
+    whole = make_graph(300)
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        state = fg.State(graph, x=fg.vertex_property(0, iterated=True))
+        lowest(state, target="cpu")
+        lowest(state, target=("cuda", "cpu")[engine.rank])
+
+    with pytest.raises(fg.RankMismatchError, match="the target of each rank"):
+        run_ranks(2, on_a_rank)
+
+
+def test_a_rank_without_vertices_follows_a_rank_of_another_target(gpu: Gpu) -> None:
+    whole = make_graph(300)
+
+    def run(graph: fg.Graph, target: str) -> Any:
+        state = fg.State(graph, x=fg.vertex_property(np.arange(V)[::-1], iterated=True))
+        return fg.iterate(lowest, state, target=target).active_counts, state["x"]
+
+    meant = run(whole, "cpu")
+
+    def on_a_rank(engine: Any) -> Any:
+        return run(fg.distribute(whole, ranks=1), ("cuda", "cpu")[engine.rank])
+
+    for found in run_ranks(2, on_a_rank):
+        np.testing.assert_equal(found, meant)
+
+
 ALGORITHMS: dict[str, Any] = {
     "bfs": lambda g, **o: al.bfs(g, [3, 60], **o).levels,
     "pagerank": lambda g, **o: al.pagerank(g, weights=None, tol=1e-2, **o).ranks,

@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.algorithms import bfs, connected_components, pagerank
 from featgraph.distributed import run_ranks
-from featgraph.graph import grid
 from featgraph.graph.formats.convert import write_graph
-from featgraph.ranks.cost import working as model
-from featgraph.ranks.cost.machine import Curve, Machine
-from featgraph.ranks.cost.times import Work, superstep_times
 from featgraph.ranks.engines import ahead
-from featgraph.ranks.expected import chosen
-from featgraph.ranks.moving import numbers
 from tests.strategies import seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -32,13 +26,6 @@ ORDERS = ["given", "spread", "locality"]
 
 def make_graph() -> fg.Graph:
     return fg.Graph.from_edges(*ENDS, vertex_count=V, directed=False)
-
-
-def machine_of(edge_s: float, latency_s: float, byte_s: float = 1e-9) -> Machine:
-    """Return a machine of which only edges, exchanges and bytes take time."""
-    flat, none = Curve.flat({1: edge_s}), Curve.flat({1: 0.0})
-    link = fg.model.links.Link.of("test", latency_s, 1 / byte_s)
-    return Machine("test", flat, flat, none, none, fixed_s=1e-6, links=(link,))
 
 
 @fg.gather(into="low", combine="min")
@@ -173,167 +160,6 @@ def test_what_rank_0_raises_ends_the_others() -> None:
         run_ranks(2, on_a_rank)
 
 
-@pytest.mark.parametrize(
-    ("edge_s", "latency_s", "meant"),
-    [(1e-9, 1e-3, 1), (1e-3, 1e-9, 4), (1e-5, 4e-4, 4)],
-)
-def test_the_model_chooses(edge_s: float, latency_s: float, meant: int) -> None:
-    whole, machine = make_graph(), machine_of(edge_s, latency_s)
-    assert model.Choice(machine, machine.links[0], 4).for_graph(whole, "given") == meant
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks="auto")
-        return graph.shard.partition.working, graph.keeps_idle
-
-    with mock.patch.object(chosen, "calibrate", return_value=machine):
-        assert run_ranks(4, on_a_rank) == [(meant, meant < 4)] * 4
-
-
-def test_idle_ranks_are_waited_for_where_several_work() -> None:
-    whole, machine = make_graph(), machine_of(1e-9, 1e-3)
-    link = fg.model.links.Link("test", ((0, 1e-3), (1e9, 1.0)), peer_s=1e-4)
-    counts = fg.distributed.forecast(whole, [1, 2]).counts
-    for count, peers in zip(counts, ([0, 0], [1, 7]), strict=True):
-        work = Work.whole(count)
-        near, far = (model.Choice(machine, link, n).seconds(work) for n in (3, 9))
-        alone = superstep_times(work, machine, link).seconds
-        assert near - alone == pytest.approx(2e-4 * peers[0])
-        assert far - alone == pytest.approx(2e-4 * peers[1])
-
-
-@given(
-    st.integers(1, 9),
-    st.floats(1e-9, 1e-4),
-    st.floats(1e-6, 1e-2),
-    st.floats(1e-12, 1e-7),
-)
-def test_bounds_hold_what_is_counted(
-    size: int, edge_s: float, latency_s: float, byte_s: float
-) -> None:
-    machine = machine_of(edge_s, latency_s, byte_s)
-    choice = model.Choice(machine, machine.links[0], size)
-    least, most = choice.for_size(V, 1200)
-    assert 1 <= least <= most <= size
-    assert {least, most} <= set(model.numbers_of_ranks(size))
-    slow = model.Choice(machine_of(edge_s, 1e3), machine.links[0], size)
-    assert slow.for_size(V, 1)[0] == 1 or latency_s < 1
-
-
-@pytest.mark.parametrize("is_work", [True, False])
-def test_what_has_run_corrects_the_model(is_work: bool) -> None:
-    whole, machine = make_graph(), machine_of(1e-9, 1e-3)
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks="auto")
-        few = graph.shard.partition.working
-        state = fg.State(graph, x=fg.vertex_property(np.arange(V), iterated=True))
-        run = fg.iterate(lowest, state)
-        # Functions that take long; or whatever is active, supersteps that do.
-        active = [V, *run.active_counts[:-1]]
-        run.seconds = [count if is_work else 1.0 for count in active]
-        graph = fg.distribute(graph, ranks="auto", after=run)
-        many = graph.shard.partition.working
-        levels = bfs(graph, 3).levels
-        graph = fg.distribute(graph, ranks=1)
-        return few, many, levels.tolist(), graph.shard.own
-
-    with mock.patch.object(chosen, "calibrate", return_value=machine):
-        found = run_ranks(3, on_a_rank)
-    levels, many = bfs(whole, 3).levels.tolist(), 3 if is_work else 1
-    assert found == [(1, many, levels, 0 if rank else V) for rank in range(3)]
-
-
-@pytest.mark.drawn(2)
-@pytest.mark.parametrize("told", [[1, 3, 2], [3, 1], [2, 3, 1], [2, 1, 2]])
-@pytest.mark.parametrize("name", ["levels", "ranks"])
-def test_other_ranks_work_within_a_run(told: list[int], name: str) -> None:
-    """As many as the first supersteps say, and later ones."""
-    whole = grid(6, 40) if name == "levels" else make_graph()
-    calls = {
-        "levels": lambda g, **o: bfs(g, 3, target="cpu", **o),
-        "ranks": lambda g, **o: pagerank(
-            g, max_supersteps=50, tol=0, target="cpu", **o
-        ),
-    }
-    alone = getattr(calls[name](whole), name)
-
-    def again(of: Any, run: Any, since: int) -> chosen.Chosen:
-        looks = {5: 1, 20: 2}[run.supersteps]
-        assert since == (0 if looks == 1 else 5)
-        assert of.shard.partition.working == told[looks - 1]
-        return chosen.Chosen(told[min(looks, len(told) - 1)], 1e3, 1.0)
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks=told[0])
-        graph.chooses = True
-        found = calls[name](graph, repartition="auto")
-        run = found.run
-        last = run.graph.shard.partition
-        assert [p.superstep for p in run.partitions] == [5, 20][: len(told) - 1]
-        assert last.working == told[-1]
-        assert run.graph.keeps_idle == (told[-1] < 3)
-        assert run.working == (None if told[-1] == 3 else told[-1])
-        assert graph.shard.partition.working == told[0]
-        return getattr(found, name)
-
-    with mock.patch.object(numbers, "chosen_again", again):
-        for found in run_ranks(3, on_a_rank):
-            np.testing.assert_array_equal(found, alone)
-
-
-def test_a_run_that_takes_as_long_as_foretold_moves_nothing() -> None:
-    whole = make_graph()
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks=1)
-        graph.chooses = True
-        found = pagerank(
-            graph, max_supersteps=30, tol=0, target="cpu", repartition="auto"
-        )
-        return len(found.run.partitions), found.run.graph
-
-    with mock.patch.object(chosen, "calibrate", return_value=machine_of(1e-9, 1e-3)):
-        assert run_ranks(3, on_a_rank) == [(0, None)] * 3
-
-
-def test_a_gain_of_less_than_moving_costs_moves_nothing() -> None:
-    whole = make_graph()
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks=1)
-        graph.chooses = True
-        found = pagerank(
-            graph, max_supersteps=9, tol=0, target="cpu", repartition="auto"
-        )
-        return len(found.run.partitions)
-
-    little = chosen.Chosen(3, 2e-9, 1e-9)
-    with mock.patch.object(numbers, "chosen_again", return_value=little):
-        assert run_ranks(3, on_a_rank) == [0] * 3
-
-
-@pytest.mark.parametrize(("edge_s", "meant"), [(1e-12, 1), (1e-2, 3)])
-def test_seconds_of_the_rank_that_leads_are_what_counts(
-    edge_s: float, meant: int
-) -> None:
-    whole = make_graph()
-
-    def on_a_rank(engine: Any) -> Any:
-        graph: Any = fg.distribute(whole, ranks=1)
-        run = bfs(graph, 3, target="cpu").run
-        # Followers wait for what they are told.
-        run.seconds = [
-            (edge_s if engine.rank == 0 else 9.0) * max(count, 1)
-            for count in run.active_counts
-        ]
-        found = chosen.chosen_again(graph, run)
-        return found.number, found.now_s >= found.then_s
-
-    machine = machine_of(1e-9, 1e-4)
-    with mock.patch.object(chosen, "calibrate", return_value=machine):
-        assert run_ranks(3, on_a_rank) == [(meant, True)] * 3
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_graphs_that_are_read(ranks: int, tmp_path: Path) -> None:
     whole = make_graph()
@@ -355,13 +181,63 @@ def test_graphs_that_are_read(ranks: int, tmp_path: Path) -> None:
             np.testing.assert_array_equal(levels, alone)
 
 
-@pytest.mark.parametrize("asked", [0, 3, True, "some", 1.5])
+def test_a_distributed_graph_gets_vertices_on_fewer_ranks_and_on_all() -> None:
+    whole = make_graph()
+    alone = bfs(whole, 3).levels
+
+    def on_a_rank(engine: Any) -> Any:
+        graph: Any = fg.distribute(whole)
+        few: Any = fg.distribute(graph, ranks=1)
+        many: Any = fg.distribute(few, ranks=3)
+        assert (few.keeps_idle, many.keeps_idle) == (True, False)
+        np.testing.assert_array_equal(bfs(few, 3).levels, alone)
+        np.testing.assert_array_equal(bfs(many, 3).levels, alone)
+        return few.shard.own, many.shard.partition.working
+
+    assert run_ranks(3, on_a_rank) == [(V, 3), (0, 3), (0, 3)]
+
+
+@pytest.mark.parametrize("asked", [0, 3, True, "some", "auto", 1.5])
 def test_numbers_that_are_none(asked: Any) -> None:
     def on_a_rank(engine: Any) -> Any:
         return fg.distribute(make_graph(), ranks=asked)
 
     with pytest.raises(fg.GraphInputError, match="1 to 2"):
         run_ranks(2, on_a_rank)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_are_not_chosen(ranks: int) -> None:
+    """On a single rank, too, and for graphs that are made in parts."""
+
+    def in_parts(engine: Any) -> Any:
+        given = {"vertex_count": V, "partition": "edges", "ranks": "auto"}
+        return fg.Graph.from_edges(*ENDS, **given)
+
+    for make in (lambda _: fg.distribute(make_graph(), ranks="auto"), in_parts):  # type: ignore[arg-type]
+        with pytest.raises(fg.GraphInputError, match=r"(?s)'auto'.*ranks=1"):
+            run_ranks(ranks, make)
+
+
+def test_any_number_is_taken_by_a_single_rank() -> None:
+    def on_a_rank(engine: Any) -> int:
+        return fg.distribute(make_graph(), ranks=4).vertex_count
+
+    assert run_ranks(1, on_a_rank) == [V]
+
+
+def test_waits_are_recorded_on_several_ranks_only() -> None:
+    whole = make_graph()
+    assert pagerank(whole, target="cpu").run.waits == []
+
+    def on_a_rank(_: object) -> tuple[int, list[float], list[float]]:
+        run = pagerank(fg.distribute(whole), target="cpu").run
+        return run.supersteps, run.waits, run.seconds
+
+    for supersteps, waits, seconds in run_ranks(2, on_a_rank):
+        assert len(waits) == supersteps
+        for wait, second in zip(waits, seconds, strict=True):
+            assert 0 < wait < second
 
 
 def test_ranks_that_differ() -> None:

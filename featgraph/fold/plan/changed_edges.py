@@ -34,8 +34,6 @@ def sweep_changed(
     fits = first.kind.sweeps_edges and bool(others) and first.width == 1
     fits = fits and all(p.from_edges for p in others)
     on_gpu = options.target == "cuda"
-    # Ranks of the CPU send what they have swept, and no more.
-    fits = fits and not traits.mixed
     fits = fits and not traits.wide_offsets and (on_gpu or not traits.renumbered)
     if not fits or options.checked or options.asynchronous:
         return phases

@@ -85,9 +85,6 @@ class GraphTraits:
         no graph.
     renumbered : bool
         Whether kernels know vertices by other numbers than the user: those of a shard.
-    mixed : bool
-        Whether ranks run on several targets: what one of them leaves undone, another
-        may need.
     has_giant : bool
         Whether the row of some hub is so long that all others would wait for a block
         that takes it alone.
@@ -107,7 +104,6 @@ class GraphTraits:
     layout: str = "csr"
     rows_of_longest: int = 0
     renumbered: bool = False
-    mixed: bool = False
     has_giant: bool = False
     two_sides: bool = False
     sizes: EdgeSizes | None = None

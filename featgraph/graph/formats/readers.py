@@ -204,7 +204,7 @@ def read_graph(
     partition: str | None = None,
     order: str = "given",
     along: str = "both",
-    ranks: int | str | None = None,
+    ranks: int | None = None,
     target: str | None = None,
     **options: Any,
 ) -> Graph:
@@ -226,7 +226,7 @@ def read_graph(
         Others take the whole graph: ``featgraph convert --order`` stores them.
     along : {"both", "in"}, optional
         Which edges at its vertices a rank keeps: see `distribute`.
-    ranks : int or "auto", optional
+    ranks : int, optional
         How many ranks get vertices: see `distribute`.
     target : {None, "auto", "cpu", "cuda"}, optional
         Where the rows of a ``.fgs`` folder go. "cuda": to the GPU, piece by piece, and

@@ -35,59 +35,6 @@ def gather_rows(
 
 
 @jit
-def count_due_by_owner(
-    offsets: _Array, sources: _Array, active: _Array, owner: _Array, counts: _Array
-) -> None:
-    """Count rows that are active or have an active source, by the owners of rows.
-
-    The other counts, of shape (3, P), are all edges in such rows, and those from active
-    sources.
-    """
-    for v in range(offsets.size - 1):
-        taken = 0
-        for e in range(offsets[v], offsets[v + 1]):
-            taken += active[sources[e]]
-        if active[v] or taken:
-            of = owner[v]
-            counts[0, of] += 1
-            counts[1, of] += offsets[v + 1] - offsets[v]
-            counts[2, of] += taken
-
-
-@jit
-def list_ghosts(
-    offsets: _Array,
-    sources: _Array,
-    vertices: _Array,
-    owner: _Array,
-    seen: _Array,
-    found: _Array,
-) -> int:
-    """Store each vertex that a rank has edges from and does not own, and that rank.
-
-    Parameters
-    ----------
-    vertices : array of int32
-        All of them, owner by owner.
-    seen : array of int32
-        Of each vertex the rank that has it last; -1 at first.
-    found : array of int32, shape (N, 2)
-        Without entries they are counted only.
-    """
-    count = 0
-    for v in vertices:
-        rank = owner[v]
-        for e in range(offsets[v], offsets[v + 1]):
-            u = sources[e]
-            if owner[u] != rank and seen[u] != rank:
-                seen[u] = rank
-                if found.size:
-                    found[count, 0], found[count, 1] = u, rank
-                count += 1
-    return count
-
-
-@jit
 def collect_ghosts(
     sources: _Array, first: int, last: int, ghost_numbers: _Array, found: _Array
 ) -> int:

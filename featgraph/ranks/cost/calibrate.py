@@ -135,15 +135,10 @@ def calibrate(
     return found
 
 
-def measure_link(engine: Engine, name: str = "") -> Link:
-    """Measure the time of an exchange by its bytes; all ranks call it.
+def measure_link(engine: Engine) -> Link:
+    """Measure the time of an exchange of two ranks or more by its bytes; all call it.
 
-    Parameters
-    ----------
-    engine : Engine
-        An engine of two ranks or more.
-    name : str, optional
-        Name of the link. Default: that of the engine.
+    The link has the name of the engine.
     """
     points = []
     for size in MESSAGES:
@@ -159,7 +154,7 @@ def measure_link(engine: Engine, name: str = "") -> Link:
         points.append((float(size), float(least[0])))
     rising = np.maximum.accumulate([seconds for _, seconds in points]).tolist()
     sizes = [size for size, _ in points]
-    return Link(name or _engine_name(engine), tuple(zip(sizes, rising, strict=True)))
+    return Link(_engine_name(engine), tuple(zip(sizes, rising, strict=True)))
 
 
 def _place(device: str, engine: Engine | None) -> tuple[str, Path]:

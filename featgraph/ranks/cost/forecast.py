@@ -18,7 +18,6 @@ from featgraph.graph.partition.counts import Counts, block_columns, count_traffi
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import Structure
 from featgraph.ranks.cost.machine import Machine
-from featgraph.ranks.cost.machine_shares import share_out, speaking
 from featgraph.ranks.cost.times import Times, Work, superstep_times
 from featgraph.ranks.engines.links import Link, named_link
 
@@ -49,7 +48,6 @@ TIMES = {
     "update ms": "packing rows and combining partial aggregates likewise",
     "LINK ms": "a superstep on that link, with transfer, latency and waits",
     "LINK push": "the same where all vertices push",
-    "idle": "ranks of several machines that would gain nothing, and get no vertices",
 }
 ITEMSIZE = 4
 
@@ -64,8 +62,8 @@ class Forecast:
     partitions : tuple of Partition
     row_bytes : int
         Bytes of a vertex's row.
-    machine : Machine, tuple of Machine, or None
-        The machine of all ranks, or of each; None: counts only.
+    machine : Machine or None
+        The machine of each rank; None: counts only.
     links : tuple of Link
         The links to compare.
     """
@@ -73,7 +71,7 @@ class Forecast:
     counts: tuple[Counts, ...]
     partitions: tuple[Partition, ...]
     row_bytes: int
-    machine: Machine | tuple[Machine, ...] | None = None
+    machine: Machine | None = None
     links: tuple[Link, ...] = ()
 
     def times(self, number: int, link: Link, direction: str = "pull") -> Times:
@@ -98,11 +96,9 @@ class Forecast:
             )
         work = Work.whole(self.counts[number])
         k = max(self.row_bytes // ITEMSIZE, 1)
-        size, machine = self.row_bytes // k, self.machine
-        if not isinstance(machine, Machine):
-            machine = tuple(speaking(machine[: work.ranks], k))
+        size = self.row_bytes // k
         return superstep_times(
-            work, machine, link, direction=direction, k=k, itemsize=size
+            work, self.machine, link, direction=direction, k=k, itemsize=size
         )
 
     def rows(self) -> list[dict[str, str]]:
@@ -139,9 +135,6 @@ class Forecast:
             for direction, name in (("pull", "ms"), ("push", "push")):
                 seconds = self.times(number, link, direction).seconds
                 row[f"{link.name} {name}"] = _short(1e3 * seconds)
-        if not isinstance(self.machine, Machine):
-            idle = np.flatnonzero(self.counts[number].own == 0).tolist()
-            row["idle"] = ", ".join(map(str, idle)) or "-"
         return row
 
     def _row(self, counts: Counts) -> dict[str, str]:
@@ -176,8 +169,7 @@ def forecast(
     order: object = "given",
     balance: object = None,
     row_bytes: int = 4,
-    on: tuple[Machine | Sequence[Machine], str | Link | Sequence[str | Link]]
-    | None = None,
+    on: tuple[Machine, str | Link | Sequence[str | Link]] | None = None,
 ) -> Forecast:
     """Forecast the cost of a graph on several numbers of ranks, all vertices active.
 
@@ -193,11 +185,9 @@ def forecast(
     row_bytes : int
         Bytes of a vertex's row: element size times features.
     on : (Machine, links), optional
-        The machine of all ranks, such as `calibrate` returns, and the link between
+        The machine of each rank, such as `calibrate` returns, and the link between
         them, or several to compare, by name ("nvlink", "400g", "100g", "shared",
-        "gloo") or as a `Link`. With a sequence of machines, one for each rank, ranges
-        minimize the superstep on the first link; ranks that would make it longer get
-        none. Default: counts only.
+        "gloo") or as a `Link`. Default: counts only.
 
     Returns
     -------
@@ -236,60 +226,30 @@ def forecast(
     found, partitions = [], []
     for parts in counts:
         partition = choose_partition(graph, order, parts, balance=balance)
-        if isinstance(machine, tuple):
-            k = max(row_bytes // ITEMSIZE, 1)
-            partition = _shared(graph, partition, machine, links, k)
         columns = block_columns(parts) if layout == "grid" else 1
         found.append(count_traffic(graph, partition, columns))
         partitions.append(partition)
     return Forecast(tuple(found), tuple(partitions), row_bytes, machine, links)
 
 
-def _shared(
-    graph: Structure,
-    partition: Partition,
-    machines: tuple[Machine, ...],
-    links: tuple[Link, ...],
-    k: int,
-) -> Partition:
-    """Return ranges of the same order that minimize the time of a superstep."""
-    if partition.parts > len(machines) or not links:
-        raise ArgumentError(
-            "each rank has a machine, and a link to the others",
-            where="on",
-            got=f"{len(machines)} machines and {len(links)} links",
-            expected=f"{partition.parts} machines, and a link",
-        )
-    into = np.asarray(graph.in_degree)
-    if partition.order is not None:
-        into = into[partition.order]
-    found = share_out(into, machines[: partition.parts], links[0], k=k)
-    return Partition.of_known(found.cuts, partition.order)
-
-
-def _machine_and_links(
-    on: Any,
-) -> tuple[Machine | tuple[Machine, ...] | None, tuple[Link, ...]]:
+def _machine_and_links(on: Any) -> tuple[Machine | None, tuple[Link, ...]]:
     if on is None:
         return None, ()
     is_pair = isinstance(on, tuple | list) and len(on) == 2
-    given = on[0] if is_pair else None
-    machines = (given,) if isinstance(given, Machine) else given
-    is_sound = isinstance(machines, tuple | list) and bool(machines)
-    if not is_sound or not all(isinstance(one, Machine) for one in machines):  # type: ignore[union-attr]
+    if not is_pair or not isinstance(on[0], Machine):
         raise ArgumentError(
             "not a machine and links",
             where="on",
             got=shown(on),
             expected='a pair, such as (fg.distributed.calibrate(), "100g")',
         )
-    machines, named = tuple(machines), on[1]  # type: ignore[arg-type]
+    machine, named = on
     several = (named,) if isinstance(named, str | Link) else named
     links = tuple(
-        one if isinstance(one, Link) else named_link(one, machines[0].links)
+        one if isinstance(one, Link) else named_link(one, machine.links)
         for one in several
     )
-    return (given if isinstance(given, Machine) else machines), links
+    return machine, links
 
 
 def _megabytes(count: float | np.integer) -> str:

@@ -131,15 +131,6 @@ class Machine:
                 expected="seconds, a number of exchanges, and a share of 0 to 1",
             )
 
-    def scaled(self, pull: float = 1.0, push: float = 1.0) -> Machine:
-        """Return a machine with scaled times of edges; vertices scale like pulls."""
-        return replace(
-            self,
-            pull=_times(self.pull, pull),
-            push=_times(self.push, push),
-            vertex=_times(self.vertex, pull),
-        )
-
     def streamed_s(self, edges: float, stays: float) -> float:
         """Return the seconds to stream the edges that do not fit in memory.
 
@@ -193,11 +184,6 @@ class Machine:
 def _is_count(value: object) -> bool:
     """Whether a value is a finite number, 0 or more."""
     return isinstance(value, int | float) and 0 <= value < float("inf")
-
-
-def _times(curve: Curve, factor: float) -> Curve:
-    near, far = (tuple(factor * s for s in of) for of in (curve.near, curve.far))
-    return replace(curve, near=near, far=far)
 
 
 def _tupled(value: Any) -> Any:

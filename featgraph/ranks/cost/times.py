@@ -6,7 +6,6 @@ slowest one; and exchanges have a latency.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,7 +131,7 @@ class Times:
 
 def superstep_times(
     work: Work,
-    machine: Machine | Sequence[Machine],
+    machine: Machine,
     link: Link,
     *,
     direction: str = "pull",
@@ -144,7 +143,8 @@ def superstep_times(
     Parameters
     ----------
     work : Work
-    machine : Machine, or one for each rank
+    machine : Machine
+        The machine of each rank.
     link : Link
         The link between any two ranks.
     direction : {"pull", "push"}
@@ -170,16 +170,14 @@ def superstep_times(
             got=repr(direction),
             expected="'pull' or 'push'",
         )
-    machines = [machine] * work.ranks if isinstance(machine, Machine) else [*machine]
     row_bytes = k * itemsize
     nbytes = np.maximum(work.sent, work.received) * row_bytes
     seconds = [link.seconds(n, work.ranks) for n in nbytes.tolist()]
     each = link.seconds(0, work.ranks)
-    exchanges = max(one.exchanges for one in machines) + work.has_partials
-    end = np.array([one.row.at(k) / 2 for one in machines])
+    exchanges, end = machine.exchanges + work.has_partials, machine.row.at(k) / 2
     swept = [
-        _swept_s(one, rank, work, direction, k, row_bytes)
-        for rank, one in enumerate(machines)
+        _swept_s(machine, rank, work, direction, k, row_bytes)
+        for rank in range(work.ranks)
     ]
     return Times(
         load=np.asarray(work.received * end, np.float64),
@@ -187,8 +185,8 @@ def superstep_times(
         update=np.asarray((work.sent + work.combined) * end, np.float64),
         transfer=np.array(seconds) - each,
         latency=exchanges * each,
-        fixed=max(one.fixed_s for one in machines),
-        overlap=min(one.overlap for one in machines),
+        fixed=machine.fixed_s,
+        overlap=machine.overlap,
     )
 
 

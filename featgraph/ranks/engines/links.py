@@ -55,11 +55,6 @@ class Link:
         return cls(name, ((0.0, latency_s), (1e9, latency_s + 1e9 / bytes_a_second)))
 
     @property
-    def latency_s(self) -> float:
-        """Seconds of an exchange of 0 bytes between two ranks."""
-        return self.points[0][1]
-
-    @property
     def bytes_a_second(self) -> float:
         """Bandwidth of the largest messages, in bytes per second."""
         (size, seconds), (larger, longer) = self.points[-2:]

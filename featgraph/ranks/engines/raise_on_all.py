@@ -43,13 +43,20 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
     raise _raised(json.loads(told[first].tobytes()), first, about) from error
 
 
-def require_same(engine: Engine, text: str, what: str, fix: str, about: str) -> None:
-    """Raise GraphInputError on all ranks if `text` differs between ranks."""
+def require_same(
+    engine: Engine,
+    text: str,
+    what: str,
+    fix: str,
+    about: str,
+    error: type[FeatGraphError] = GraphInputError,
+) -> None:
+    """Raise an error on all ranks if `text` differs between ranks."""
     own = np.frombuffer(text.encode(), np.uint8)
     found = engine.all_gather(own, about=about)
     other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
     if other:
-        raise GraphInputError(
+        raise error(
             what,
             got=f"{text} on rank {engine.rank}; ranks 0 and {other} differ",
             expected="the same on all ranks",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from featgraph.ranks.engines.ahead import led
 from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.null import NullEngine
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
 from featgraph.ranks.exchange.edges import PartEdges
 from featgraph.ranks.exchange.ghosts import RankGhosts
@@ -57,14 +58,10 @@ class RankExchange:
     triangles : callable
         Returns the oriented edges of this rank.
 
-    Attributes
-    ----------
-    targets : tuple of str
-        The targets of all ranks that take part in exchanges.
-    is_mixed : bool
-        Whether these targets differ.
-    check : callable
-        Raises PlanError if ranks of these targets cannot run a plan together.
+    Raises
+    ------
+    PlanError
+        On all ranks, if devices have different targets.
     """
 
     def __init__(
@@ -85,17 +82,18 @@ class RankExchange:
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
-        #: If rank 0 has all vertices, the targets of other ranks do not matter.
-        self.targets: tuple[str, ...] = (device.name,)
-        if not self._is_led:
-            self.targets = targets_of(engine, device.name)
-        self.is_mixed = len(set(self.targets)) > 1
-        self.check = partial(check_plan, targets=self.targets)
-        self._carrier = (
-            _carrier_on(_alone(shard), NullEngine(), device)
-            if self._is_led
-            else _carrier_on(shard, engine, device, self.is_mixed)
-        )
+        if self._is_led:  # the targets of other ranks do not matter
+            self._carrier = _carrier_on(_alone(shard), NullEngine(), device)
+        else:
+            require_same(
+                engine,
+                device.name,
+                "ranks run a graph on different targets",
+                "one target= on all of them",
+                "the target of each rank, when a graph is first run on it",
+                PlanError,
+            )
+            self._carrier = _carrier_on(shard, engine, device)
 
     @property
     def stays_on_device(self) -> bool:
@@ -403,76 +401,10 @@ def _alone(shard: Shard) -> Shard:
     )
 
 
-def _carrier_on(
-    shard: Shard, engine: Engine, device: Device, is_mixed: bool = False
-) -> Any:
-    """Return the carrier of rows for a device.
-
-    If targets differ between ranks, GPUs send rows through the host.
-    """
+def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:
+    """Return the carrier of rows for a device."""
     if device.name == "cpu":
-        return HostRows(shard, engine, device, sends_behind=not is_mixed)
-    if is_mixed:
-        from featgraph.ranks.exchange.target_rows import TranslatedRows
-
-        return TranslatedRows(shard, engine, device)
+        return HostRows(shard, engine, device)
     from featgraph.ranks.exchange.gpu_carrier import GpuCarrier
 
     return GpuCarrier(shard, engine, device)
-
-
-def targets_of(engine: Engine, own: str) -> tuple[str, ...]:
-    """Return the target of each rank; all ranks call it with their own."""
-    told = np.frombuffer(own.encode(), np.uint8)
-    about = "the target of each rank, where a graph is first run on it"
-    found = engine.all_gather(told, about=about)
-    return tuple(one.tobytes().decode() for one in found)
-
-
-def check_plan(plan: FoldPlan, targets: tuple[str, ...]) -> None:
-    """Check that ranks of these targets can run a plan together; all ranks call it.
-
-    Raises
-    ------
-    PlanError
-        Names the option, or the function, the targets, and a fix.
-    """
-    facts, options = plan.facts, plan.options
-    if "cuda" in targets and any(halo.edges.outboxes for halo in facts.halos):
-        raise PlanError(
-            "atomic operations at the reverse of an edge run on ranks of the CPU only",
-            where=facts.twins_at[1],
-            got=_said(targets),
-            fix="target='cpu', or gather what they combine",
-        )
-    if len(set(targets)) == 1:
-        return
-    if options.deterministic:
-        raise PlanError(
-            "each target has bits of its own: sums are taken in blocks of its own, and "
-            "functions rounded by another compiler",
-            where="deterministic=True",
-            got=_said(targets),
-            expected="one target on all ranks",
-            fix='target="cpu" on all ranks, or no deterministic=True',
-        )
-    if options.exchange in {"all", "ms"}:
-        raise PlanError(
-            "GPUs send the rows that changed, and no others",
-            where="exchange=",
-            got=f"{options.exchange!r} with {_said(targets)}",
-            expected="'auto', 'vr' or 'vr-list'",
-            fix='target="cpu" on all ranks sends rows in every form',
-        )
-
-
-def _said(targets: tuple[str, ...]) -> str:
-    """Return the targets with their ranks, as text for an error."""
-    if len(set(targets)) == 1:
-        return f"target={targets[0]!r}"
-    parts = []
-    for target in sorted(set(targets)):
-        ranks = [str(rank) for rank, one in enumerate(targets) if one == target]
-        named = f"ranks {', '.join(ranks)}" if len(ranks) > 1 else f"rank {ranks[0]}"
-        parts.append(f"{target!r} on {named}")
-    return "targets " + ", ".join(parts)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,39 +28,11 @@ from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuRows", "Post", "lists_of"]
+__all__ = ["GpuRows", "lists_of"]
 
 Array = Any
 Words = Any
 Numbers = list[npt.NDArray[np.integer]]
-
-
-class Post(Protocol):
-    """The exchange of messages of rows between ranks."""
-
-    def hand_over(
-        self,
-        sent: Sequence[tuple[Outline, Array | None]],
-        links: tuple[GpuLinks, GpuLinks],
-        entries: Sequence[Entries],
-        about: str,
-        sending: Sending,
-        beside: Beside | None = None,
-    ) -> list[tuple[Outline, Array | None]]:
-        """Send a message to each rank; return those received, with outlines, by rank.
-
-        Parameters
-        ----------
-        sent : sequence of (Outline, array or None)
-            By rank.
-        links : pair of GpuLinks
-            The send lists and the receive lists.
-        entries : sequence of Entries
-            The properties of the rows.
-        about, sending, beside
-            As for `GpuRows.swap_marked`.
-        """
-        ...
 
 
 class GpuRows:
@@ -78,8 +50,6 @@ class GpuRows:
         The counter of messages, by form.
     others : array of bool, shape (P,), optional
         The ranks with which ghost rows are exchanged. Default: all.
-    post : Post, optional
-        The exchange of messages. Default: unchanged, between GPUs only.
 
     Attributes
     ----------
@@ -96,11 +66,9 @@ class GpuRows:
         device: Device,
         forms: Counter[str],
         others: Sequence[bool] | None = None,
-        post: Post | None = None,
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
-        self.rank = engine.rank
-        self._post = post or _AsTheyAre(engine, self._find_courier, forms)
+        self.rank, self._forms = engine.rank, forms
         self.packer = Packer(device)
         sent, taken = lists_of(shard, others)
         self._sent, self._taken = GpuLinks(sent, device), GpuLinks(taken, device)
@@ -166,9 +134,6 @@ class GpuRows:
         """The transport of arrays, determined by all ranks at the first exchange."""
         return courier_of(self._engine, self._device)
 
-    def _find_courier(self) -> GpuEngine | ThroughHost:
-        return self.courier
-
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
         """Lists of all vertices by owner, and of the own vertices for each rank."""
@@ -208,49 +173,20 @@ class GpuRows:
         if any(outline.words for outline in outlines):
             sent.list_all()
         messages = [
-            (outline, packer.encode(sent, rank, outline, entries))
+            packer.encode(sent, rank, outline, entries)
             for rank, outline in enumerate(outlines)
         ]
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
-        given = links, entries, about, sending, beside
-        coming = self._post.hand_over(messages, *given)
-        for rank, (outline, message) in enumerate(coming):
-            if outline.count:
-                yield packer.came(taken, rank, outline, message)
-
-
-class _AsTheyAre:
-    """Exchange of messages between GPUs, and of outlines between hosts: a `Post`."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        find_courier: Callable[[], GpuEngine | ThroughHost],
-        forms: Counter[str],
-    ) -> None:
-        self._engine, self._find_courier, self._forms = engine, find_courier, forms
-
-    def hand_over(
-        self,
-        sent: Sequence[tuple[Outline, Array | None]],
-        links: tuple[GpuLinks, GpuLinks],
-        entries: Sequence[Entries],
-        about: str,
-        sending: Sending,
-        beside: Beside | None = None,
-    ) -> list[tuple[Outline, Array | None]]:
-        """Send a message to each rank; return the received ones: see `Post`."""
-        outlines = [outline for outline, _ in sent]
-        others = (o for r, o in enumerate(outlines) if r != self._engine.rank)
-        self._forms.update(one.form for one in others)
+        self._forms.update(o.form for r, o in enumerate(outlines) if r != self.rank)
         told = self._engine.all_to_allv([o.told for o in outlines], about=about)
-        pairs = zip(told, links[1].sizes, strict=True)
+        pairs = zip(told, taken.sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         sizes = [outline.nbytes for outline in coming]
-        messages = [message for _, message in sent]
         given: dict[str, Any] = {"about": about, "beside": beside}
-        received = self._find_courier().hand_over(messages, sizes, **given)
-        return [*zip(coming, received, strict=True)]
+        received = self.courier.hand_over(messages, sizes, **given)
+        for rank, outline in enumerate(coming):
+            if outline.count:
+                yield packer.came(taken, rank, outline, received[rank])
 
 
 def lists_of(

@@ -67,9 +67,14 @@ class ThroughHost:
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
-        out = self.fetch(leaving, stream)
+        out, aside = self._out.parts(list(map(bytes_of, leaving))), self._driver.aside
+        for array, landed in zip(leaving, out, strict=True):
+            if landed.size:
+                address = int(landed.ctypes.data)
+                aside.start_read(address, address_of(array), landed.size, stream)
+        self._wait(aside, stream)  # and for the writes of the last call
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
-        into = self.room(coming)
+        into = self._into.parts(coming)
 
         def write(rank: int, message: Bytes) -> None:
             message[:] = out[rank]
@@ -82,31 +87,10 @@ class ThroughHost:
         made = [make(size) if size else None for size in coming]
         for array, landed in zip(made, into, strict=True):
             if array is not None:
-                self.put(landed, array, stream)
+                address = int(landed.ctypes.data)
+                aside.start_write(address_of(array), address, landed.size, stream)
         made[own] = arrays[own]
         return made
-
-    def fetch(self, arrays: Sequence[GpuArray | None], stream: int = 0) -> list[Bytes]:
-        """Return the bytes of some arrays; valid until the next call.
-
-        Waits for the stream, and so also for all earlier `put` calls on it.
-        """
-        out, aside = self._out.parts(list(map(bytes_of, arrays))), self._driver.aside
-        for array, landed in zip(arrays, out, strict=True):
-            if landed.size:
-                address = int(landed.ctypes.data)
-                aside.start_read(address, address_of(array), landed.size, stream)
-        self._wait(aside, stream)
-        return out
-
-    def room(self, sizes: Sequence[int]) -> list[Bytes]:
-        """Return memory for received messages, valid until the second next `fetch`."""
-        return self._into.parts(sizes)
-
-    def put(self, landed: Bytes, array: GpuArray | None, stream: int = 0) -> None:
-        """Begin to copy a received message to an array."""
-        address = int(landed.ctypes.data)
-        self._driver.aside.start_write(address_of(array), address, landed.size, stream)
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")

@@ -29,16 +29,10 @@ from featgraph.ranks.exchange.row_messages import (
 )
 from featgraph.runtime.devices.protocol import Device, Words
 
-__all__ = ["MIRROR", "ROWS", "HostRows", "about_rows"]
+__all__ = ["MIRROR", "HostRows"]
 
-#: Names of the exchanges of changed rows.
-ROWS, MIRROR = "rows of ghosts", "a mirror"
-
-
-def about_rows(sending: Sending, about: str = ROWS) -> str:
-    """Return the name of an exchange of rows, with their wire dtype."""
-    wire = sending.wire_dtype
-    return about if wire is None else f"{about} in {wire}"
+#: The name of the exchange of rows for mirrors.
+MIRROR = "a mirror"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +81,6 @@ class HostRows:
     shard : Shard
     engine : Engine
     device : CpuDevice
-    sends_behind : bool
-        Whether rows may be sent while other vertices are swept.
 
     Attributes
     ----------
@@ -96,6 +88,8 @@ class HostRows:
         Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
+    sends_behind : bool
+        Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
     spent_s : dict of str to float
@@ -106,9 +100,7 @@ class HostRows:
     together = None  # on the CPU, sets, rows and results have an exchange each
     clock = staticmethod(time.perf_counter)
 
-    def __init__(
-        self, shard: Shard, engine: Engine, device: Device, sends_behind: bool = True
-    ) -> None:
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()
         self._links = _Links(
@@ -119,7 +111,7 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sends_behind = sends_behind and engine.size > 1
+        self.sends_behind = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
@@ -207,7 +199,8 @@ class HostRows:
             store(arrived, values, first)
             ghosts[first:][arrived.places] = True
 
-        about = about_rows(sending) + told
+        wire = "" if sending.wire_dtype is None else f" in {sending.wire_dtype}"
+        about = f"rows of ghosts{wire}{told}"
         take = self._hand_over(values, changed, sending, links, about, put)
 
         def finish() -> Words:

@@ -61,7 +61,7 @@ def build(
     found = part_of_edges(arrived, whole, (division, engine.rank), along, out)
     found = replace(found, starts=cut.starts(engine.rank))
     made = made_graph(engine, whole, cut.partition, along, found)
-    made.keeps_idle, made.chooses = cut.is_idle, ranks == "auto"
+    made.keeps_idle = cut.is_idle
     return made
 
 

@@ -1,7 +1,8 @@
 """Cuts of a graph by counts of its in-edges, before edges are sent to their owners.
 
 A graph without sides is counted by words of 32 vertices, and cut at words; a graph with
-sides is counted by vertex, and cut at any vertex.
+sides is counted by vertex, and cut at any vertex. With ``ranks=`` the last ranks get no
+vertices.
 """
 
 from __future__ import annotations
@@ -11,18 +12,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.graph import Whole
-from featgraph.ranks.loading.parts import cuts_of_words
-from featgraph.ranks.loading.working import with_idle, working_ranks
 
-__all__ = ["Counted", "Cut", "Kind", "cut_evenly"]
+__all__ = [
+    "Counted",
+    "Cut",
+    "Kind",
+    "cut_evenly",
+    "cuts_of_words",
+    "with_idle",
+    "working_ranks",
+]
 
 Array = npt.NDArray[Any]
 
@@ -147,11 +157,61 @@ def cut_evenly(
         The number of ranks that get vertices: see `working_ranks`.
     """
     count, into = kind.vertex_count, counted.into
-    working = working_ranks(engine, ranks, (count, int(into.sum())))
+    working = working_ranks(engine, ranks)
     is_idle = working < engine.size
     if kind.sides is None:
-        cuts = with_idle(cuts_of_words(into, count, working), engine.size)
+        cuts = cuts_of_words(into, count, working, engine.size)
         return Cut(Partition.of_known(cuts, None), is_idle, None)
     cuts, order = cut_each_side(into, kind.sides, None, working)
     partition = Partition.of_known(with_idle(cuts, engine.size), order)
     return Cut(partition, is_idle, np.cumsum(into) - into)
+
+
+def working_ranks(engine: Engine, asked: Any) -> int:
+    """Return how many ranks get vertices; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    asked : None or int
+        None: all ranks. A single rank takes any number.
+
+    Raises
+    ------
+    GraphInputError
+        On all ranks, if `asked` is invalid, or differs between ranks.
+    """
+    if asked is None:
+        return engine.size
+    about = "how many ranks work"
+    what, fix = "ranks are to work in different numbers", "one ranks= on all of them"
+    require_same(engine, f"ranks={asked!r}", what, fix, about)
+    is_number = isinstance(asked, int | np.integer) and not isinstance(asked, bool)
+    if not is_number or asked < 1 or asked > engine.size > 1:
+        raise GraphInputError(
+            "not how many ranks may work",
+            where="ranks=",
+            got=shown(asked),
+            expected=f"a number from 1 to {engine.size}",
+            fix="ranks=1 for a small graph; leave ranks out for all of them",
+        )
+    return min(int(asked), engine.size)
+
+
+def with_idle(cuts: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:
+    """Return cuts for `size` ranks, of which the last ones have no vertices."""
+    given = np.asarray(cuts, np.int64)
+    return np.pad(given, (0, size + 1 - given.size), mode="edge")
+
+
+def cuts_of_words(
+    words: npt.NDArray[np.int64], vertex_count: int, working: int, size: int
+) -> npt.NDArray[np.int64]:
+    """Return cuts at words that balance in-edges, counted by word, of `working` ranks.
+
+    Further ranks, up to `size`, have no vertices.
+    """
+    before = np.zeros(words.size + 1, np.float64)
+    np.cumsum(words, out=before[1:])
+    cuts = even_cuts(before, vertex_count, working, Balance())
+    return with_idle(cuts, size)

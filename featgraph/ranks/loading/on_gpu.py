@@ -150,9 +150,7 @@ def build_there(
         return rows
 
     whole = counted.whole(kind)
-    made = finish_there(engine, whole, cut, (part, edges), numbers, out)
-    made.chooses = ranks == "auto"
-    return made
+    return finish_there(engine, whole, cut, (part, edges), numbers, out)
 
 
 def cut_there(

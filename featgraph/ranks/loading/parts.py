@@ -16,7 +16,7 @@ from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degree
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.degrees import SHORT
-from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
+from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets
@@ -29,7 +29,6 @@ __all__ = [
     "Found",
     "Teller",
     "copy_to",
-    "cuts_of_words",
     "localized",
     "made_graph",
 ]
@@ -99,15 +98,6 @@ class Found:
     degrees: tuple[Any, Any]
     starts: Array | None = None
     teller: Teller | None = None
-
-
-def cuts_of_words(
-    words: npt.NDArray[np.int64], vertex_count: int, parts: int
-) -> npt.NDArray[np.int64]:
-    """Return balanced cuts at words, from the number of in-edges of each word."""
-    before = np.zeros(words.size + 1, np.float64)
-    np.cumsum(words, out=before[1:])
-    return even_cuts(before, vertex_count, parts, Balance())
 
 
 def localized(

@@ -43,7 +43,13 @@ from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.cutting import Kind, cut_evenly
+from featgraph.ranks.loading.cutting import (
+    Kind,
+    cut_evenly,
+    cuts_of_words,
+    with_idle,
+    working_ranks,
+)
 from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
 
@@ -73,9 +79,8 @@ from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.inputs import target_of
-from featgraph.ranks.loading.parts import cuts_of_words, made_graph
+from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
-from featgraph.ranks.loading.working import with_idle, working_ranks
 
 __all__ = [
     "drawing_in_parts",
@@ -89,7 +94,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-def _engine() -> Engine | None:
+def _engine(asked: Asked) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
@@ -99,14 +104,17 @@ def _engine() -> Engine | None:
             "launcher has started several, or leave partition out",
         )
     engine = current_engine()
-    return None if engine.size == 1 else engine
+    if engine.size > 1:
+        return engine
+    working_ranks(engine, asked.ranks)  # raises if it is no number
+    return None
 
 
 def edges_in_parts(
     asked: Asked, sources: object, targets: object, **options: Any
 ) -> Graph | None:
     """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     with doing("loading", ABOUT):  # others wait for the rank with the most edges
@@ -116,7 +124,7 @@ def edges_in_parts(
 
 def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
     """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     with doing("loading", ABOUT):
@@ -141,7 +149,7 @@ def drawing_in_parts(
     asked: Asked, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
     """Generate a distributed graph; see `rmat`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     told = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
@@ -159,7 +167,7 @@ def file_in_parts(
     target: object,
 ) -> Graph | None:
     """Read a distributed graph from a file; see `read_graph`."""
-    engine = _engine()
+    engine = _engine(asked)
     if engine is None:
         return None
     if suffix_of(path) == SLICES:
@@ -399,8 +407,7 @@ def load_slices(
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
     is_there = target_of(engine, target, manifest.edge_count) == "cuda"
-    along, size = how.along, (manifest.vertex_count, manifest.edge_count)
-    working = working_ranks(engine, how.ranks, size)
+    along, working = how.along, working_ranks(engine, how.ranks)
     read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
     _require_between_sides(engine, read)
     read.own.renumber()
@@ -426,7 +433,6 @@ def load_slices(
     partition = read.own.division.partition
     made = made_graph(engine, whole, partition, along, found)
     made.keeps_idle = working < engine.size
-    made.chooses = how.ranks == "auto"
     return made
 
 
@@ -520,7 +526,7 @@ def _divided(
         require_order(slices, order)
     if manifest.sides is None:
         words = read_words(slices)
-        cuts = with_idle(cuts_of_words(words, manifest.vertex_count, working), size)
+        cuts = cuts_of_words(words, manifest.vertex_count, working, size)
         first, last = map(int, cuts[rank : rank + 2])
         return Division.of(Partition.of_known(cuts, order)), [(first, last)]
     bounds = side_bounds(manifest.sides)

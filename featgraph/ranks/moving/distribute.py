@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from featgraph.base.arguments import shown
 from featgraph.base.errors import GraphInputError
 from featgraph.graph import Graph
 from featgraph.graph.partition.choose import choose_partition
+from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.graph.views.structure import require_fixed
@@ -15,10 +18,9 @@ from featgraph.ranks.engines.current import current_engine
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.graph import DistributedGraph
+from featgraph.ranks.loading.cutting import cuts_of_words, with_idle, working_ranks
 from featgraph.ranks.loading.whole import part_of_whole
-from featgraph.ranks.loading.working import cuts_for, with_idle, working_ranks
 from featgraph.ranks.moving.recut import recut
-from featgraph.runtime.loops.run import Run
 
 __all__ = ["distribute"]
 
@@ -29,8 +31,7 @@ def distribute(
     order: Any = "given",
     cuts: Any = None,
     along: str = "both",
-    ranks: int | str | None = None,
-    after: Run | None = None,
+    ranks: int | None = None,
     engine: Engine | None = None,
 ) -> Graph:
     """Distribute a graph over all ranks: each keeps its own vertices and their edges.
@@ -45,26 +46,18 @@ def distribute(
         The result does not keep it alive.
     order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
         The order in which vertices are assigned to ranks: see `Graph.partition`.
-    cuts : array_like of int, shape (P + 1,), or Machine, optional
-        The bounds of the ranges of ranks in that order. By default they are
-        balanced. A distributed graph needs them, and keeps its order. For a whole graph
-        also this rank's Machine from `distributed.calibrate`: the ranges then minimize
-        the time of a superstep by the model of `distributed.forecast`, also if machines
-        differ. A rank that would make supersteps slower gets no vertices.
+    cuts : array_like of int, shape (P + 1,), optional
+        The bounds of the ranges of ranks in that order. By default they are balanced. A
+        distributed graph keeps its order.
     along : {"both", "in"}, optional
         "in": keep the edges into own vertices only, which saves up to half of the
         memory. Programs that gather along out-edges, or read the reverse of an edge,
         raise an error.
-    ranks : int or "auto", optional
-        How many ranks get vertices, the first ones. "auto": the number for which a
-        superstep with all vertices active is shortest, by the model of
-        `distributed.forecast` with the constants of `distributed.calibrate`; on a small
-        graph, the work of one rank takes less time than an exchange. The other ranks
-        make the same calls and get the same results without any work; if one rank
-        works, a run exchanges nothing. Default: all.
-    after : Run, optional
-        With ``ranks="auto"``, for a distributed graph: a run on it. The model is
-        corrected by the measured times of its supersteps.
+    ranks : int, optional
+        How many ranks get vertices, the first ones. On a small graph, the work of one
+        rank takes less time than an exchange. The other ranks make the same calls and
+        get the same results without any work; if one rank works, a run exchanges
+        nothing. Default: all.
     engine : Engine, optional
         The transport between ranks. Default: `distributed.current_engine`.
 
@@ -102,13 +95,14 @@ def distribute(
         )
     if isinstance(graph, DistributedGraph):
         if ranks is not None and _is_same(graph, order, along, engine):
-            return _of_ranks(graph, ranks, after)
+            return _of_ranks(graph, ranks)
         return _again(graph, order, cuts, along, engine)
     require_fixed(graph, "fg.distribute")
     engine = engine or current_engine()
+    working = working_ranks(engine, ranks)
     if engine.size == 1:
         return graph
-    partition, is_idle = _partition_for(engine, graph, order, cuts, ranks)
+    partition = _partition_for(engine, graph, order, cuts, working)
     require_same(
         engine,
         f"digest {graph.digest} {partition.digest}",
@@ -116,21 +110,13 @@ def distribute(
         fix="read or draw the graph in the same way, with the same seed",
         about="the digest of a graph",
     )
-    made = part_of_whole(engine, graph, partition, along, is_idle)
-    made.chooses = ranks == "auto"
-    return made
+    return part_of_whole(engine, graph, partition, along, working < engine.size)
 
 
 def _partition_for(
-    engine: Engine, graph: Graph, order: Any, cuts: Any, ranks: Any
-) -> tuple[Partition, bool]:
-    """Return the partition, and whether some ranks are to own no vertices."""
-    working = engine.size
-    if hasattr(cuts, "to_json"):
-        from featgraph.ranks.expected.shared import partition_for_machines
-
-        # Ranks without vertices may get some later, by measured times.
-        return partition_for_machines(engine, graph, order, cuts), False
+    engine: Engine, graph: Graph, order: Any, cuts: Any, working: int
+) -> Partition:
+    """Return the partition by cuts, or with vertices on the first ranks."""
     if cuts is not None:
         chosen = choose_partition(graph, order, cuts=cuts)
         check_fits(graph, chosen)
@@ -141,15 +127,12 @@ def _partition_for(
                 got=f"{chosen.parts} ranges",
                 expected=f"{engine.size}, one for each rank",
             )
-        return chosen, False
-    if ranks is not None:
-        size = graph.vertex_count, graph.edge_count
-        working = working_ranks(engine, ranks, size, (graph, order))
+        return chosen
     chosen = choose_partition(graph, order, working)
     if working < engine.size:
         padded = with_idle(chosen.cuts, engine.size)
         chosen = Partition.of_known(padded, chosen.order)
-    return chosen, working < engine.size
+    return chosen
 
 
 def _again(
@@ -174,13 +157,18 @@ def _is_same(graph: DistributedGraph, order: Any, along: str, engine: Any) -> bo
     return is_order and is_along and engine in (None, graph.engine)
 
 
-def _of_ranks(graph: DistributedGraph, ranks: Any, after: Run | None) -> Graph:
+def _of_ranks(graph: DistributedGraph, ranks: Any) -> Graph:
     """Return a distributed graph with vertices on another number of ranks."""
-    engine, size = graph.engine, (graph.vertex_count, graph.edge_count)
-    run_on = None if after is None else (graph, after)
-    working = working_ranks(engine, ranks, size, after=run_on)
-    if working == graph.shard.partition.working:
+    shard, engine = graph.shard, graph.engine
+    working = working_ranks(engine, ranks)
+    if working == shard.partition.working:
         return graph
-    made = recut(graph, cuts_for(graph, working))
-    made.keeps_idle, made.chooses = working < engine.size, ranks == "auto"
+    first = int(shard.partition.cuts[engine.rank])
+    degrees = np.asarray(graph.part.in_degree[: shard.own], np.int64)
+    words = np.zeros(-(-graph.vertex_count // WORD), np.int64)
+    np.add.at(words, (first + np.arange(shard.own)) // WORD, degrees)
+    words = engine.all_reduce(words, "sum", about="in-edges")
+    cuts = cuts_of_words(words, graph.vertex_count, working, engine.size)
+    made = recut(graph, cuts)
+    made.keeps_idle = working < engine.size
     return made

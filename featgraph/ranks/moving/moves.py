@@ -49,7 +49,7 @@ from featgraph.runtime.loops.run import Repartition, Run
 from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
+__all__ = ["RankMoves"]
 
 Cuts = npt.NDArray[np.int64]
 #: Seconds of a move for each edge and vertex of a rank, until one was measured: 0.4 to
@@ -77,9 +77,6 @@ class RankMoves:
         cuts = graph.shard.partition.cuts  # type: ignore[attr-defined]
         self._balancer = Balancer(cuts, self._expected, ASSUMED_S * size)
         self._untimed = _NOT_TIMED
-
-    #: Ranks exchange the times of supersteps.
-    times_ranks = True
 
     def add(self, seconds: Sequence[float]) -> None:
         """Note the seconds of each rank for a superstep, without waits."""
@@ -120,7 +117,9 @@ class RankMoves:
         self._note(run)
 
     def _note_move(self, run: Run, found: Move, before: Any, took: float) -> None:
-        stays = overlap_of(before.shard.partition.cuts, found.cuts)
+        old, new = before.shard.partition.cuts, found.cuts
+        begin, end = np.maximum(old[:-1], new[:-1]), np.minimum(old[1:], new[1:])
+        stays = int(np.maximum(end - begin, 0).sum())
         made = Repartition(
             superstep=run.supersteps,
             cuts=found.cuts,
@@ -175,13 +174,6 @@ def work_of(graph: DistributedGraph) -> Work:
     work = weights.edge * edges + weights.vertex * own
     parts = engine.all_gather(np.diff(work), about="in-edges")
     return Work(places, np.concatenate(([0.0], np.cumsum(np.concatenate(parts)))))
-
-
-def overlap_of(before: Cuts, after: Cuts) -> int:
-    """Return the number of vertices that keep their owner."""
-    begin = np.maximum(before[:-1], after[:-1])
-    end = np.minimum(before[1:], after[1:])
-    return int(np.maximum(end - begin, 0).sum())
 
 
 Array = npt.NDArray[Any]

@@ -182,7 +182,7 @@ class HostLoop:
         Where ranks may move, they tell each other what they have taken with it.
         """
         agenda, exchange = self._agenda, self._agenda.exchange
-        if agenda.moves is not None and agenda.moves.times_ranks:
+        if agenda.moves is not None:
             waited = exchange.waited_s - self._waited_s
             own = time.perf_counter() - begun - waited
             number, seen, taken = exchange.count_and_time(committed, results, own)

@@ -48,11 +48,10 @@ def _can_be(step: Step) -> bool:
     plan = step.plan
     if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:
         return False
-    exchange = step.plain.bound.exchange
-    # Which kernels wait is a matter of the target, and all ranks are to commit alike.
-    if plan.options.asynchronous or exchange.is_mixed:
+    if plan.options.asynchronous:
         return False
     if _written(step).isdisjoint(plan.facts.seen_elsewhere):
         return True
     found = np.array([step.foldmap.is_independent(step.state)], np.int64)
-    return bool(exchange.all_reduce(found, "min")[0])  # a rank knows of its own edges
+    # A rank knows of its own edges.
+    return bool(step.plain.bound.exchange.all_reduce(found, "min")[0])

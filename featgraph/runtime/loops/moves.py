@@ -27,10 +27,6 @@ class Moves(Protocol):
     All ranks call the same methods in the same order.
     """
 
-    @property
-    def times_ranks(self) -> bool:
-        """Whether `add` is to be told what ranks take: an exchange each superstep."""
-
     def add(self, seconds: Sequence[float]) -> None:
         """Note what each rank has taken for a superstep, without waits."""
 
@@ -50,8 +46,7 @@ class Moves(Protocol):
         """Have the record of a run complete."""
 
 
-#: Take a State and how many moves there may be; what the layer of ranks has set up. The
-#: second one is for graphs of which as many ranks have vertices as pays.
+#: Takes a State and the most moves; the layer of ranks registers it.
 makers: list[Callable[[State, int | None], Moves]] = []
 #: What a call has been asked for that iterates.
 _asked: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
@@ -122,14 +117,12 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
             fix="repartition=False",
         )
     most = asked if type(asked) is int else None
-    if state.graph.ranks.chooses:
-        return makers[1](state, most)
     if state.graph.ranks.keeps_idle:
         raise PlanError(
             "ranks that are to have no vertices get none",
             where="repartition=",
             got=f"a graph on {state.graph.shard.partition.working} of the ranks, by "  # type: ignore[attr-defined]
             "ranks=",
-            fix='repartition=False, or ranks="auto" where the graph is distributed',
+            fix="repartition=False, or distribute the graph without ranks=",
         )
     return makers[0](state, most)

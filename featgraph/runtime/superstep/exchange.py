@@ -84,11 +84,6 @@ class Exchange(Protocol):
     device: Device
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether some ranks run on another target than others."""
-        ...
-
-    @property
     def stays_on_device(self) -> bool:
         """Whether a superstep is told to other ranks without the host, if to any."""
         ...
@@ -160,9 +155,6 @@ class Exchange(Protocol):
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which rows of this rank a mask of all vertices means."""
 
-    def check(self, plan: FoldPlan) -> None:
-        """Raise PlanError where ranks do not run a plan together; all call it."""
-
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
 
@@ -222,7 +214,6 @@ class Exchange(Protocol):
 class _Alone:
     """One rank, which has all vertices."""
 
-    is_mixed = False
     stays_on_device = True
     waited_s = 0.0
     sent_behind = 0
@@ -280,9 +271,6 @@ class _Alone:
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the mask itself."""
         return mask
-
-    def check(self, plan: FoldPlan) -> None:
-        """Do nothing: one rank runs all that there is."""
 
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""

@@ -226,7 +226,7 @@ class FoldMap:
         made_for = state.types_version, graph.part.stamps.shape, graph.stamps.version
         if found is None or found.made_for != made_for:
             check_edges(state)
-            exchange_of(state.graph, device)  # plans depend on the targets of ranks
+            exchange_of(state.graph, device)  # checks that ranks have one target
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)
             found = found or _taken_up(kernel, state, device)

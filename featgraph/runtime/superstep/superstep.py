@@ -26,7 +26,6 @@ from featgraph.runtime.superstep.bound import (
     explained,
     raise_fault,
 )
-from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.kinds import Given, functions_for
 
@@ -64,7 +63,7 @@ class Superstep:
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
-        _check_graph(kernel, state, device)
+        _check_graph(kernel, state)
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
@@ -259,7 +258,7 @@ class Superstep:
         return fault
 
 
-def _check_shared(kernel: Kernel, state: State, device: Device) -> None:
+def _check_shared(kernel: Kernel, state: State) -> None:
     """Refuse what does not run on several ranks."""
     found = kernel.plan.facts.not_shared
     if found is not None:
@@ -273,7 +272,14 @@ def _check_shared(kernel: Kernel, state: State, device: Device) -> None:
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
         )
-    exchange_of(state.graph, device).check(kernel.plan)
+    has_outboxes = any(halo.edges.outboxes for halo in facts.halos)
+    if kernel.plan.target == "cuda" and has_outboxes:
+        raise PlanError(
+            "atomic operations at the reverse of an edge run on ranks of the CPU only",
+            where=facts.twins_at[1],
+            got="target='cuda'",
+            fix="target='cpu', or gather what they combine",
+        )
 
 
 def _check_order(plan: FoldPlan, graph: Graph) -> None:
@@ -305,11 +311,11 @@ def _check_order(plan: FoldPlan, graph: Graph) -> None:
         )
 
 
-def _check_graph(kernel: Kernel, state: State, device: Device) -> None:
+def _check_graph(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
     facts = kernel.plan.facts
     if state.graph.ranks is not None:
-        _check_shared(kernel, state, device)
+        _check_shared(kernel, state)
     _check_order(kernel.plan, state.graph.part)
     if facts.triangles_at:
         try:

@@ -15,11 +15,11 @@ import featgraph as fg
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
-from featgraph.ranks.cost.correction import Correction, predict
 from featgraph.ranks.cost.machine import H200, Curve, Machine
-from featgraph.ranks.cost.times import Times, Work, superstep_times
+from featgraph.ranks.cost.times import Work, superstep_times
 from featgraph.ranks.engines.links import LINKS, Link, named_link
 from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.streaming.sizes import MOVING, buffers_in
 
 SLOW = Link.of("slow", 1e-3, 1e6)
 PLAIN = Machine(
@@ -147,47 +147,19 @@ def test_more_work_takes_no_less(
     assert other.seconds >= one.seconds > 0
 
 
-def times_of(done: int, wire: float, latency: float) -> Times:
-    one = np.array([float(done)])
-    return Times(0 * one, one, 0 * one, 0 * one + wire, latency, 0.5, 0.0)
-
-
-def test_a_correction_finds_by_how_much_parts_differ() -> None:
-    rng = np.random.default_rng(3)
-    correction = Correction()
-    assert correction.factors == pytest.approx([1, 1, 1])
-    drawn = rng.uniform(0.1, 10, (12, 3))
-    for done, wire, latency in drawn:
-        rest = 0.5 + latency
-        correction.add(times_of(done, wire, latency), 7 * done + 0.5 * wire + 3 * rest)
-    assert correction.factors == pytest.approx([7, 0.5, 3], abs=0.2)
-
-
-def test_no_factor_is_below_zero() -> None:
-    correction = Correction()
-    for done in (1, 2, 3, 4):  # the more work the less time: idle time is all of it
-        correction.add(times_of(done, 0.0, 0.0), 6.0 - done)
-    assert (correction.factors >= 0).all()
-    assert correction.predict(times_of(2, 0, 0)) > 0
-
-
-@given(st.floats(0.01, 100), st.lists(st.integers(1, 1000), min_size=4, max_size=9))
-def test_a_program_of_another_speed_is_foretold_behind_its_first_supersteps(
-    factor: float, done: list[int]
-) -> None:
-    times = [times_of(n, 0.0, 0.0) for n in done]
-    seconds = [factor * one.seconds for one in times]
-    seconds[0] += 1e3  # compilation
-    found = predict(times, seconds, learn=2)
-    assert np.isnan(found[:3]).all()
-    assert found[3:] == pytest.approx(seconds[3:], rel=0.1)
-
-
-def test_kinds_of_supersteps_do_not_teach_each_other() -> None:
-    times = [times_of(1, 0.0, 0.0)] * 9
-    seconds = [9.0] + [1.0, 5.0] * 4
-    found = predict(times, seconds, [0, *[1, 2] * 4], learn=2)
-    assert found[5:] == pytest.approx(seconds[5:], rel=0.05)
+def test_edges_that_do_not_fit_come_over_the_link() -> None:
+    quick = Link.of("quick", 1e-6, 1e13)
+    edges, vertices = 100_000_000, 1 << 20
+    alone = Work(*(np.array([n]) for n in (edges, vertices, 0, 0, 0, vertices)))
+    whole = superstep_times(alone, H200, quick)
+    limit = 200 << 20
+    found = superstep_times(alone, H200.under(limit), quick)
+    size, count = buffers_in(limit - 16 * vertices)
+    copied = 4 * edges - (count - MOVING) * size
+    swept = vertices * H200.vertex.at(1)
+    assert found.compute[0] == pytest.approx(copied / 54e9 + swept)
+    fits = superstep_times(alone, H200.under(4 * edges + 16 * vertices), quick)
+    assert fits.compute[0] == whole.compute[0]
 
 
 @settings(max_examples=15, deadline=None)

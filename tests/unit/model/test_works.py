@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from bench.distributed.works import Parts, works_of
 from featgraph.algorithms import bfs
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.cost.times import Work
-from featgraph.ranks.cost.works import Parts, works_of
 
 V = 90
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import ArgumentError
+from featgraph.graph.building.jit import jit
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.cost.times import Work
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from featgraph.graph import Graph
     from featgraph.runtime.loops.run import Run
 
-__all__ = ["Parts", "Turn", "turns_of", "works_of"]
+__all__ = ["Parts", "works_of"]
 
+Array: TypeAlias = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 
@@ -38,8 +39,6 @@ class Parts:
     """
 
     def __init__(self, graph: Graph, partition: Partition) -> None:
-        from featgraph.graph.partition import kernels  # loads Numba
-
         check_fits(graph, partition)
         self.graph, self.ranks = graph, partition.parts
         count, rows = graph.vertex_count, graph.in_edges
@@ -53,7 +52,7 @@ class Parts:
         for _ in range(2):  # counted, then stored
             seen = np.full(count, -1, np.int32)
             given = *self._rows, vertices, self.owner, seen
-            number = kernels.list_ghosts(*given, found)
+            number = _list_ghosts(*given, found)
             if found.size or not number:
                 break
             found = np.empty((number, 2), np.int32)
@@ -83,14 +82,12 @@ class Parts:
         only_active : bool
             Whether due vertices take active sources only.
         """
-        from featgraph.graph.partition import kernels  # loads Numba
-
         edges, skipped = np.zeros((2, self.ranks), np.int64)
         if gathers == "none":
             due = self._by_owner(active)
         else:
             counts = np.zeros((3, self.ranks), np.int64)
-            kernels.count_due_by_owner(*self._rows, active, self.owner, counts)
+            _count_due_by_owner(*self._rows, active, self.owner, counts)
             due, of_due, taken = counts
             edges = of_due if gathers == "due" and not only_active else taken
             if gathers == "due":
@@ -138,33 +135,6 @@ def works_of(
     since its last turn. Vertices that a vertex function stops before a gather are not
     recorded, and count as if they gathered.
     """
-    parts = Parts(graph, partition)
-    return [
-        parts.work(
-            turn.active, turn.committed, turn.gathers, only_active=turn.only_active
-        )
-        for turn in turns_of(run, graph.vertex_count, first)
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """The sets of a superstep of a run: the arguments of `Parts.work`."""
-
-    active: Mask
-    committed: Mask
-    gathers: str
-    only_active: bool
-
-
-def turns_of(run: Run, vertex_count: int, first: Any = None) -> Iterator[Turn]:
-    """Yield the sets of each superstep of a run; all ranks iterate over it.
-
-    Raises
-    ------
-    ArgumentError
-        If the run has no record of active sets.
-    """
     if run.active_sets is None:
         raise ArgumentError(
             "the run has no record of what was active",
@@ -172,16 +142,20 @@ def turns_of(run: Run, vertex_count: int, first: Any = None) -> Iterator[Turn]:
             got=repr(run),
             fix="fg.iterate(..., record_active=True)",
         )
-    begun = np.ones(vertex_count, np.bool_) if first is None else first
+    parts, works = Parts(graph, partition), []
+    begun = np.ones(graph.vertex_count, np.bool_) if first is None else first
     steps = [_Step.of(kernel, begun) for kernel in run.kernels]
-    told = zip(run.active_sets, run.directions, run.aggregates, strict=True)
-    for place, (found, direction, aggregate) in enumerate(told):
+    supersteps = zip(run.active_sets, run.directions, run.aggregates, strict=True)
+    for place, (found, direction, aggregate) in enumerate(supersteps):
         step, committed = steps[place % len(steps)], found.mask
         along = _along(direction, aggregate)
-        yield Turn(step.active, committed, along, step.only_active)
+        works.append(
+            parts.work(step.active, committed, along, only_active=step.only_active)
+        )
         step.active = np.zeros_like(begun)
         for other in steps:
             other.active = other.active | committed
+    return works
 
 
 @dataclass(eq=False)
@@ -212,3 +186,56 @@ def _along(direction: str, aggregate: str) -> str:
     if direction == "-":
         return "none"
     return "active" if direction == "push" or aggregate == "patched" else "due"
+
+
+@jit
+def _count_due_by_owner(
+    offsets: Array, sources: Array, active: Array, owner: Array, counts: Array
+) -> None:
+    """Count rows that are active or have an active source, by the owners of rows.
+
+    The other counts, of shape (3, P), are all edges in such rows, and those from active
+    sources.
+    """
+    for v in range(offsets.size - 1):
+        taken = 0
+        for e in range(offsets[v], offsets[v + 1]):
+            taken += active[sources[e]]
+        if active[v] or taken:
+            of = owner[v]
+            counts[0, of] += 1
+            counts[1, of] += offsets[v + 1] - offsets[v]
+            counts[2, of] += taken
+
+
+@jit
+def _list_ghosts(
+    offsets: Array,
+    sources: Array,
+    vertices: Array,
+    owner: Array,
+    seen: Array,
+    found: Array,
+) -> int:
+    """Store each vertex that a rank has edges from and does not own, and that rank.
+
+    Parameters
+    ----------
+    vertices : array of int32
+        All of them, owner by owner.
+    seen : array of int32
+        Of each vertex the rank that has it last; -1 at first.
+    found : array of int32, shape (N, 2)
+        Without entries they are counted only.
+    """
+    count = 0
+    for v in vertices:
+        rank = owner[v]
+        for e in range(offsets[v], offsets[v + 1]):
+            u = sources[e]
+            if owner[u] != rank and seen[u] != rank:
+                seen[u] = rank
+                if found.size:
+                    found[count, 0], found[count, 1] = u, rank
+                count += 1
+    return count
