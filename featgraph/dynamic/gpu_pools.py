@@ -313,6 +313,24 @@ class GpuRowPool(RowPool):
         self._read(plan)
         return plan
 
+    def filled(
+        self, sources: Any, targets: Any, numbers: Any, columns: dict[str, Any],
+        ids: Any, vertex_count: int, slots_for: Callable[[int], int],
+    ) -> GpuRowPool:  # fmt: skip
+        """Return a pool of edges, given in the order of insertion: see `RowPool`."""
+        if ids is not None:
+            ids = np.repeat(read_back(ids), 2)
+            self.put("ids", memory.filled((self.slots,), 0, np.uint32))
+        given = Updates(
+            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
+            columns, np.zeros(0, np.uint8), False, numbers, ids,
+        )  # fmt: skip
+        updates, none = self.taken(given), Threads(0)
+        plan = self.plan(updates, none, vertex_count, self.starts.size, dense=True)
+        self.refit(plan, slots_for)
+        self.prepare(plan, updates)
+        return self.apply(plan)
+
     def _blocks(self) -> int:
         """Return how many blocks may meet."""
         if "team" not in self._kept:

@@ -7,7 +7,8 @@ keeps batches and the supersteps of other threads apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,19 @@ class Turns:
                 fix="apply batches in callback= or then=, or in the thread that runs",
             )
 
-    def leave(self, *, is_batch: bool = False) -> None:
-        """End what `enter` has begun."""
+    def leave(self) -> None:
+        """End the supersteps that `enter` has begun."""
         with self._lock:
-            if is_batch:
-                self._writer = None
-            else:
-                self._running.remove(threading.get_ident())
+            self._running.remove(threading.get_ident())
+
+    @contextmanager
+    def batch(self, doing: str) -> Iterator[None]:
+        """Keep the supersteps of other threads away from a batch: see `enter`."""
+        self.enter(doing, is_batch=True)
+        try:
+            yield
+        finally:
+            self._writer = None
 
 
 class Names:

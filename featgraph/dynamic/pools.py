@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._dataclass import dataclass, field
+from featgraph.arrays.values import offset_dtype
 from featgraph.dynamic.rows import (
     SHARED,
     Array,
@@ -323,6 +324,64 @@ class RowPool(HostRows):
         )  # fmt: skip
         plan.tally = tallies.sum(axis=0)
         return plan
+
+    def filled(
+        self, sources: Array, targets: Array, numbers: Array | None,
+        columns: dict[str, Array], ids: Array | None, vertex_count: int,
+        slots_for: Callable[[int], int],
+    ) -> RowPool:  # fmt: skip
+        """Return a pool of edges, given in the order of insertion; this one has none.
+
+        Loops of static graphs sort them into rows, which have spare slots here.
+
+        Parameters
+        ----------
+        numbers : uint32, optional
+            Twice the numbers of their insertions. Default: 0, 2, 4, ...
+        ids : uint32, optional
+            By edge; one that stands twice has the same id at both ends.
+        slots_for : callable
+            As for `refit`.
+        """
+        from featgraph.graph.building import kernels as building  # loads Numba
+
+        sizes, hub, count = numba_kernels().SIZES, numba_kernels().HUB, sources.size
+        ends = (sources, targets) if self.along == "out" else (targets, sources)
+        by_row, loops = ends[:1], ("count_one", "fill_columns", "fill_given")
+        if self.is_twice:
+            ends = by_row = sources, targets
+            loops = "count_both", "fill_columns_both", "fill_given_both"
+        count_rows, fill, fill_given = (getattr(building, name) for name in loops)
+        lengths = np.zeros(self.starts.size, offset_dtype(2 * count))
+        count_rows(*by_row, lengths)
+        classes = np.searchsorted(sizes, lengths)
+        behind = np.cumsum(sizes[classes])
+        slots, top = slots_for(int(behind[-1])), int(behind[-1])
+        new = RowPool(self.along, self.is_twice, slots, lengths.size, self.spec)
+        new.top, new.vertex_count, new.classes[:] = top, vertex_count, classes
+        new.starts[:] = np.where(classes, behind - sizes[classes], 0)
+        new.stops[:] = new.starts + lengths
+        given = np.zeros(new.slots, lengths.dtype)
+        fill(*ends, new.stops.copy(), new.ends)
+        fill_given(*by_row, new.stops.copy(), given)
+        if self.is_twice:
+            new.numbers += given >= count
+            given[given >= count] -= count
+        if count:
+            own = 2 * given if numbers is None else numbers[given]
+            np.add(new.numbers, own, out=new.numbers, casting="unsafe")
+            new.columns = {name: values[given] for name, values in columns.items()}
+        if ids is not None:
+            new.ids = ids[given] if count else np.zeros(new.slots, np.uint32)
+        if self.out_degrees.size:
+            new.out_degrees = np.zeros(lengths.size, np.int32)
+            building.count_one(sources, new.out_degrees)
+            new.out_counts = np.bincount(new.out_degrees).astype(np.int32)
+            new.longest_out = new.out_counts.size - 1
+        counted = np.minimum(lengths[:vertex_count], hub)
+        new.length_counts = np.bincount(counted, minlength=hub + 1)
+        new.hubs = np.flatnonzero(lengths >= hub).astype(np.int32)
+        return new
 
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""

@@ -18,19 +18,22 @@ from numpy.typing import NDArray
 
 from featgraph._arguments import require_integer
 from featgraph._interrupts import deferred_interrupts
+from featgraph.arrays.values import is_on_gpu
 from featgraph.dynamic.batches import (
     Batch,
     Log,
     Record,
     UpdateResult,
     checked_batch,
+    checked_columns,
     on_host,
     require_choice,
 )
+from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
 from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
 from featgraph.errors import DeviceMemoryError, GraphInputError
-from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
 from featgraph.graph.building.edges import POLICIES
 from featgraph.graph.inputs.numbers import host_array
 
@@ -167,11 +170,11 @@ class EdgeStore:
     @classmethod
     def from_edges(
         cls,
-        sources: object,
-        targets: object,
+        sources: Any,
+        targets: Any,
         columns: Mapping[str, object] | None = None,
         *,
-        vertex_count: int,
+        vertex_count: int | None,
         spec: Spec | None = None,
         **options: Any,
     ) -> EdgeStore:
@@ -181,7 +184,8 @@ class EdgeStore:
         ----------
         sources, targets : array_like of integers, shape (E,)
         columns : mapping of str to array, (E,) or (E, width), optional
-        vertex_count : int
+        vertex_count : int or None
+            None: the highest id plus one.
         spec : Spec, optional
             Types of columns. Default: those of the arrays.
         **options
@@ -195,13 +199,42 @@ class EdgeStore:
         if spec is None:
             given = {name: _array_of(values) for name, values in given.items()}
             spec = _spec_of(given, options.get("duplicates", "keep"))
-        store = cls(vertex_count, columns=spec, **options)
-        batch = store.checked(sources, targets, True, given, vertex_count)
+        if not is_on_gpu(sources):
+            ends = sources, targets = ids_of(
+                sources, targets, vertex_count, MORE_VERTICES
+            )
+            if vertex_count is None:
+                vertex_count = 1 + int(np.max(ends, initial=-1))
+        store = cls(vertex_count or 0, columns=spec, **options)
+        if store.target == "cuda":
+            batch = store.checked(sources, targets, True, given, store.vertex_count)
+        else:
+            kinds = np.ones(sources.size, np.uint8)
+            columns = checked_columns(given, spec, kinds)
+            batch = Batch(sources, targets, kinds, columns)
         if batch.sources.size:
-            store.apply(batch)
+            store._insert_first(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
+
+    def _insert_first(self, batch: Batch) -> None:
+        """Insert edges into a store without any: on the host, as for static graphs."""
+        sources, targets, pool = batch.sources, batch.targets, self.pools["in"]
+        is_loop = [] if self.target == "cuda" else sources == targets
+        loops = int(np.count_nonzero(is_loop))
+        drops = loops and self.loops != "keep"
+        if self.target == "cuda" or self.duplicates != "keep" or drops:
+            self.apply(batch)
+            return
+        with _host_memory():
+            self.pools["in"] = pool.filled(
+                sources, targets, None, batch.columns or {}, None, self.vertex_count,
+                partial(self._slots_for, pool),
+            )  # fmt: skip
+        self.given_count = self.edge_count = self.next_number = sources.size
+        self.edge_count += 0 if self.directed else sources.size - loops
+        self.moves = 1
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
@@ -251,23 +284,12 @@ class EdgeStore:
         pool = self.pools["in"]
         targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
         sources, numbers, columns, ids = pool.edges_at(slots)
-        if ids is not None:
-            ids = np.repeat(on_host(ids), 2)
-        updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
-            columns, np.zeros(0, np.uint8), False, numbers, ids,
-        )  # fmt: skip
-        is_twice = along == "both"
-        with Threads(sources.size) as threads, _host_memory():
-            empty = self._empty(along, is_twice, 0)
-            if ids is not None:
-                empty.put("ids", empty.placed(np.zeros(empty.slots, np.uint32)))
-            updates = empty.taken(updates)
-            room = self.vertex_count, self.vertex_capacity
-            plan = empty.plan(updates, threads, *room, dense=True)
-            empty.refit(plan, partial(self._slots_for, empty))
-            empty.prepare(plan, updates)
-            return empty.apply(plan)
+        with _host_memory():
+            empty = self._empty(along, along == "both", 0)
+            return empty.filled(
+                sources, targets, numbers, columns, ids, self.vertex_count,
+                partial(self._slots_for, empty),
+            )  # fmt: skip
 
     def edges(self) -> tuple[Array, Array, Array, dict[str, Array]]:
         """Return the edges in the order of insertion.
