@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
+from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +36,8 @@ from featgraph.dynamic.gpu_queues import (
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
-from featgraph.dynamic.pools import RowPool, Updates
-from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
+from featgraph.dynamic.pools import RowPool, Updates, combined
+from featgraph.dynamic.rows import Array, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
@@ -137,6 +138,8 @@ class GpuRowPool(RowPool):
 
     `length_counts`, `hubs` and `hub_lengths` are on the host.
     """
+
+    queue, placed = GpuQueue, staticmethod(memory.upload)
 
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
@@ -264,16 +267,6 @@ class GpuRowPool(RowPool):
         made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
         return made.view(dtype).reshape(shape)
 
-    @staticmethod
-    def queue(dtype: Any) -> Queue:
-        """Return a queue in that memory."""
-        return GpuQueue(dtype)
-
-    @staticmethod
-    def placed(array: Array) -> Any:
-        """Return an array in the memory where the pool is."""
-        return memory.upload(array)
-
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over one with a name; replace None, or by None."""
         self._host = self._flat = None
@@ -299,7 +292,7 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, looks, most = plan.d, updates.looks, self._blocks()
+        d, looks, most = plan.d, updates.looks, _blocks()
         if plan.is_few or not looks:
             blocks = most if looks else d.blocks
             plan.run(passes.plan_batch, blocks, True, looks, True)
@@ -330,12 +323,6 @@ class GpuRowPool(RowPool):
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
-
-    def _blocks(self) -> int:
-        """Return how many blocks may meet."""
-        if "team" not in self._kept:
-            self._kept["team"] = memory.multiprocessors()
-        return int(self._kept["team"])
 
     def _read(self, plan: GpuPlan) -> None:
         """Have the host know what becomes of the batch."""
@@ -390,7 +377,7 @@ class GpuRowPool(RowPool):
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else self._blocks(),
+                1 if is_few else _blocks(),
                 starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
                 classes=_grown(self.classes, room[1]), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
@@ -409,8 +396,8 @@ class GpuRowPool(RowPool):
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
-            "totals": ((self._blocks(),), np.int64),
-            "digits": ((self._blocks(), sorts_cuda.DIGITS), np.int64),
+            "totals": ((_blocks(),), np.int64),
+            "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
         }
         made = {"gate": kept["gate"]}
         if is_few:
@@ -564,15 +551,10 @@ class GpuRowPool(RowPool):
             )  # fmt: skip
         return self.degrees if side == "in" else self.out_degrees
 
-    def _by_slot(self) -> list[Any]:
-        """Return all arrays over slots."""
-        ids = [] if self.ids is None else [self.ids]
-        return [self.ends, self.numbers, *self.columns.values(), *ids]
-
     def _bits(self) -> list[tuple[Any, int]]:
         """Return all arrays over slots as unsigned integers, and widths of rows."""
         if self._flat is None:
-            self._flat = [(bits_of(a), width_of(a)) for a in self._by_slot()]
+            self._flat = [(bits_of(a), width_of(a)) for a in self.by_slot()]
         return self._flat
 
     @staticmethod
@@ -591,7 +573,7 @@ class GpuRowPool(RowPool):
             fates=fates, places=np.arange(plan.entries),
         )  # fmt: skip
         given = read_back(values)[places >> plan.d.sides]
-        found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
+        found = combined(made, read_back(there), given, plan.updates.rule)
         numbers = np.arange(plan.entries, dtype=np.int32)
         return memory.upload(found), memory.upload(numbers)
 
@@ -605,7 +587,7 @@ class GpuRowPool(RowPool):
         work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
         blocks = min(-(-work // THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], self._blocks()
+            launches, blocks = [(0, turns)], _blocks()
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
@@ -648,11 +630,6 @@ class GpuRowPool(RowPool):
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
 
-    def arrays(self) -> list[Any]:
-        """Return all arrays over slots and vertices."""
-        by_row = self.starts, self.stops, self.classes, self.degrees, self.out_degrees
-        return [*(a for a in by_row if a is not None), *self._by_slot()]
-
     def copy(self) -> GpuRowPool:
         """Return a pool with the same rows in the same places."""
         made = copy(self)
@@ -680,6 +657,12 @@ def _pieces(
             piece = foreign.strided(piece, shape, (item * shape[1], item))
         made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
     return block, made
+
+
+@cache
+def _blocks() -> int:
+    """Return how many blocks may meet."""
+    return int(memory.multiprocessors())
 
 
 def _uploaded(array: Any) -> Any:

@@ -74,9 +74,6 @@ _MANY = 2**31 - 1
 #: Lengths from here on are counted together: rows of hubs.
 HUB = 2048
 
-#: A pass of a sort takes at most so many bits: the places that are written at once stay
-#: in a cache.
-BITS = 11
 #: The number of an entry in its key.
 _LOW = 2**32 - 1
 
@@ -128,42 +125,6 @@ def list_entries(at: _Array, other: _Array, twice: bool, keys: _Array) -> int:
             keys[count] = _int64(other[i]) << 32 | 2 * i + 1
             count += 1
     return count
-
-
-@jit
-def count_digits(
-    part: int, low: int, high: int, keys: _Array, shift: int, counts: _Array
-) -> None:
-    """Count the digits of some keys."""
-    mask = counts.shape[1] - 1
-    for i in range(low, high):
-        counts[part, (keys[i] >> shift) & mask] += 1
-
-
-@jit
-def begin_digits(counts: _Array) -> None:
-    """Turn counts (part, digit) into the first places of the digits of each part."""
-    total = 0
-    for digit in range(counts.shape[1]):
-        for part in range(counts.shape[0]):
-            count = counts[part, digit]
-            counts[part, digit] = total
-            total += count
-
-
-@jit
-def carry(
-    part: int, low: int, high: int, keys: _Array, shift: int, at: _Array, to: _Array
-) -> None:
-    """Move some keys to the places of their digits, in order.
-
-    `at` is where each digit of a part begins; it is used up.
-    """
-    mask = at.shape[1] - 1
-    for i in range(low, high):
-        digit = (keys[i] >> shift) & mask
-        to[at[part, digit]] = keys[i]
-        at[part, digit] += 1
 
 
 @jit

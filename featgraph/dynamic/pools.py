@@ -39,6 +39,7 @@ __all__ = [
     "Plan",
     "RowPool",
     "Updates",
+    "combined",
     "fewest_slots",
     "grown",
     "wide_slots",
@@ -58,26 +59,6 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
 def fewest_slots(slots: int) -> int:
     """Return the slots of a pool that is to have some."""
     return max(slots, _FEWEST_SLOTS)
-
-
-def sorted_keys(keys: Array, bound: int, threads: Threads) -> Array:
-    """Return the keys of entries in ascending order, where rows are below `bound`."""
-    if keys.size < SHARED:
-        keys.sort()
-        return keys
-    kernels, bits = numba_kernels(), max(int(bound - 1).bit_length(), 1)
-    passes = -(-bits // kernels.BITS)
-    each = -(-bits // passes)
-    parts = threads.count
-    bounds = [keys.size * part // parts for part in range(parts + 1)]
-    to = np.empty_like(keys)
-    for shift in range(32, 32 + passes * each, each):
-        at = np.zeros((parts, 1 << each), np.int64)
-        threads.share(bounds, kernels.count_digits, keys, shift, at)
-        kernels.begin_digits(at)
-        threads.share(bounds, kernels.carry, keys, shift, at, to)
-        keys, to = to, keys
-    return keys
 
 
 @dataclass(eq=False)
@@ -237,6 +218,8 @@ class RowPool(HostRows):
         kernels = numba_kernels()
         slots = fewest_slots(slots)
         self.along, self.is_twice, self.spec = along, is_twice, spec
+        #: Whether rows have edges of both directions of a directed graph.
+        self.is_sided = along == "both"
         dtype = wide_slots(slots)
         self.starts = self.zeros(vertex_capacity, dtype)
         self.stops = self.zeros(vertex_capacity, dtype)
@@ -264,11 +247,6 @@ class RowPool(HostRows):
         """The slots of the pool."""
         return int(self.ends.size)
 
-    @property
-    def is_sided(self) -> bool:
-        """Whether rows have edges of both directions of a directed graph."""
-        return self.along == "both"
-
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
         """Find what a batch does to the rows.
 
@@ -281,13 +259,19 @@ class RowPool(HostRows):
         dense : bool
             Whether all rows count as touched.
         """
+        from featgraph.graph.building import sorting  # loads Numba
+
         kernels = numba_kernels()
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
         keys = np.empty(at.size << self.is_twice, np.int64)
         count = kernels.list_entries(at, other, self.is_twice, keys)
-        keys = sorted_keys(keys[:count], room[0], threads)
+        keys = keys[:count]
+        if count < SHARED:
+            keys.sort()
+        else:
+            keys = sorting.sorted_keys(keys, 32, room[0])
         size = room[0] if dense else count
         rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
         touched = kernels.list_rows(keys, rows, first, dense)
@@ -436,7 +420,7 @@ class RowPool(HostRows):
         for region in range(behind):
             if region != passed:
                 start, stop = regions[region]
-                plan.lost += self._split(start, stop, plan.puts)
+                plan.lost += _split(start, stop, plan.puts)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -462,16 +446,6 @@ class RowPool(HostRows):
                 used[size] = used.get(size, 0) + 1
                 room += slots
         return np.array([*regions, (self.top, self.slots)], np.int64)
-
-    @staticmethod
-    def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
-        """Cut free memory into runs for the queues; return how many slots are lost."""
-        sizes = numba_kernels().SIZES
-        while stop - start >= sizes[1]:
-            size = int(np.searchsorted(sizes, stop - start, "right")) - 1
-            puts.append((size, [int(start)]))
-            start += sizes[size]
-        return int(stop - start)
 
     def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
         """Lay out all rows in order, in arrays of their own.
@@ -532,41 +506,12 @@ class RowPool(HostRows):
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
-                values, of = self._combined(plan, column, values[of], updates.rule), own
+                values, of = combined(plan, column, values[of], updates.rule), own
             plan.writes.append((column, new.columns[name], values, of, True))
         if self.ids is not None and updates.ids is not None:
             is_shared = np.uint32(not updates.has_twins)  # at both ends
             ids = updates.ids[plan.order & ~is_shared]
             plan.writes.append((self.ids, new.ids, ids, own, False))
-
-    @staticmethod
-    def _combined(plan: Plan, column: Array, values: Array, policy: str) -> Array:
-        """Return sums, least or greatest values by entry."""
-        kernels = numba_kernels()
-        rule = ("sum", "min", "max").index(policy)
-        kind = column.dtype.kind
-        wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
-        count = plan.order.size
-        there, totals = np.zeros((2, count), wide)
-        rough = np.zeros(count)
-        at = np.flatnonzero(plan.fates & kernels.REPLACES)
-        there[at] = column[plan.places[at]]
-        given = values.astype(wide)
-        kernels.combine(rule, plan.fates, plan.heads, given, there, totals, rough)
-        # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
-        bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
-        if bad.any():
-            entry = np.flatnonzero(bad)
-            update = int(plan.order[entry[np.argmin(plan.order[entry])]] >> 1)
-            raise GraphInputError(
-                "the weights of a repeated edge have no sum",
-                where=f"weights[{update}]",
-                got=f"a sum near {rough[entry[0]]}",
-                expected="a finite or infinite number that fits the column's dtype",
-                fix="give the weights as float64, or choose another `duplicates`",
-            )
-        with np.errstate(over="ignore"):
-            return totals.astype(column.dtype)
 
     def apply(self, plan: Plan) -> RowPool:
         """Write the rows, and return the pool that has them now; it cannot fail."""
@@ -612,11 +557,15 @@ class RowPool(HostRows):
             self.degrees = (self.stops - self.starts).astype(np.int32)
         return self.degrees if side == "in" else self.out_degrees
 
-    def arrays(self) -> list[Array]:
-        """Return all arrays over slots and vertices."""
-        by_row = [self.starts, self.stops, self.classes, self.degrees, self.out_degrees]
+    def by_slot(self) -> list[Any]:
+        """Return all arrays over slots."""
         ids = [] if self.ids is None else [self.ids]
-        return [*by_row, self.ends, self.numbers, *self.columns.values(), *ids]
+        return [self.ends, self.numbers, *self.columns.values(), *ids]
+
+    def arrays(self) -> list[Any]:
+        """Return all arrays over slots and vertices."""
+        by_row = self.starts, self.stops, self.classes, self.degrees, self.out_degrees
+        return [*(a for a in by_row if a is not None), *self.by_slot()]
 
     def copy(self) -> RowPool:
         """Return a pool with the same rows in the same places."""
@@ -627,6 +576,45 @@ class RowPool(HostRows):
         made.columns = {name: column.copy() for name, column in self.columns.items()}
         made.queues = [queue.copy() for queue in self.queues]
         return made
+
+
+def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
+    """Cut free memory into runs for the queues; return how many slots are lost."""
+    sizes = numba_kernels().SIZES
+    while stop - start >= sizes[1]:
+        size = int(np.searchsorted(sizes, stop - start, "right")) - 1
+        puts.append((size, [int(start)]))
+        start += sizes[size]
+    return int(stop - start)
+
+
+def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
+    """Return sums, least or greatest values by entry."""
+    kernels = numba_kernels()
+    rule = ("sum", "min", "max").index(policy)
+    kind = column.dtype.kind
+    wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
+    count = plan.order.size
+    there, totals = np.zeros((2, count), wide)
+    rough = np.zeros(count)
+    at = np.flatnonzero(plan.fates & kernels.REPLACES)
+    there[at] = column[plan.places[at]]
+    given = values.astype(wide)
+    kernels.combine(rule, plan.fates, plan.heads, given, there, totals, rough)
+    # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
+    bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
+    if bad.any():
+        entry = np.flatnonzero(bad)
+        update = int(plan.order[entry[np.argmin(plan.order[entry])]] >> 1)
+        raise GraphInputError(
+            "the weights of a repeated edge have no sum",
+            where=f"weights[{update}]",
+            got=f"a sum near {rough[entry[0]]}",
+            expected="a finite or infinite number that fits the column's dtype",
+            fix="give the weights as float64, or choose another `duplicates`",
+        )
+    with np.errstate(over="ignore"):
+        return totals.astype(column.dtype)
 
 
 def grown(array: Array, size: int) -> Array:

@@ -167,8 +167,10 @@ class Threads:
 class HostRows:
     """Rows in memory of the host; those of a GPU have the same methods.
 
-    `placed` and `taken` bring arrays to where the rows are.
+    `placed` and `taken` bring arrays to where the rows are, where a `queue` is made.
     """
+
+    queue, placed = Queue, staticmethod(np.asarray)
 
     starts: Array
     stops: Array
@@ -249,16 +251,6 @@ class HostRows:
     def zeros(size: int, dtype: Any, width: int | None = None) -> Array:
         """Return an array in that memory, or one of rows."""
         return np.zeros(size if width is None else (size, width), dtype)
-
-    @staticmethod
-    def queue(dtype: Any) -> Queue:
-        """Return a queue in that memory."""
-        return Queue(dtype)
-
-    @staticmethod
-    def placed(array: Array) -> Array:
-        """Return an array in the memory where the pool is."""
-        return array
 
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over one with a name; replace None, or by None."""
