@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
-from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -251,7 +250,7 @@ class GpuRowPool(RowPool):
             for name, (_, width) in self.spec.items():
                 column = read_back(self.columns[name])
                 made.columns[name] = column if width is None else column[:, :width]
-            for name in ("length_counts", "hubs", "vertex_count"):
+            for name in ("length_counts", "hubs", "vertex_count", "slots"):
                 setattr(made, name, getattr(self, name))
             made.queues = self.queues.on_host()
             made.region, made.top, made.lost = self.region, self.top, self.lost
@@ -303,7 +302,17 @@ class GpuRowPool(RowPool):
             for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
                 memory.launch(passes.match, blocks, d, marks_copies)
             plan.run(passes.plan_batch, most, False, False, True)
-        self._read(plan)
+        parts, begin = [], 0
+        if not plan.is_few:
+            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
+        else:
+            found = memory.read(self._kept["block"])
+            for _, size, dtype in _BLOCK:
+                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
+                begin += size * dtype().itemsize
+            parts[3] = parts[3][: updates.sources.size].copy()
+        updates.outcomes = parts.pop()
+        plan.read(*parts)
         return plan
 
     def filled(
@@ -323,20 +332,6 @@ class GpuRowPool(RowPool):
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
-
-    def _read(self, plan: GpuPlan) -> None:
-        """Have the host know what becomes of the batch."""
-        d, parts, begin = plan.d, [], 0
-        if not plan.is_few:
-            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
-        else:
-            found = memory.read(self._kept["block"])
-            for _, size, dtype in _BLOCK:
-                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
-                begin += size * dtype().itemsize
-            parts[3] = parts[3][: plan.updates.sources.size].copy()
-        plan.updates.outcomes = parts.pop()
-        plan.read(*parts)
 
     def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
         """Return a plan with room for all that the passes write."""
@@ -659,7 +654,6 @@ def _pieces(
     return block, made
 
 
-@cache
 def _blocks() -> int:
     """Return how many blocks may meet."""
     return int(memory.multiprocessors())

@@ -206,11 +206,10 @@ class DynamicGraph(Graph):
         if not isinstance(graph, Graph) or graph.sides is not None or graph.ranks:
             raise GraphInputError(
                 "a graph that changes has no sides and no parts",
-                where="DynamicGraph.from_graph",
-                got=shown(graph),
+                where="DynamicGraph.from_graph", got=shown(graph),
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
-            )
+            )  # fmt: skip
         graph = graph.freeze() if isinstance(graph, DynamicGraph) else graph
         made = cls.from_edges(
             graph.sources, graph.targets, weights=graph.weights,
@@ -536,11 +535,10 @@ missing=0, vertices=0)
         """
         if not isinstance(name, str) or name not in self._store.columns:
             raise GraphInputError(
-                "the graph has no column of this name",
-                where="graph.column",
+                "the graph has no column of this name", where="graph.column",
                 got=shown(name),
                 expected=", ".join(self._store.columns) or "a graph with columns",
-            )
+            )  # fmt: skip
         return views.GraphColumn(views.ColumnValues(self, name))
 
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:

@@ -469,42 +469,6 @@ def plan_rows(
 
 
 @jit
-def take_last(heads: _Array, sources: _Array) -> None:
-    """Have each edge of the batch take the value of the last entry that gave it one."""
-    for e in range(heads.size):
-        if heads[e] >= 0:
-            sources[heads[e]] = sources[e]
-
-
-@jit
-def combine(
-    rule: int, fates: _Array, heads: _Array, values: _Array, there: _Array,
-    totals: _Array, rough: _Array,
-) -> None:  # fmt: skip
-    """Combine values in the order of the batch: sums (0), the least (1), the most (2).
-
-    `there` is the value of the graph's edge, by entry that replaces it first.
-    """
-    for e in range(heads.size):
-        head = heads[e]
-        if head < 0:
-            continue
-        value = values[e]
-        if head == e:
-            totals[e], rough[e] = value, np.float64(value)
-            if not fates[e] & REPLACES:
-                continue
-            totals[e], rough[e] = there[e], np.float64(there[e])
-        if rule == 0:
-            totals[head] += value
-            rough[head] += np.float64(value)
-        elif (rule == 1 and value < totals[head]) or (
-            rule == 2 and value > totals[head]
-        ):
-            totals[head] = value
-
-
-@jit
 def place_runs(
     rows: _Array, starts: _Array, classes: _Array, chosen: _Array, taken: _Array,
     taken_at: _Array, regions: _Array, targets: _Array, freed: _Array,
@@ -580,24 +544,6 @@ def list_gone(
                 at += 1
                 left -= 1
             place += 1
-
-
-@jit
-def give_ids(
-    fates: _Array, order: _Array, free: _Array, next_id: int, entry_ids: _Array
-) -> None:
-    """Give ids to inserted edges in the order of rows: free ones first.
-
-    `entry_ids` has the number of an entry in the batch for index.
-    """
-    count = 0
-    for e in range(order.size):
-        if fates[e] == APPENDS:
-            if count < free.size:
-                entry_ids[order[e]] = free[count]
-            else:
-                entry_ids[order[e]] = next_id + count - free.size
-            count += 1
 
 
 @njit(nogil=True, inline="always")
@@ -728,19 +674,6 @@ def top_of(counts: _Array, most: int) -> int:
     while most > 0 and counts[most] == 0:
         most -= 1
     return most
-
-
-@jit
-def list_slots(
-    part: int, low: int, high: int, starts: _Array, stops: _Array, at: _Array,
-    rows: _Array, slots: _Array,
-) -> None:  # fmt: skip
-    """List the slots with an edge, and their rows."""
-    for row in range(low, high):
-        to = at[row]
-        for slot in range(_int64(starts[row]), _int64(stops[row])):
-            rows[to], slots[to] = row, slot
-            to += 1
 
 
 @jit

@@ -33,14 +33,13 @@ from featgraph.dynamic.rows import (
     Threads,
     numba_kernels,
 )
-from featgraph.errors import GraphInputError
+from featgraph.graph.building.edges import combine
 
 __all__ = [
     "Plan",
     "RowPool",
     "Updates",
     "combined",
-    "fewest_slots",
     "grown",
     "wide_slots",
 ]
@@ -54,11 +53,6 @@ FEWEST_LISTED = 2048
 def wide_slots(slots: int) -> type[np.integer[Any]]:
     """Return the type of slot numbers; a row may be walked past its end."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
-
-
-def fewest_slots(slots: int) -> int:
-    """Return the slots of a pool that is to have some."""
-    return max(slots, _FEWEST_SLOTS)
 
 
 @dataclass(eq=False)
@@ -119,6 +113,8 @@ class Plan:
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
     tally : int64: see `kernels_cpu`
+    came, left : int, edges that come to rows, and that leave
+    runs : how many runs of each class are taken, and freed
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
     vertex_count, born : all vertices, and those that are new
@@ -147,13 +143,16 @@ class Plan:
     is_dense: bool
     vertex_count: int
     born: int
-    tally: Array = field(default_factory=_NONE.copy)
-    targets: Array = field(default_factory=_NONE.copy)
-    hubs: Array = field(default_factory=_NONE.copy)
-    left_ends: Array = field(default_factory=_NONE.copy)
-    degrees: Array = field(default_factory=_NONE.copy)
-    out_degrees: Array = field(default_factory=_NONE.copy)
-    out_counts: Array = field(default_factory=_NONE.copy)
+    tally: Array = field(default_factory=lambda: _NONE)
+    came: int = 0
+    left: int = 0
+    runs: Array = field(default_factory=lambda: _NONE)
+    targets: Array = field(default_factory=lambda: _NONE)
+    hubs: Array = field(default_factory=lambda: _NONE)
+    left_ends: Array = field(default_factory=lambda: _NONE)
+    degrees: Array = field(default_factory=lambda: _NONE)
+    out_degrees: Array = field(default_factory=lambda: _NONE)
+    out_counts: Array = field(default_factory=lambda: _NONE)
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
     puts: list[tuple[int, Any]] = field(default_factory=list)
@@ -162,20 +161,11 @@ class Plan:
     top: int = 0
     lost: int = 0
 
-    @property
-    def came(self) -> int:
-        """How many edges come."""
-        return int(self.tally[numba_kernels().CAME])
-
-    @property
-    def left(self) -> int:
-        """How many edges leave."""
-        return int(self.tally[numba_kernels().GONE])
-
-    @property
-    def runs(self) -> Array:
-        """How many runs of each class are taken, and freed."""
-        return self.tally[numba_kernels().WANTED :].reshape(2, -1)
+    def count(self, tally: Array) -> None:
+        """Store counts of outcomes, edges and runs."""
+        kernels, self.tally = numba_kernels(), tally
+        self.came, self.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
+        self.runs = tally[kernels.WANTED :].reshape(2, -1)
 
     def share(self, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the touched rows."""
@@ -216,7 +206,7 @@ class RowPool(HostRows):
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         kernels = numba_kernels()
-        slots = fewest_slots(slots)
+        self.slots = slots = max(slots, _FEWEST_SLOTS)
         self.along, self.is_twice, self.spec = along, is_twice, spec
         #: Whether rows have edges of both directions of a directed graph.
         self.is_sided = along == "both"
@@ -241,11 +231,6 @@ class RowPool(HostRows):
         self.region, self.top = (0, 0), 0
         #: Slots that are too few for a run; compaction gains them back.
         self.lost = 0
-
-    @property
-    def slots(self) -> int:
-        """The slots of the pool."""
-        return int(self.ends.size)
 
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
         """Find what a batch does to the rows.
@@ -306,7 +291,7 @@ class RowPool(HostRows):
             plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
             plan.chosen, tallies,
         )  # fmt: skip
-        plan.tally = tallies.sum(axis=0)
+        plan.count(tallies.sum(axis=0))
         return plan
 
     def filled(
@@ -502,7 +487,8 @@ class RowPool(HostRows):
             (self.numbers, new.numbers, numbers, own, False),
         ]
         if updates.policy == kernels.COMBINE and updates.rule == "last":
-            kernels.take_last(plan.heads, sources)
+            given = np.flatnonzero(plan.heads >= 0)
+            sources[plan.heads[given]] = sources[given]  # the last of several counts
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
@@ -589,32 +575,24 @@ def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
 
 
 def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
-    """Return sums, least or greatest values by entry."""
-    kernels = numba_kernels()
-    rule = ("sum", "min", "max").index(policy)
-    kind = column.dtype.kind
-    wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
-    count = plan.order.size
-    there, totals = np.zeros((2, count), wide)
-    rough = np.zeros(count)
-    at = np.flatnonzero(plan.fates & kernels.REPLACES)
-    there[at] = column[plan.places[at]]
-    given = values.astype(wide)
-    kernels.combine(rule, plan.fates, plan.heads, given, there, totals, rough)
-    # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
-    bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
-    if bad.any():
-        entry = np.flatnonzero(bad)
-        update = int(plan.order[entry[np.argmin(plan.order[entry])]] >> 1)
-        raise GraphInputError(
-            "the weights of a repeated edge have no sum",
-            where=f"weights[{update}]",
-            got=f"a sum near {rough[entry[0]]}",
-            expected="a finite or infinite number that fits the column's dtype",
-            fix="give the weights as float64, or choose another `duplicates`",
-        )
-    with np.errstate(over="ignore"):
-        return totals.astype(column.dtype)
+    """Return sums, least or greatest values by entry, with those of the graph's edges.
+
+    Static graphs combine the weights of repeated edges in the same way.
+    """
+    from featgraph.graph.building import sorting  # loads Numba
+
+    replaces = np.flatnonzero(plan.fates & numba_kernels().REPLACES)
+    places = np.append(replaces, np.flatnonzero(plan.heads >= 0))
+    groups = np.append(replaces, plan.heads[places[replaces.size :]])
+    every = np.append(column[plan.places[replaces]], values[places[replaces.size :]])
+    order = sorting.order_of(groups)
+    groups = groups[order]
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    totals = np.zeros(plan.order.size, column.dtype)
+    totals[groups[starts]] = combine(
+        every, order, starts, policy, plan.order[places] >> 1
+    )
+    return totals
 
 
 def grown(array: Array, size: int) -> Array:

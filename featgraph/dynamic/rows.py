@@ -136,11 +136,10 @@ class Threads:
 
     def share(self, bounds: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Call ``work(part, low, high, *arguments)`` for each part of a range."""
-        parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
-        if self._pool is None:
-            for part in parts:
-                work(*part, *arguments)
+        if self._pool is None:  # then the range is one part
+            work(0, *bounds, *arguments)
             return
+        parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
         # Waits for all of them, also where one failed.
         for done in [self._pool.submit(work, *part, *arguments) for part in parts]:
             done.result()
@@ -207,13 +206,8 @@ class HostRows:
         """
         from featgraph.graph.building import sorting  # loads Numba
 
-        kernels, starts = numba_kernels(), self.starts[:vertex_count]
-        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
-        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
-        with Threads(at[-1]) as threads:
-            bounds = threads.bounds(starts.size, at)
-            given = starts, self.stops, at, rows, slots
-            threads.share(bounds, kernels.list_slots, *given)
+        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
+        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
         if is_undirected:
             is_given = self.numbers[slots] & 1 == 0
             rows, slots = rows[is_given], slots[is_given]
@@ -276,9 +270,11 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
 
 def ranges(starts: Array, stops: Array) -> Array:
     """Return the numbers from each start up to its stop, one range behind another."""
-    lengths = (stops - starts).astype(np.int64)
-    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    return shift + np.arange(shift.size)
+    lengths = stops - starts
+    shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
+    ranges = np.repeat(shift, lengths)
+    ranges += np.arange(ranges.size, dtype=ranges.dtype)
+    return ranges
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:

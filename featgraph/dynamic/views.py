@@ -158,6 +158,11 @@ class ColumnValues(Reordered):
         self.graph, self.name = graph, name
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
+
+    @property
     def array(self) -> Array:  # type: ignore[override]
         """The values in the order of insertion, read-only."""
         return self.graph._edges.column(self.name)  # type: ignore[no-any-return]
@@ -166,11 +171,6 @@ class ColumnValues(Reordered):
     def rows(self) -> Rows:  # type: ignore[override]
         """The row of each edge id in that order."""
         return edge_rows(self.graph)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the values."""
-        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, ...]:
