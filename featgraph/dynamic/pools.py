@@ -316,7 +316,8 @@ class RowPool(HostRows):
 
         sizes, hub, count = numba_kernels().SIZES, numba_kernels().HUB, sources.size
         ends = (sources, targets) if self.along == "out" else (targets, sources)
-        by_row, loops = ends[:1], ("count_one", "fill_columns", "fill_given")
+        by_row: tuple[Array, ...] = ends[:1]
+        loops = "count_one", "fill_columns", "fill_given"
         if self.is_twice:
             ends = by_row = sources, targets
             loops = "count_both", "fill_columns_both", "fill_given_both"

@@ -169,7 +169,8 @@ class HostRows:
     `placed` and `taken` bring arrays to where the rows are, where a `queue` is made.
     """
 
-    queue, placed = Queue, staticmethod(np.asarray)
+    queue: Any = Queue
+    placed: Any = staticmethod(np.asarray)
 
     starts: Array
     stops: Array

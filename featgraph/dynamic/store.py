@@ -420,11 +420,9 @@ class EdgeStore:
         """Return a store with the same edges, version and log."""
         made = copy(self)
         made.pools = {along: pool.copy() for along, pool in self.pools.items()}
-        made.living = None if self.living is None else self.living.copy()
-        made.turned = None if self.turned is None else self.turned.copy()
-        made._log, made.free_vertices = self._log.copy(), self.free_vertices.copy()
-        if self.free_ids is not None:
-            made.free_ids = self.free_ids.copy()
+        for name in ("living", "turned", "free_ids", "free_vertices", "_log"):
+            if (own := getattr(self, name)) is not None:
+                setattr(made, name, own.copy())
         return made
 
     def memory(self) -> dict[str, int]:
