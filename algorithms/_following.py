@@ -160,7 +160,7 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
     u, v = (np.concatenate(ends) for ends in pairs)
     if name == "label" or not graph.directed:
         u, v = np.concatenate([u, v]), np.concatenate([v, u])
-    if graph.target_of("auto") == "cpu":
+    if graph.changing.target_of("auto") == "cpu":
         values = state.stored(name).reshape(-1)
         v = v[values[u] + length < values[v]]
     ids = np.unique(np.concatenate([v, lost]))
@@ -188,7 +188,7 @@ def spread(
 
 def edges_into(graph: Any, *sets: Any) -> int | None:
     """Return how many edges lead to vertices; None where a GPU would have to say."""
-    if graph.target_of("auto") != "cpu":
+    if graph.changing.target_of("auto") != "cpu":
         return None
-    rows, ids = graph.in_rows, np.concatenate(sets)
+    rows, ids = graph.changing.in_rows, np.concatenate(sets)
     return int((rows.stops[ids] - rows.starts[ids]).sum(dtype=np.int64))

@@ -160,20 +160,20 @@ def scaled_weights(
     return scaled.column(0) if given.ndim == 1 else scaled
 
 
-def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
+def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
     """Return the column of weights of a graph that changes, if they need no check.
 
     That is so if all of its memory has moderate values of the type: then the host does
     not collect the weights of each version. Otherwise None.
     """
-    changing: Any = graph.changing
+    changing = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
     if stored is None or stored.dtype.kind != "f":
         return None
     if stored.dtype.itemsize > real.itemsize:
         return None
     is_fit = _are_moderate(fg.given_array(stored), real)
-    return changing.column("weight") if is_fit else None
+    return graph.column("weight") if is_fit else None
 
 
 def _moderate(real: np.dtype[Any]) -> tuple[float, float]:

@@ -195,7 +195,7 @@ class ConnectedComponentsResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        if changes.deleted[0].size and graph.target_of("auto") == "cuda":
+        if changes.deleted[0].size and graph.changing.target_of("auto") == "cuda":
             return "edges went, and joining all edges takes a GPU less time"
         if changes.deleted[0].size and following.too_deep:
             return following.too_deep

@@ -287,7 +287,7 @@ class PageRankResult(Result):
                 return f"{name}= was given"
         if asked["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
-        if graph.target_of("auto") == "cuda" and not asked["epsilon"]:
+        if graph.changing.target_of("auto") == "cuda" and not asked["epsilon"]:
             return "without epsilon=, few supersteps of all edges take less on a GPU"
         real = checked_reals(asked["dtype"])
         weights = weight_properties(graph, asked["weights"], real, ratios=True)

@@ -108,7 +108,7 @@ class SsspResult(PathsResult):
     def _resume(self, following: Any) -> Any:
         """Shorten the paths that may be, behind those that are gone."""
         asked, graph, lengths = following.asked, following.graph, {}
-        if asked["weights"] is not None or "weight" in graph.in_rows.columns:
+        if asked["weights"] is not None or "weight" in graph.changing.in_rows.columns:
             real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
             check = partial(_lengths, may_be_long)
             given = length_property(graph, asked["weights"], real, check)

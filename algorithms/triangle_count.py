@@ -75,7 +75,7 @@ class TriangleCountResult(Result):
             return changes
         counts = np.zeros(graph.vertex_count, np.int64)
         counts[: len(self.triangles)] = self.triangles
-        found = graph.add_triangles(changes, counts)
+        found = graph.changing.add_triangles(changes, counts)
         if found is None:
             return "an edge has copies"
         total, names = self.total + found[0], graph.vertex_names

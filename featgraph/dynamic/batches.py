@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from featgraph.base.arguments import shown
 from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
-from featgraph.dynamic.inputs import of_one_length
-from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
+from featgraph.dynamic.inputs import argument_of, ids_of
+from featgraph.graph.building.check import flat_array, require_numbers
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
@@ -124,23 +124,16 @@ def require_choice(value: object, choices: tuple[str, ...], where: str) -> str:
     """Return one of some words, or raise GraphInputError."""
     if not isinstance(value, str) or value not in choices:
         raise GraphInputError(
-            "not one of the choices",
-            where=where,
-            got=shown(value),
+            "not one of the choices", where=where, got=shown(value),
             expected="one of " + ", ".join(map(repr, choices)),
-        )
+        )  # fmt: skip
     return value
 
 
 def checked_batch(
-    sources: object,
-    targets: object,
-    kinds: object,
-    columns: Mapping[str, object],
-    spec: Spec,
-    vertex_count: int,
-    **options: Any,
-) -> Batch:
+    sources: object, targets: object, kinds: object, columns: Mapping[str, object],
+    spec: Spec, vertex_count: int, **options: Any,
+) -> Batch:  # fmt: skip
     """Check updates and copy them.
 
     Parameters
@@ -161,23 +154,18 @@ def checked_batch(
     ------
     GraphInputError
     """
-    ends = of_one_length(flat_array(sources, "sources"), flat_array(targets, "targets"))
-    count = ends[0].size
-    u, v = (
-        vertex_ids(array, role, vertex_count, BORN_FIRST)
-        for array, role in zip(ends, ("sources", "targets"), strict=True)
-    )
+    u, v = ids_of(sources, targets, vertex_count)
+    count = u.size
     if isinstance(kinds, bool | np.bool_):
         is_new = np.full(count, kinds, np.uint8)
     else:
         is_new = flat_array(kinds, "insert")
         if is_new.dtype != np.bool_ or is_new.size != count:
             raise GraphInputError(
-                "not a mask of the updates",
-                where="insert",
+                "not a mask of the updates", where="insert",
                 got=f"{is_new.size} values of {is_new.dtype}",
                 expected=f"a bool for each of {count} updates",
-            )
+            )  # fmt: skip
         is_new = is_new.astype(np.uint8)
     require_choice(options.get("copies", "all"), ("all", "first", "last"), "copies")
     require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
@@ -202,40 +190,26 @@ def checked_columns(
         name = min(unlike)
         raise GraphInputError(
             "an insertion has a value in each column of the graph",
-            where="weights" if name == "weight" else f"columns[{name!r}]",
-            got=", ".join(columns) or "no columns",
+            where=argument_of(name), got=", ".join(columns) or "no columns",
             expected=", ".join(spec) or "no columns",
-        )
+        )  # fmt: skip
     made = {}
     for name, (dtype, width) in spec.items():
-        where = "weights" if name == "weight" else f"columns[{name!r}]"
+        where = argument_of(name)
         array = number_array(columns[name], where)
         shape = (is_new.size,) if width is None else (is_new.size, width)
         if array.shape != shape:
             raise GraphInputError(
-                "a value for each update is needed",
-                where=where,
-                got=f"shape {array.shape}",
-                expected=f"shape {shape}",
-            )
+                "a value for each update is needed", where=where,
+                got=f"shape {array.shape}", expected=f"shape {shape}",
+            )  # fmt: skip
         if not is_new.all():
             array = array.copy()
             array[is_new == 0] = 0
         made[name] = converted(array, dtype, where)
         if name == "weight":
-            _require_numbers(made[name])
+            require_numbers(made[name], where)
     return made
-
-
-def _require_numbers(weights: Array) -> None:
-    if weights.dtype.kind == "f" and np.isnan(weights).any():
-        raise GraphInputError(
-            "a weight is not a number",
-            where=f"weights[{int(np.argmax(np.isnan(weights)))}]",
-            got="nan",
-            expected="a number; infinities are allowed",
-            fix="drop the edge or give it a weight",
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,15 +44,9 @@ class _GpuBatch(Batch):
 
 
 def batch_there(
-    sources: Any,
-    targets: Any,
-    kinds: Any,
-    columns: Mapping[str, Any],
-    spec: Spec,
-    vertex_count: int,
-    loops: str,
-    **options: Any,
-) -> Batch | None:
+    sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
+    vertex_count: int, loops: str, **options: Any,
+) -> Batch | None:  # fmt: skip
     """Check updates that are given on the GPU, and copy them there.
 
     None where they are not, or where the host has to look at them; `checked_batch` has

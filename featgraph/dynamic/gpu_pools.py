@@ -35,8 +35,8 @@ from featgraph.dynamic.gpu_queues import (
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
-from featgraph.dynamic.pools import RowPool, Updates
-from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
+from featgraph.dynamic.pools import RowPool, Updates, combined
+from featgraph.dynamic.rows import Array, Spec, Threads, edges_of
 from featgraph.graph.building.gpu_edges import marked, taken
 
 __all__ = ["GpuPlan", "GpuRowPool"]
@@ -138,6 +138,8 @@ class GpuRowPool(RowPool):
 
     `length_counts`, `hubs` and `hub_lengths` are on the host.
     """
+
+    queue, placed = GpuQueue, staticmethod(memory.upload)
 
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
@@ -249,7 +251,7 @@ class GpuRowPool(RowPool):
             for name, (_, width) in self.spec.items():
                 column = read_back(self.columns[name])
                 made.columns[name] = column if width is None else column[:, :width]
-            for name in ("length_counts", "hubs", "vertex_count"):
+            for name in ("length_counts", "hubs", "vertex_count", "slots"):
                 setattr(made, name, getattr(self, name))
             made.queues = self.queues.on_host()
             made.region, made.top, made.lost = self.region, self.top, self.lost
@@ -264,16 +266,6 @@ class GpuRowPool(RowPool):
             shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
         made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
         return made.view(dtype).reshape(shape)
-
-    @staticmethod
-    def queue(dtype: Any) -> Queue:
-        """Return a queue in that memory."""
-        return GpuQueue(dtype)
-
-    @staticmethod
-    def placed(array: Array) -> Any:
-        """Return an array in the memory where the pool is."""
-        return memory.upload(array)
 
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over one with a name; replace None, or by None."""
@@ -300,7 +292,7 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, looks, most = plan.d, updates.looks, self._blocks()
+        d, looks, most = plan.d, updates.looks, _blocks()
         if plan.is_few or not looks:
             blocks = most if looks else d.blocks
             plan.run(passes.plan_batch, blocks, True, looks, True)
@@ -311,18 +303,7 @@ class GpuRowPool(RowPool):
             for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
                 memory.launch(passes.match, blocks, d, marks_copies)
             plan.run(passes.plan_batch, most, False, False, True)
-        self._read(plan)
-        return plan
-
-    def _blocks(self) -> int:
-        """Return how many blocks may meet."""
-        if "team" not in self._kept:
-            self._kept["team"] = memory.multiprocessors()
-        return int(self._kept["team"])
-
-    def _read(self, plan: GpuPlan) -> None:
-        """Have the host know what becomes of the batch."""
-        d, parts, begin = plan.d, [], 0
+        parts, begin = [], 0
         if not plan.is_few:
             parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         else:
@@ -330,9 +311,28 @@ class GpuRowPool(RowPool):
             for _, size, dtype in _BLOCK:
                 parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
                 begin += size * dtype().itemsize
-            parts[3] = parts[3][: plan.updates.sources.size].copy()
-        plan.updates.outcomes = parts.pop()
+            parts[3] = parts[3][: updates.sources.size].copy()
+        updates.outcomes = parts.pop()
         plan.read(*parts)
+        return plan
+
+    def filled(
+        self, sources: Any, targets: Any, numbers: Any, columns: dict[str, Any],
+        ids: Any, vertex_count: int, slots_for: Callable[[int], int],
+    ) -> GpuRowPool:  # fmt: skip
+        """Return a pool of edges, given in the order of insertion: see `RowPool`."""
+        if ids is not None:
+            ids = np.repeat(read_back(ids), 2)
+            self.put("ids", memory.filled((self.slots,), 0, np.uint32))
+        given = Updates(
+            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
+            columns, np.zeros(0, np.uint8), False, numbers, ids,
+        )  # fmt: skip
+        updates, none = self.taken(given), Threads(0)
+        plan = self.plan(updates, none, vertex_count, self.starts.size, dense=True)
+        self.refit(plan, slots_for)
+        self.prepare(plan, updates)
+        return self.apply(plan)
 
     def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
         """Return a plan with room for all that the passes write."""
@@ -373,7 +373,7 @@ class GpuRowPool(RowPool):
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else self._blocks(),
+                1 if is_few else _blocks(),
                 starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
                 classes=_grown(self.classes, room[1]), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
@@ -392,8 +392,8 @@ class GpuRowPool(RowPool):
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
-            "totals": ((self._blocks(),), np.int64),
-            "digits": ((self._blocks(), sorts_cuda.DIGITS), np.int64),
+            "totals": ((_blocks(),), np.int64),
+            "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
         }
         made = {"gate": kept["gate"]}
         if is_few:
@@ -547,15 +547,10 @@ class GpuRowPool(RowPool):
             )  # fmt: skip
         return self.degrees if side == "in" else self.out_degrees
 
-    def _by_slot(self) -> list[Any]:
-        """Return all arrays over slots."""
-        ids = [] if self.ids is None else [self.ids]
-        return [self.ends, self.numbers, *self.columns.values(), *ids]
-
     def _bits(self) -> list[tuple[Any, int]]:
         """Return all arrays over slots as unsigned integers, and widths of rows."""
         if self._flat is None:
-            self._flat = [(bits_of(a), width_of(a)) for a in self._by_slot()]
+            self._flat = [(bits_of(a), width_of(a)) for a in self.by_slot()]
         return self._flat
 
     @staticmethod
@@ -574,7 +569,7 @@ class GpuRowPool(RowPool):
             fates=fates, places=np.arange(plan.entries),
         )  # fmt: skip
         given = read_back(values)[places >> plan.d.sides]
-        found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
+        found = combined(made, read_back(there), given, plan.updates.rule)
         numbers = np.arange(plan.entries, dtype=np.int32)
         return memory.upload(found), memory.upload(numbers)
 
@@ -588,7 +583,7 @@ class GpuRowPool(RowPool):
         work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
         blocks = min(-(-work // THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], self._blocks()
+            launches, blocks = [(0, turns)], _blocks()
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
@@ -631,11 +626,6 @@ class GpuRowPool(RowPool):
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
 
-    def arrays(self) -> list[Any]:
-        """Return all arrays over slots and vertices."""
-        by_row = self.starts, self.stops, self.classes, self.degrees, self.out_degrees
-        return [*(a for a in by_row if a is not None), *self._by_slot()]
-
     def copy(self) -> GpuRowPool:
         """Return a pool with the same rows in the same places."""
         made = copy(self)
@@ -663,6 +653,11 @@ def _pieces(
             piece = foreign.strided(piece, shape, (item * shape[1], item))
         made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
     return block, made
+
+
+def _blocks() -> int:
+    """Return how many blocks may meet."""
+    return int(memory.multiprocessors())
 
 
 def _uploaded(array: Any) -> Any:

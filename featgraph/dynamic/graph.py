@@ -11,8 +11,7 @@ ends the stamps of what has changed (design note 0090).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,12 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import require_flag, shown
 from featgraph.base.dataclass import replace
-from featgraph.base.errors import DeviceError, GraphInputError
+from featgraph.base.errors import GraphInputError
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.dynamic import inputs, views
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
-from featgraph.dynamic.inputs import Names, Turns, require
+from featgraph.dynamic.inputs import Names, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import LivingEdges
@@ -88,11 +87,7 @@ class DynamicGraph(Graph):
                 fix="DynamicGraph.from_edges(sources, targets), or "
                 "DynamicGraph.from_graph(graph)",
             )
-        self._store, self._names, self._target = store, names, store.target
-        self.turns, self._layout = Turns(), views.RunArrays(store)
-        # What States ask of the store, and of its arrays: see there.
-        self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
-        self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
+        self._store, self._names, self._layout = store, names, views.RunArrays(store)
         #: The living vertices, and how often vertices had come or died at that time.
         self._living: tuple[Array | None, int] = None, -1
         #: Of the version: how often arrays had moved, traits, and what lists of hubs
@@ -101,7 +96,7 @@ class DynamicGraph(Graph):
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
-        self._view = graph_arrays(self, choose_device(self._target))
+        self._view = graph_arrays(self, choose_device(store.target))
         self._advance()
 
     @classmethod
@@ -176,10 +171,6 @@ class DynamicGraph(Graph):
             there = checked_ends(u, v, count, True)
         if there is not None:
             u, v, count = there.sources, there.targets, there.vertex_count
-        else:
-            u, v = inputs.ids_of(u, v, count, check.MORE_VERTICES)
-        if count is None:
-            count = max(int(array.max(initial=-1)) for array in (u, v)) + 1
         store = EdgeStore.from_edges(
             u, v, inputs.all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
@@ -217,12 +208,11 @@ class DynamicGraph(Graph):
         if not isinstance(graph, Graph) or graph.sides is not None or graph.ranks:
             raise GraphInputError(
                 "a graph that changes has no sides and no parts",
-                where="DynamicGraph.from_graph",
-                got=shown(graph),
+                where="DynamicGraph.from_graph", got=shown(graph),
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
-            )
-        graph = graph if graph.changing is None else graph.changing.freeze()
+            )  # fmt: skip
+        graph = graph.freeze() if isinstance(graph, DynamicGraph) else graph
         made = cls.from_edges(
             graph.sources, graph.targets, weights=graph.weights,
             vertex_count=graph.vertex_count, directed=graph.directed,
@@ -338,7 +328,7 @@ missing=0, vertices=0)
         if targets is None:
             sources, targets, insert, weights, columns, copies = inputs.parts(sources)
         store, fresh = self._store, list[Any]()
-        with self._writing("a batch of edges"):
+        with self.changing.turns.batch("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
                 sources, targets, fresh = self._names.look_up(
@@ -383,7 +373,7 @@ missing=0, vertices=0)
         >>> graph.insert_vertices(["b", "c"]).vertices.tolist(), graph.vertex_names
         ([2], ('a', 'b', 'c'))
         """
-        with self._writing("graph.insert_vertices"):
+        with self.changing.turns.batch("graph.insert_vertices"):
             if self._names is None:
                 count = check.checked_count(vertices, "vertices", 0)
                 return self._apply(Batch(births=count))
@@ -413,7 +403,7 @@ missing=0, vertices=0)
         >>> graph.delete_vertices([1]).deleted, graph.vertex_count, graph.living_count
         (2, 3, 2)
         """
-        with self._writing("graph.delete_vertices"):
+        with self.changing.turns.batch("graph.delete_vertices"):
             if self._names is not None:
                 ids = self._names.find(vertices, "vertices")
             else:
@@ -429,7 +419,7 @@ missing=0, vertices=0)
 
         The graph does so by itself after E / 4 updates.
         """
-        with self._writing("graph.compact"):
+        with self.changing.turns.batch("graph.compact"):
             self._store.compact()
             self._advance()
 
@@ -456,20 +446,11 @@ missing=0, vertices=0)
             aspects.append("moves")
         if (shape := (traits, layout.hubs())) != self._shape:
             aspects.append("shape")
-        self._edges = LivingEdges(store, self._names)
+        self._edges = layout.edges = LivingEdges(store, self._names)
         self.version, self._moves, self._shape = store.version, store.moves, shape
         counts = store.vertex_count, store.edge_count
         self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
         set_traits(self, traits)
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[None]:
-        """Keep supersteps of other threads away."""
-        self.turns.enter(doing, is_batch=True)
-        try:
-            yield
-        finally:
-            self.turns.leave(is_batch=True)
 
     # -- what there is
 
@@ -526,14 +507,6 @@ missing=0, vertices=0)
         )  # fmt: skip
         return self._store.changes(int(since))
 
-    def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles, (V,), follow changes: see `add_triangles`."""
-        from featgraph.dynamic.triangles import add_triangles  # loads Numba
-
-        ends = np.concatenate([*changes.inserted, *changes.deleted])
-        rows = self._store.pool("in").rows_at(np.unique(ends), self.vertex_count)
-        return add_triangles(rows, changes.inserted, changes.deleted, counts)
-
     def edges(self) -> tuple[Array, Array, dict[str, Array]]:
         """Return sources, targets and columns in the order of insertion, read-only."""
         edges = self._edges
@@ -564,17 +537,11 @@ missing=0, vertices=0)
         """
         if not isinstance(name, str) or name not in self._store.columns:
             raise GraphInputError(
-                "the graph has no column of this name",
-                where="graph.column",
+                "the graph has no column of this name", where="graph.column",
                 got=shown(name),
                 expected=", ".join(self._store.columns) or "a graph with columns",
-            )
+            )  # fmt: skip
         return views.GraphColumn(views.ColumnValues(self, name))
-
-    @property
-    def in_rows(self) -> Any:
-        """The `RowPool` of rows along "in"; slots without an edge have old values."""
-        return self._store.pool("in")
 
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
         """Return for each pair whether there is such an edge.
@@ -635,7 +602,7 @@ missing=0, vertices=0)
 
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
-        with self._writing("graph.copy"):
+        with self.changing.turns.batch("graph.copy"):
             names = None if self._names is None else self._names.copy()
             return type(self)(self._store.copy(), names)
 
@@ -662,9 +629,9 @@ missing=0, vertices=0)
     # -- what the runtime asks
 
     @property
-    def changing(self) -> DynamicGraph:
-        """The graph itself."""
-        return self
+    def changing(self) -> views.RunArrays:
+        """The arrays of the graph, and what States and results ask of its edges."""
+        return self._layout
 
     @property
     def living(self) -> Array | None:
@@ -679,47 +646,6 @@ missing=0, vertices=0)
     def living_count(self) -> int:
         """The number of vertices that are not dead."""
         return self._store.living_count
-
-    @property
-    def stored_ids(self) -> Array:
-        """Where values of a `State` are, by edge id of the host."""
-        return self._edges.ids
-
-    @property
-    def stored_count(self) -> int:
-        """How many values of edges a `State` has, those that no edge has included."""
-        self._store.give_ids()
-        return self._store.next_id
-
-    @property
-    def insertions(self) -> tuple[int, int]:
-        """The number of the next insertion, and how often edges were numbered anew."""
-        return self._store.next_number, self._store.numberings
-
-    def target_of(self, target: str) -> str:
-        """Return the target of the graph.
-
-        Raises
-        ------
-        DeviceError
-            If another one is asked for.
-        """
-        if target in {"cpu", "cuda"} - {self._target}:
-            raise DeviceError(
-                "the graph lives on another target", where="target=", got=target,
-                expected=f"'auto' or {self._target!r}",
-                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
-            )  # fmt: skip
-        return self._target if target == "auto" else target
-
-    def column_of(self, values: object) -> views.ColumnValues | None:
-        """Return the column that has these values; None where none has."""
-        if isinstance(values, views.ColumnValues):
-            return values if values.graph is self else None
-        for name, known in self._edges.columns.items():
-            if known is values:
-                return views.ColumnValues(self, name)
-        return None
 
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"

@@ -7,7 +7,8 @@ keeps batches and the supersteps of other threads apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,11 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import shown
 from featgraph.base.errors import GraphInputError, StateError
-from featgraph.cuda.values import is_on_gpu
-from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
+from featgraph.graph.building.check import BORN_FIRST, paired_arrays, vertex_ids
 from featgraph.graph.building.names import factorise
-from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
-    "Names", "Turns", "all_columns", "ids_of", "listed", "of_one_length", "parts",
+    "Names", "Turns", "all_columns", "argument_of", "ids_of", "listed", "parts",
     "require",
 ]  # fmt: skip
 
@@ -64,13 +63,19 @@ class Turns:
                 fix="apply batches in callback= or then=, or in the thread that runs",
             )
 
-    def leave(self, *, is_batch: bool = False) -> None:
-        """End what `enter` has begun."""
+    def leave(self) -> None:
+        """End the supersteps that `enter` has begun."""
         with self._lock:
-            if is_batch:
-                self._writer = None
-            else:
-                self._running.remove(threading.get_ident())
+            self._running.remove(threading.get_ident())
+
+    @contextmanager
+    def batch(self, doing: str) -> Iterator[None]:
+        """Keep the supersteps of other threads away from a batch: see `enter`."""
+        self.enter(doing, is_batch=True)
+        try:
+            yield
+        finally:
+            self._writer = None
 
 
 class Names:
@@ -94,8 +99,7 @@ class Names:
         These get the ids that `ids_for` returns for their number, in the order of
         appearance.
         """
-        given = flat_array(sources, "sources"), flat_array(targets, "targets")
-        *ends, found = factorise(*of_one_length(*given))
+        *ends, found = factorise(*paired_arrays(sources, targets))
         count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
         distinct = range(count) if found is None else found
         if isinstance(found, np.ndarray):
@@ -151,13 +155,12 @@ def listed(names: Any) -> list[Any]:
 
 
 def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
-    """Return all columns by name, as arrays.
+    """Return all columns by name.
 
     Raises
     ------
     GraphInputError
-        If `columns` is no mapping of names, weights are given twice, or values are no
-        numbers or no list.
+        If `columns` is no mapping of names, or weights are given twice.
     """
     if not isinstance(columns, Mapping | None) or not all(
         isinstance(name, str) for name in columns or ()
@@ -173,23 +176,19 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
             "weights, and columns['weight']", "one of them",
         )  # fmt: skip
         given = {"weight": weights} | given
-    for name, values in given.items():
-        where = "weights" if name == "weight" else f"columns[{name!r}]"
-        if not is_on_gpu(values):
-            given[name] = values = number_array(values, where)
-        if not values.shape:
-            raise GraphInputError(
-                "each edge has a value in each column", where=where,
-                got=shown(values), expected="an array with one entry for each edge",
-            )  # fmt: skip
     return given
+
+
+def argument_of(column: str) -> str:
+    """Return the argument that has the values of a column."""
+    return "weights" if column == "weight" else f"columns[{column!r}]"
 
 
 def ids_of(
     sources: Any, targets: Any, vertex_count: int | None, fix: str = BORN_FIRST
 ) -> tuple[Array, Array]:
     """Return the ids of the ends of edges; GraphInputError where they are none."""
-    u, v = of_one_length(flat_array(sources, "sources"), flat_array(targets, "targets"))
+    u, v = paired_arrays(sources, targets)
     u = vertex_ids(u, "sources", vertex_count, fix)
     return u, vertex_ids(v, "targets", vertex_count, fix)
 
@@ -210,14 +209,3 @@ def parts(batch: Any) -> tuple[Any, ...]:
         )  # fmt: skip
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)
-
-
-def of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:
-    """Return the ends of edges; GraphInputError unless there are as many of both."""
-    if sources.size != targets.size:
-        raise GraphInputError(
-            "as many targets as sources are needed", where="targets",
-            got=f"{sources.size} sources and {targets.size} targets",
-            expected="two arrays of one length",
-        )  # fmt: skip
-    return sources, targets

@@ -74,9 +74,6 @@ _MANY = 2**31 - 1
 #: Lengths from here on are counted together: rows of hubs.
 HUB = 2048
 
-#: A pass of a sort takes at most so many bits: the places that are written at once stay
-#: in a cache.
-BITS = 11
 #: The number of an entry in its key.
 _LOW = 2**32 - 1
 
@@ -128,42 +125,6 @@ def list_entries(at: _Array, other: _Array, twice: bool, keys: _Array) -> int:
             keys[count] = _int64(other[i]) << 32 | 2 * i + 1
             count += 1
     return count
-
-
-@jit
-def count_digits(
-    part: int, low: int, high: int, keys: _Array, shift: int, counts: _Array
-) -> None:
-    """Count the digits of some keys."""
-    mask = counts.shape[1] - 1
-    for i in range(low, high):
-        counts[part, (keys[i] >> shift) & mask] += 1
-
-
-@jit
-def begin_digits(counts: _Array) -> None:
-    """Turn counts (part, digit) into the first places of the digits of each part."""
-    total = 0
-    for digit in range(counts.shape[1]):
-        for part in range(counts.shape[0]):
-            count = counts[part, digit]
-            counts[part, digit] = total
-            total += count
-
-
-@jit
-def carry(
-    part: int, low: int, high: int, keys: _Array, shift: int, at: _Array, to: _Array
-) -> None:
-    """Move some keys to the places of their digits, in order.
-
-    `at` is where each digit of a part begins; it is used up.
-    """
-    mask = at.shape[1] - 1
-    for i in range(low, high):
-        digit = (keys[i] >> shift) & mask
-        to[at[part, digit]] = keys[i]
-        at[part, digit] += 1
 
 
 @jit
@@ -508,42 +469,6 @@ def plan_rows(
 
 
 @jit
-def take_last(heads: _Array, sources: _Array) -> None:
-    """Have each edge of the batch take the value of the last entry that gave it one."""
-    for e in range(heads.size):
-        if heads[e] >= 0:
-            sources[heads[e]] = sources[e]
-
-
-@jit
-def combine(
-    rule: int, fates: _Array, heads: _Array, values: _Array, there: _Array,
-    totals: _Array, rough: _Array,
-) -> None:  # fmt: skip
-    """Combine values in the order of the batch: sums (0), the least (1), the most (2).
-
-    `there` is the value of the graph's edge, by entry that replaces it first.
-    """
-    for e in range(heads.size):
-        head = heads[e]
-        if head < 0:
-            continue
-        value = values[e]
-        if head == e:
-            totals[e], rough[e] = value, np.float64(value)
-            if not fates[e] & REPLACES:
-                continue
-            totals[e], rough[e] = there[e], np.float64(there[e])
-        if rule == 0:
-            totals[head] += value
-            rough[head] += np.float64(value)
-        elif (rule == 1 and value < totals[head]) or (
-            rule == 2 and value > totals[head]
-        ):
-            totals[head] = value
-
-
-@jit
 def place_runs(
     rows: _Array, starts: _Array, classes: _Array, chosen: _Array, taken: _Array,
     taken_at: _Array, regions: _Array, targets: _Array, freed: _Array,
@@ -619,24 +544,6 @@ def list_gone(
                 at += 1
                 left -= 1
             place += 1
-
-
-@jit
-def give_ids(
-    fates: _Array, order: _Array, free: _Array, next_id: int, entry_ids: _Array
-) -> None:
-    """Give ids to inserted edges in the order of rows: free ones first.
-
-    `entry_ids` has the number of an entry in the batch for index.
-    """
-    count = 0
-    for e in range(order.size):
-        if fates[e] == APPENDS:
-            if count < free.size:
-                entry_ids[order[e]] = free[count]
-            else:
-                entry_ids[order[e]] = next_id + count - free.size
-            count += 1
 
 
 @njit(nogil=True, inline="always")
@@ -767,19 +674,6 @@ def top_of(counts: _Array, most: int) -> int:
     while most > 0 and counts[most] == 0:
         most -= 1
     return most
-
-
-@jit
-def list_slots(
-    part: int, low: int, high: int, starts: _Array, stops: _Array, at: _Array,
-    rows: _Array, slots: _Array,
-) -> None:  # fmt: skip
-    """List the slots with an edge, and their rows."""
-    for row in range(low, high):
-        to = at[row]
-        for slot in range(_int64(starts[row]), _int64(stops[row])):
-            rows[to], slots[to] = row, slot
-            to += 1
 
 
 @jit

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.dataclass import dataclass, field
-from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic.rows import (
     SHARED,
     Array,
@@ -33,12 +33,13 @@ from featgraph.dynamic.rows import (
     Threads,
     numba_kernels,
 )
+from featgraph.graph.building.edges import combine
 
 __all__ = [
     "Plan",
     "RowPool",
     "Updates",
-    "fewest_slots",
+    "combined",
     "grown",
     "wide_slots",
 ]
@@ -52,31 +53,6 @@ FEWEST_LISTED = 2048
 def wide_slots(slots: int) -> type[np.integer[Any]]:
     """Return the type of slot numbers; a row may be walked past its end."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
-
-
-def fewest_slots(slots: int) -> int:
-    """Return the slots of a pool that is to have some."""
-    return max(slots, _FEWEST_SLOTS)
-
-
-def sorted_keys(keys: Array, bound: int, threads: Threads) -> Array:
-    """Return the keys of entries in ascending order, where rows are below `bound`."""
-    if keys.size < SHARED:
-        keys.sort()
-        return keys
-    kernels, bits = numba_kernels(), max(int(bound - 1).bit_length(), 1)
-    passes = -(-bits // kernels.BITS)
-    each = -(-bits // passes)
-    parts = threads.count
-    bounds = [keys.size * part // parts for part in range(parts + 1)]
-    to = np.empty_like(keys)
-    for shift in range(32, 32 + passes * each, each):
-        at = np.zeros((parts, 1 << each), np.int64)
-        threads.share(bounds, kernels.count_digits, keys, shift, at)
-        kernels.begin_digits(at)
-        threads.share(bounds, kernels.carry, keys, shift, at, to)
-        keys, to = to, keys
-    return keys
 
 
 @dataclass(eq=False)
@@ -137,6 +113,8 @@ class Plan:
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
     tally : int64: see `kernels_cpu`
+    came, left : int, edges that come to rows, and that leave
+    runs : how many runs of each class are taken, and freed
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
     vertex_count, born : all vertices, and those that are new
@@ -165,13 +143,16 @@ class Plan:
     is_dense: bool
     vertex_count: int
     born: int
-    tally: Array = field(default_factory=_NONE.copy)
-    targets: Array = field(default_factory=_NONE.copy)
-    hubs: Array = field(default_factory=_NONE.copy)
-    left_ends: Array = field(default_factory=_NONE.copy)
-    degrees: Array = field(default_factory=_NONE.copy)
-    out_degrees: Array = field(default_factory=_NONE.copy)
-    out_counts: Array = field(default_factory=_NONE.copy)
+    tally: Array = field(default_factory=lambda: _NONE)
+    came: int = 0
+    left: int = 0
+    runs: Array = field(default_factory=lambda: _NONE)
+    targets: Array = field(default_factory=lambda: _NONE)
+    hubs: Array = field(default_factory=lambda: _NONE)
+    left_ends: Array = field(default_factory=lambda: _NONE)
+    degrees: Array = field(default_factory=lambda: _NONE)
+    out_degrees: Array = field(default_factory=lambda: _NONE)
+    out_counts: Array = field(default_factory=lambda: _NONE)
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
     puts: list[tuple[int, Any]] = field(default_factory=list)
@@ -180,20 +161,11 @@ class Plan:
     top: int = 0
     lost: int = 0
 
-    @property
-    def came(self) -> int:
-        """How many edges come."""
-        return int(self.tally[numba_kernels().CAME])
-
-    @property
-    def left(self) -> int:
-        """How many edges leave."""
-        return int(self.tally[numba_kernels().GONE])
-
-    @property
-    def runs(self) -> Array:
-        """How many runs of each class are taken, and freed."""
-        return self.tally[numba_kernels().WANTED :].reshape(2, -1)
+    def count(self, tally: Array) -> None:
+        """Store counts of outcomes, edges and runs."""
+        kernels, self.tally = numba_kernels(), tally
+        self.came, self.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
+        self.runs = tally[kernels.WANTED :].reshape(2, -1)
 
     def share(self, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the touched rows."""
@@ -234,8 +206,10 @@ class RowPool(HostRows):
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         kernels = numba_kernels()
-        slots = fewest_slots(slots)
+        self.slots = slots = max(slots, _FEWEST_SLOTS)
         self.along, self.is_twice, self.spec = along, is_twice, spec
+        #: Whether rows have edges of both directions of a directed graph.
+        self.is_sided = along == "both"
         dtype = wide_slots(slots)
         self.starts = self.zeros(vertex_capacity, dtype)
         self.stops = self.zeros(vertex_capacity, dtype)
@@ -258,16 +232,6 @@ class RowPool(HostRows):
         #: Slots that are too few for a run; compaction gains them back.
         self.lost = 0
 
-    @property
-    def slots(self) -> int:
-        """The slots of the pool."""
-        return int(self.ends.size)
-
-    @property
-    def is_sided(self) -> bool:
-        """Whether rows have edges of both directions of a directed graph."""
-        return self.along == "both"
-
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
         """Find what a batch does to the rows.
 
@@ -280,13 +244,19 @@ class RowPool(HostRows):
         dense : bool
             Whether all rows count as touched.
         """
+        from featgraph.graph.building import sorting  # loads Numba
+
         kernels = numba_kernels()
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
         keys = np.empty(at.size << self.is_twice, np.int64)
         count = kernels.list_entries(at, other, self.is_twice, keys)
-        keys = sorted_keys(keys[:count], room[0], threads)
+        keys = keys[:count]
+        if count < SHARED:
+            keys.sort()
+        else:
+            keys = sorting.sorted_keys(keys, 32, room[0])
         size = room[0] if dense else count
         rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
         touched = kernels.list_rows(keys, rows, first, dense)
@@ -321,8 +291,67 @@ class RowPool(HostRows):
             plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
             plan.chosen, tallies,
         )  # fmt: skip
-        plan.tally = tallies.sum(axis=0)
+        plan.count(tallies.sum(axis=0))
         return plan
+
+    def filled(
+        self, sources: Array, targets: Array, numbers: Array | None,
+        columns: dict[str, Array], ids: Array | None, vertex_count: int,
+        slots_for: Callable[[int], int],
+    ) -> RowPool:  # fmt: skip
+        """Return a pool of edges, given in the order of insertion; this one has none.
+
+        Loops of static graphs sort them into rows, which have spare slots here.
+
+        Parameters
+        ----------
+        numbers : uint32, optional
+            Twice the numbers of their insertions. Default: 0, 2, 4, ...
+        ids : uint32, optional
+            By edge; one that stands twice has the same id at both ends.
+        slots_for : callable
+            As for `refit`.
+        """
+        from featgraph.graph.building import kernels as building  # loads Numba
+
+        sizes, hub, count = numba_kernels().SIZES, numba_kernels().HUB, sources.size
+        ends = (sources, targets) if self.along == "out" else (targets, sources)
+        by_row: tuple[Array, ...] = ends[:1]
+        loops = "count_one", "fill_columns", "fill_given"
+        if self.is_twice:
+            ends = by_row = sources, targets
+            loops = "count_both", "fill_columns_both", "fill_given_both"
+        count_rows, fill, fill_given = (getattr(building, name) for name in loops)
+        lengths = np.zeros(self.starts.size, offset_dtype(2 * count))
+        count_rows(*by_row, lengths)
+        classes = np.searchsorted(sizes, lengths)
+        behind = np.cumsum(sizes[classes])
+        slots, top = slots_for(int(behind[-1])), int(behind[-1])
+        new = RowPool(self.along, self.is_twice, slots, lengths.size, self.spec)
+        new.top, new.vertex_count, new.classes[:] = top, vertex_count, classes
+        new.starts[:] = np.where(classes, behind - sizes[classes], 0)
+        new.stops[:] = new.starts + lengths
+        given = np.zeros(new.slots, lengths.dtype)
+        fill(*ends, new.stops.copy(), new.ends)
+        fill_given(*by_row, new.stops.copy(), given)
+        if self.is_twice:
+            new.numbers += given >= count
+            given[given >= count] -= count
+        if count:
+            own = 2 * given if numbers is None else numbers[given]
+            np.add(new.numbers, own, out=new.numbers, casting="unsafe")
+            new.columns = {name: values[given] for name, values in columns.items()}
+        if ids is not None:
+            new.ids = ids[given] if count else np.zeros(new.slots, np.uint32)
+        if self.out_degrees.size:
+            new.out_degrees = np.zeros(lengths.size, np.int32)
+            building.count_one(sources, new.out_degrees)
+            new.out_counts = np.bincount(new.out_degrees).astype(np.int32)
+            new.longest_out = new.out_counts.size - 1
+        counted = np.minimum(lengths[:vertex_count], hub)
+        new.length_counts = np.bincount(counted, minlength=hub + 1)
+        new.hubs = np.flatnonzero(lengths >= hub).astype(np.int32)
+        return new
 
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
@@ -377,7 +406,7 @@ class RowPool(HostRows):
         for region in range(behind):
             if region != passed:
                 start, stop = regions[region]
-                plan.lost += self._split(start, stop, plan.puts)
+                plan.lost += _split(start, stop, plan.puts)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -403,16 +432,6 @@ class RowPool(HostRows):
                 used[size] = used.get(size, 0) + 1
                 room += slots
         return np.array([*regions, (self.top, self.slots)], np.int64)
-
-    @staticmethod
-    def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
-        """Cut free memory into runs for the queues; return how many slots are lost."""
-        sizes = numba_kernels().SIZES
-        while stop - start >= sizes[1]:
-            size = int(np.searchsorted(sizes, stop - start, "right")) - 1
-            puts.append((size, [int(start)]))
-            start += sizes[size]
-        return int(stop - start)
 
     def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
         """Lay out all rows in order, in arrays of their own.
@@ -469,45 +488,17 @@ class RowPool(HostRows):
             (self.numbers, new.numbers, numbers, own, False),
         ]
         if updates.policy == kernels.COMBINE and updates.rule == "last":
-            kernels.take_last(plan.heads, sources)
+            given = np.flatnonzero(plan.heads >= 0)
+            sources[plan.heads[given]] = sources[given]  # the last of several counts
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
-                values, of = self._combined(plan, column, values[of], updates.rule), own
+                values, of = combined(plan, column, values[of], updates.rule), own
             plan.writes.append((column, new.columns[name], values, of, True))
         if self.ids is not None and updates.ids is not None:
             is_shared = np.uint32(not updates.has_twins)  # at both ends
             ids = updates.ids[plan.order & ~is_shared]
             plan.writes.append((self.ids, new.ids, ids, own, False))
-
-    @staticmethod
-    def _combined(plan: Plan, column: Array, values: Array, policy: str) -> Array:
-        """Return sums, least or greatest values by entry."""
-        kernels = numba_kernels()
-        rule = ("sum", "min", "max").index(policy)
-        kind = column.dtype.kind
-        wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
-        count = plan.order.size
-        there, totals = np.zeros((2, count), wide)
-        rough = np.zeros(count)
-        at = np.flatnonzero(plan.fates & kernels.REPLACES)
-        there[at] = column[plan.places[at]]
-        given = values.astype(wide)
-        kernels.combine(rule, plan.fates, plan.heads, given, there, totals, rough)
-        # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
-        bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
-        if bad.any():
-            entry = np.flatnonzero(bad)
-            update = int(plan.order[entry[np.argmin(plan.order[entry])]] >> 1)
-            raise GraphInputError(
-                "the weights of a repeated edge have no sum",
-                where=f"weights[{update}]",
-                got=f"a sum near {rough[entry[0]]}",
-                expected="a finite or infinite number that fits the column's dtype",
-                fix="give the weights as float64, or choose another `duplicates`",
-            )
-        with np.errstate(over="ignore"):
-            return totals.astype(column.dtype)
 
     def apply(self, plan: Plan) -> RowPool:
         """Write the rows, and return the pool that has them now; it cannot fail."""
@@ -553,11 +544,15 @@ class RowPool(HostRows):
             self.degrees = (self.stops - self.starts).astype(np.int32)
         return self.degrees if side == "in" else self.out_degrees
 
-    def arrays(self) -> list[Array]:
-        """Return all arrays over slots and vertices."""
-        by_row = [self.starts, self.stops, self.classes, self.degrees, self.out_degrees]
+    def by_slot(self) -> list[Any]:
+        """Return all arrays over slots."""
         ids = [] if self.ids is None else [self.ids]
-        return [*by_row, self.ends, self.numbers, *self.columns.values(), *ids]
+        return [self.ends, self.numbers, *self.columns.values(), *ids]
+
+    def arrays(self) -> list[Any]:
+        """Return all arrays over slots and vertices."""
+        by_row = self.starts, self.stops, self.classes, self.degrees, self.out_degrees
+        return [*(a for a in by_row if a is not None), *self.by_slot()]
 
     def copy(self) -> RowPool:
         """Return a pool with the same rows in the same places."""
@@ -568,6 +563,37 @@ class RowPool(HostRows):
         made.columns = {name: column.copy() for name, column in self.columns.items()}
         made.queues = [queue.copy() for queue in self.queues]
         return made
+
+
+def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
+    """Cut free memory into runs for the queues; return how many slots are lost."""
+    sizes = numba_kernels().SIZES
+    while stop - start >= sizes[1]:
+        size = int(np.searchsorted(sizes, stop - start, "right")) - 1
+        puts.append((size, [int(start)]))
+        start += sizes[size]
+    return int(stop - start)
+
+
+def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
+    """Return sums, least or greatest values by entry, with those of the graph's edges.
+
+    Static graphs combine the weights of repeated edges in the same way.
+    """
+    from featgraph.graph.building import sorting  # loads Numba
+
+    replaces = np.flatnonzero(plan.fates & numba_kernels().REPLACES)
+    places = np.append(replaces, np.flatnonzero(plan.heads >= 0))
+    groups = np.append(replaces, plan.heads[places[replaces.size :]])
+    every = np.append(column[plan.places[replaces]], values[places[replaces.size :]])
+    order = sorting.order_of(groups)
+    groups = groups[order]
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    totals = np.zeros(plan.order.size, column.dtype)
+    totals[groups[starts]] = combine(
+        every, order, starts, policy, plan.order[places] >> 1
+    )
+    return totals
 
 
 def grown(array: Array, size: int) -> Array:

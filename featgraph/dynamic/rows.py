@@ -136,11 +136,10 @@ class Threads:
 
     def share(self, bounds: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Call ``work(part, low, high, *arguments)`` for each part of a range."""
-        parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
-        if self._pool is None:
-            for part in parts:
-                work(*part, *arguments)
+        if self._pool is None:  # then the range is one part
+            work(0, *bounds, *arguments)
             return
+        parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
         # Waits for all of them, also where one failed.
         for done in [self._pool.submit(work, *part, *arguments) for part in parts]:
             done.result()
@@ -167,8 +166,11 @@ class Threads:
 class HostRows:
     """Rows in memory of the host; those of a GPU have the same methods.
 
-    `placed` and `taken` bring arrays to where the rows are.
+    `placed` and `taken` bring arrays to where the rows are, where a `queue` is made.
     """
+
+    queue: Any = Queue
+    placed: Any = staticmethod(np.asarray)
 
     starts: Array
     stops: Array
@@ -205,13 +207,8 @@ class HostRows:
         """
         from featgraph.graph.building import sorting  # loads Numba
 
-        kernels, starts = numba_kernels(), self.starts[:vertex_count]
-        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
-        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
-        with Threads(at[-1]) as threads:
-            bounds = threads.bounds(starts.size, at)
-            given = starts, self.stops, at, rows, slots
-            threads.share(bounds, kernels.list_slots, *given)
+        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
+        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
         if is_undirected:
             is_given = self.numbers[slots] & 1 == 0
             rows, slots = rows[is_given], slots[is_given]
@@ -250,16 +247,6 @@ class HostRows:
         """Return an array in that memory, or one of rows."""
         return np.zeros(size if width is None else (size, width), dtype)
 
-    @staticmethod
-    def queue(dtype: Any) -> Queue:
-        """Return a queue in that memory."""
-        return Queue(dtype)
-
-    @staticmethod
-    def placed(array: Array) -> Array:
-        """Return an array in the memory where the pool is."""
-        return array
-
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over one with a name; replace None, or by None."""
         if array is None or getattr(self, name) is None:
@@ -284,9 +271,11 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
 
 def ranges(starts: Array, stops: Array) -> Array:
     """Return the numbers from each start up to its stop, one range behind another."""
-    lengths = (stops - starts).astype(np.int64)
-    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    return shift + np.arange(shift.size)
+    lengths = stops - starts
+    shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
+    ranges = np.repeat(shift, lengths)
+    ranges += np.arange(ranges.size, dtype=ranges.dtype)
+    return ranges
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:

@@ -19,20 +19,23 @@ from numpy.typing import NDArray
 from featgraph.base.arguments import require_integer
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
 from featgraph.base.interrupts import deferred_interrupts
+from featgraph.cuda.values import is_on_gpu
 from featgraph.dynamic.batches import (
     Batch,
     Log,
     Record,
     UpdateResult,
     checked_batch,
+    checked_columns,
     on_host,
     require_choice,
 )
+from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
 from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
-from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
 from featgraph.graph.building.edges import POLICIES
-from featgraph.graph.inputs.numbers import host_array
+from featgraph.graph.inputs.numbers import number_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,27 +121,20 @@ class EdgeStore:
     sides: None = None
 
     def __init__(
-        self,
-        vertex_count: int = 0,
-        *,
-        directed: bool = True,
-        duplicates: str = "keep",
-        loops: str = "keep",
-        columns: Spec | None = None,
-        capacity: int | None = None,
+        self, vertex_count: int = 0, *, directed: bool = True, duplicates: str = "keep",
+        loops: str = "keep", columns: Spec | None = None, capacity: int | None = None,
         target: str = "cpu",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.directed, self.target = directed, target
         self.duplicates = require_choice(duplicates, POLICIES, "duplicates")
         self.loops = require_choice(loops, ("keep", "drop", "error"), "loops")
         self.columns: Spec = dict(columns or {})
         if duplicates in {"sum", "min", "max"} and set(self.columns) - {"weight"}:
             raise GraphInputError(
-                "only weights can be combined",
-                where="duplicates",
+                "only weights can be combined", where="duplicates",
                 got=f"{duplicates!r} with the columns {', '.join(self.columns)}",
                 expected="'keep', 'error', 'first' or 'last'",
-            )
+            )  # fmt: skip
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
         if capacity is not None:
             capacity = require_integer("capacity", capacity, 0, _MOST_SLOTS)
@@ -166,22 +162,17 @@ class EdgeStore:
 
     @classmethod
     def from_edges(
-        cls,
-        sources: object,
-        targets: object,
-        columns: Mapping[str, object] | None = None,
-        *,
-        vertex_count: int,
-        spec: Spec | None = None,
-        **options: Any,
-    ) -> EdgeStore:
+        cls, sources: Any, targets: Any, columns: Mapping[str, object] | None = None, *,
+        vertex_count: int | None, spec: Spec | None = None, **options: Any,
+    ) -> EdgeStore:  # fmt: skip
         """Make a store of some edges.
 
         Parameters
         ----------
         sources, targets : array_like of integers, shape (E,)
         columns : mapping of str to array, (E,) or (E, width), optional
-        vertex_count : int
+        vertex_count : int or None
+            None: the highest id plus one.
         spec : Spec, optional
             Types of columns. Default: those of the arrays.
         **options
@@ -193,15 +184,44 @@ class EdgeStore:
         """
         given = columns or {}
         if spec is None:
-            given = {name: _array_of(values) for name, values in given.items()}
+            given = {name: _array_of(name, given[name]) for name in given}
             spec = _spec_of(given, options.get("duplicates", "keep"))
-        store = cls(vertex_count, columns=spec, **options)
-        batch = store.checked(sources, targets, True, given, vertex_count)
+        if not is_on_gpu(sources):
+            ends = sources, targets = ids_of(
+                sources, targets, vertex_count, MORE_VERTICES
+            )
+            if vertex_count is None:
+                vertex_count = 1 + int(np.max(ends, initial=-1))
+        store = cls(vertex_count or 0, columns=spec, **options)
+        if store.target == "cuda":
+            batch = store.checked(sources, targets, True, given, store.vertex_count)
+        else:
+            kinds = np.ones(sources.size, np.uint8)
+            columns = checked_columns(given, spec, kinds)
+            batch = Batch(sources, targets, kinds, columns)
         if batch.sources.size:
-            store.apply(batch)
+            store._insert_first(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
+
+    def _insert_first(self, batch: Batch) -> None:
+        """Insert edges into a store without any: on the host, as for static graphs."""
+        sources, targets, pool = batch.sources, batch.targets, self.pools["in"]
+        is_loop = [] if self.target == "cuda" else sources == targets
+        loops = int(np.count_nonzero(is_loop))
+        drops = loops and self.loops != "keep"
+        if self.target == "cuda" or self.duplicates != "keep" or drops:
+            self.apply(batch)
+            return
+        with _host_memory():
+            self.pools["in"] = pool.filled(
+                sources, targets, None, batch.columns or {}, None, self.vertex_count,
+                partial(self._slots_for, pool),
+            )  # fmt: skip
+        self.given_count = self.edge_count = self.next_number = sources.size
+        self.edge_count += 0 if self.directed else sources.size - loops
+        self.moves = 1
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
@@ -232,11 +252,6 @@ class EdgeStore:
         """Begin a batch."""
         return (_gpu_step() if self.target == "cuda" else _Step)(self, batch)
 
-    @property
-    def is_sided(self) -> bool:
-        """Whether rows of both directions differ from the others."""
-        return self.directed
-
     def pool(self, along: str) -> RowPool:
         """Return the rows along "in", "out" or "both" edges.
 
@@ -251,46 +266,17 @@ class EdgeStore:
         pool = self.pools["in"]
         targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
         sources, numbers, columns, ids = pool.edges_at(slots)
-        if ids is not None:
-            ids = np.repeat(on_host(ids), 2)
-        updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
-            columns, np.zeros(0, np.uint8), False, numbers, ids,
-        )  # fmt: skip
-        is_twice = along == "both"
-        with Threads(sources.size) as threads, _host_memory():
-            empty = self._empty(along, is_twice, 0)
-            if ids is not None:
-                empty.put("ids", empty.placed(np.zeros(empty.slots, np.uint32)))
-            updates = empty.taken(updates)
-            room = self.vertex_count, self.vertex_capacity
-            plan = empty.plan(updates, threads, *room, dense=True)
-            empty.refit(plan, partial(self._slots_for, empty))
-            empty.prepare(plan, updates)
-            return empty.apply(plan)
-
-    def edges(self) -> tuple[Array, Array, Array, dict[str, Array]]:
-        """Return the edges in the order of insertion.
-
-        Returns
-        -------
-        sources, targets : int32, (given count,)
-        numbers : uint32
-            Twice the numbers of their insertions.
-        columns : dict of arrays
-        """
-        rows, slots = self._given_slots()
-        ends, numbers, columns, _ = self.pools["in"].edges_at(slots)
-        columns = {name: on_host(column) for name, column in columns.items()}
-        return on_host(ends), on_host(rows), on_host(numbers), columns
-
-    def _given_slots(self) -> tuple[Any, Any]:
-        given = self.vertex_count, self.next_number, not self.directed
-        return self.pools["in"].given_slots(*given)
+        with _host_memory():
+            empty = self._empty(along, along == "both", 0)
+            return empty.filled(
+                sources, targets, numbers, columns, ids, self.vertex_count,
+                partial(self._slots_for, empty),
+            )  # fmt: skip
 
     def _slots(self) -> tuple[Array, Array]:
         """Return the rows and slots along "in" of edges in the order of insertion."""
-        rows, slots = self._given_slots()
+        given = self.vertex_count, self.next_number, not self.directed
+        rows, slots = self.pools["in"].given_slots(*given)
         return on_host(rows), on_host(slots)
 
     def give_ids(self) -> None:
@@ -344,12 +330,10 @@ class EdgeStore:
         if is_dead.any():
             first = int(np.argmax(is_dead))
             raise GraphInputError(
-                "the vertex is dead",
-                where=f"{role}[{first}]",
-                got=int(ids[first]),
+                "the vertex is dead", where=f"{role}[{first}]", got=int(ids[first]),
                 expected="a vertex that was not deleted",
                 fix="insert_vertices gives its id out again",
-            )
+            )  # fmt: skip
 
     def apply(self, batch: Batch) -> UpdateResult:
         """Apply a batch: all of it, or nothing where an error is raised.
@@ -402,12 +386,11 @@ class EdgeStore:
             return needed + (3 * spare if pool.top else spare)  # 1.6 slots an edge
         if needed > max(self.capacity, pool.slots):
             raise DeviceMemoryError(
-                "the pool of edges is full",
-                where=f"rows along {pool.along!r}",
+                "the pool of edges is full", where=f"rows along {pool.along!r}",
                 got=f"{needed} slots are needed",
                 expected=f"at most {self.capacity} (capacity=)",
                 fix="give a larger capacity, or none: the pool then grows",
-            )
+            )  # fmt: skip
         return max(self.capacity, pool.slots)
 
     def _renumber(self) -> None:
@@ -437,11 +420,9 @@ class EdgeStore:
         """Return a store with the same edges, version and log."""
         made = copy(self)
         made.pools = {along: pool.copy() for along, pool in self.pools.items()}
-        made.living = None if self.living is None else self.living.copy()
-        made.turned = None if self.turned is None else self.turned.copy()
-        made._log, made.free_vertices = self._log.copy(), self.free_vertices.copy()
-        if self.free_ids is not None:
-            made.free_ids = self.free_ids.copy()
+        for name in ("living", "turned", "free_ids", "free_vertices", "_log"):
+            if (own := getattr(self, name)) is not None:
+                setattr(made, name, own.copy())
         return made
 
     def memory(self) -> dict[str, int]:
@@ -466,10 +447,8 @@ class _Step:
         count = store.vertex_count + batch.births - freed
         if count > MAX_VERTEX_COUNT:
             raise GraphInputError(
-                "too many vertices",
-                got=count,
-                expected=f"at most {MAX_VERTEX_COUNT}",
-            )
+                "too many vertices", got=count, expected=f"at most {MAX_VERTEX_COUNT}",
+            )  # fmt: skip
         capacity = store.vertex_capacity
         if count > capacity:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
@@ -603,7 +582,7 @@ class _Step:
         left = self._left(plan, is_logged)
         updates.ids, taken = self._ids(plan, came)
         next_id, capacity = store.next_id + came - taken, store.id_capacity
-        if next_id > store.id_room:
+        if store.free_ids is not None and next_id > store.id_room:
             capacity = _padded(max(next_id, 2 * store.id_room))
         if store.free_ids is not None:
             store.free_ids.reserve(gone)
@@ -667,7 +646,9 @@ class _Step:
             return None, came
         free = self.store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
-        self.kernels.give_ids(plan.fates, plan.order, free, self.store.next_id, ids)
+        at = plan.order[plan.fates == self.kernels.APPENDS]
+        more = np.arange(at.size - free.size) + self.store.next_id
+        ids[at] = np.concatenate([free, more])
         return ids, int(free.size)
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
@@ -732,12 +713,9 @@ def _padded(count: int) -> int:
     return max(-(-count // 64), 1) * 64
 
 
-def _array_of(values: Any) -> Any:
-    """Return values as an array, which may be one of the GPU."""
-    is_there = hasattr(values, "__cuda_array_interface__")
-    if is_there and isinstance(getattr(values, "dtype", None), np.dtype):
-        return values
-    return host_array(values, "columns") if is_there else np.asarray(values)
+def _array_of(name: str, values: Any) -> Any:
+    """Return the values of a column as an array, which may be one of the GPU."""
+    return values if is_on_gpu(values) else number_array(values, argument_of(name))
 
 
 def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
@@ -747,7 +725,7 @@ def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
         dtype = given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
-        spec[name] = dtype, None if len(given.shape) == 1 else int(given.shape[1])
+        spec[name] = dtype, None if len(given.shape) < 2 else int(given.shape[1])
     return spec
 
 
@@ -760,8 +738,6 @@ def _host_memory() -> Iterator[None]:
         raise
     except MemoryError as error:
         raise DeviceMemoryError(
-            "the host has not enough memory for the edges",
-            got=str(error) or None,
-            expected="the graph is as before",
-            fix="give smaller batches",
-        ) from error
+            "the host has not enough memory for the edges", got=str(error) or None,
+            expected="the graph is as before", fix="give smaller batches",
+        ) from error  # fmt: skip

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import replace
-from featgraph.base.errors import GraphInputError
+from featgraph.base.errors import DeviceError, GraphInputError
 from featgraph.cuda.values import Reordered, Rows
-from featgraph.dynamic.batches import on_host
+from featgraph.dynamic.batches import Changes, on_host
+from featgraph.dynamic.inputs import Turns
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
@@ -157,6 +158,11 @@ class ColumnValues(Reordered):
         self.graph, self.name = graph, name
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
+
+    @property
     def array(self) -> Array:  # type: ignore[override]
         """The values in the order of insertion, read-only."""
         return self.graph._edges.column(self.name)  # type: ignore[no-any-return]
@@ -165,11 +171,6 @@ class ColumnValues(Reordered):
     def rows(self) -> Rows:  # type: ignore[override]
         """The row of each edge id in that order."""
         return edge_rows(self.graph)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the values."""
-        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -227,13 +228,23 @@ class RunArrays:
 
     Pools, columns and degrees are those of the store, which batches write in place.
     Arrays by edge id are *derived*: they have room for all ids, and in each version
-    some entries are written.
+    some entries are written. States and results find here what they need of the store:
+    `Graph.changing`.
+
+    Attributes
+    ----------
+    edges : LivingEdges
+        The list of the edges of the version.
+    turns : Turns
     """
 
     name = "runs"
+    edges: LivingEdges
 
     def __init__(self, store: EdgeStore) -> None:
-        self._store = store
+        self._store, self.turns = store, Turns()
+        self.changes, self.turned_since = store.changes, store.turned_since
+        self.keep_ids = store.by_id.add
         #: The traits of the version, and with what they were found last: the traits
         #: without regard to those of before, and slots. None where these differ.
         self._traits: GraphTraits | None = None
@@ -278,6 +289,62 @@ class RunArrays:
             if self._traits != now:
                 self._found = None
         return self._traits
+
+    @property
+    def in_rows(self) -> Any:
+        """The `RowPool` of rows along "in"; slots without an edge have old values."""
+        return self._store.pool("in")
+
+    @property
+    def stored_ids(self) -> Array:
+        """Where values of a `State` are, by edge id of the host."""
+        return self.edges.ids
+
+    @property
+    def stored_count(self) -> int:
+        """How many values of edges a `State` has, those that no edge has included."""
+        self._store.give_ids()
+        return self._store.next_id
+
+    @property
+    def seen(self) -> tuple[int, tuple[int, int]]:
+        """The version, the number of the next insertion, and how many numberings."""
+        store = self._store
+        return store.version, (store.next_number, store.numberings)
+
+    def target_of(self, target: str) -> str:
+        """Return the target of the graph.
+
+        Raises
+        ------
+        DeviceError
+            If another one is asked for.
+        """
+        own = self._store.target
+        if target in {"cpu", "cuda"} - {own}:
+            raise DeviceError(
+                "the graph lives on another target", where="target=", got=target,
+                expected=f"'auto' or {own!r}",
+                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
+            )  # fmt: skip
+        return own if target == "auto" else target
+
+    def column_of(self, graph: Any, values: object) -> ColumnValues | None:
+        """Return the column of a graph that has these values; None where none has."""
+        if isinstance(values, ColumnValues):
+            return values if values.graph is graph else None
+        for name, known in self.edges.columns.items():
+            if known is values:
+                return ColumnValues(graph, name)
+        return None
+
+    def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
+        """Have counts of triangles, (V,), follow changes: see `add_triangles`."""
+        from featgraph.dynamic.triangles import add_triangles  # loads Numba
+
+        ends = np.concatenate([*changes.inserted, *changes.deleted])
+        rows = self.in_rows.rows_at(np.unique(ends), self._store.vertex_count)
+        return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -335,7 +402,7 @@ class RunArrays:
             return _PLAIN[name](self)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
             ids = host_arrays.host_graph_array(graph, name)
-            return graph.stored_ids[ids].astype(np.int64)
+            return self.stored_ids[ids].astype(np.int64)
         of, windows = layout.rows_with(name), layout.windows_of(name)
         if windows is not None or "chunks" in name:
             self._cut_for[name] = self._traits

@@ -120,10 +120,11 @@ def log_since(graph: Graph, since: int) -> Any:
 
 def seen_now(state: Any) -> Seen:
     """Return what a State that has followed its graph has seen."""
-    stamp, graph, puts = state.graph.stamps.version, state.graph.changing, state.puts
-    if graph is None:
+    stamp, changing, puts = state.graph.stamps.version, state.graph.changing, state.puts
+    if changing is None:
         return Seen(stamp, 0, puts.count)
-    return Seen(stamp, graph.version, puts.count, graph.insertions)
+    version, insertions = changing.seen
+    return Seen(stamp, version, puts.count, insertions)
 
 
 def follow(state: Any, then: Seen) -> None:
@@ -134,15 +135,15 @@ def follow(state: Any, then: Seen) -> None:
     StateError
         If edges were numbered anew so often that new ones cannot be found.
     """
-    graph = state.graph.changing
-    if graph is None:
+    graph, changing = state.graph, state.graph.changing
+    if changing is None:
         return
     changes, count = log_since(graph, then.version), graph.vertex_count
     if state.residency is not None:
         state.residency.make_room()
     if changes is None:
         seen = np.arange(min(state.vertices_seen, count), count)
-        new = np.union1d(graph.turned_since(then.version), seen)
+        new = np.union1d(changing.turned_since(then.version), seen)
     else:
         new = np.union1d(changes.born, changes.dead).astype(np.int64)
     came: Ids | None = None
@@ -150,7 +151,7 @@ def follow(state: Any, then: Seen) -> None:
         kind, ids, room = column.type.kind, new, count
         if kind is PropertyKind.EDGE and not column.type.column:
             if came is None:
-                came = graph.ids_since(then.version, *then.insertions)
+                came = changing.ids_since(then.version, *then.insertions)
             if came is None:
                 raise StateError(
                     "values of edges are of a version that is too long ago",
@@ -158,7 +159,7 @@ def follow(state: Any, then: Seen) -> None:
                     expected="a State that is read or run in between",
                     fix="make a State of the graph as it is now",
                 )
-            ids, room = came, graph.stored_count
+            ids, room = came, changing.stored_count
         elif kind is not PropertyKind.VERTEX:
             continue
         column.extend(room, column.fill)

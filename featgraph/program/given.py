@@ -72,7 +72,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
     if graph.changing is not None and not spec.copy:
-        of_graph = graph.changing.column_of(spec.values)
+        of_graph = graph.changing.column_of(graph, spec.values)
         if of_graph is not None:
             return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.

@@ -12,6 +12,7 @@ from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
+from tests.dynamic.model import edges_in
 
 __all__ = ["check_batches", "require_same"]
 
@@ -75,7 +76,7 @@ def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
         if rng.random() < 0.3:  # a hub
             ends[row, rng.random(size) < 0.9] = ids[0]
     if store.edge_count and rng.random() < 0.5:  # edges that are there
-        known = np.stack(store.edges()[:2])
+        known = np.stack(edges_in(store)[:2])
         at = rng.integers(0, known.shape[1], size // 2)
         ends[:, : size // 2] = known[:, at]
     kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])

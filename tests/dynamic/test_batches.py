@@ -26,7 +26,7 @@ from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
-from tests.dynamic.model import Edge, Model, Refused, compare, rows_of
+from tests.dynamic.model import Edge, Model, Refused, compare, edges_in, rows_of
 
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
     "none": {},
@@ -337,7 +337,7 @@ def random_store(rng: Any, count: int, edges: int, **options: Any) -> EdgeStore:
 def random_batch(rng: Any, store: EdgeStore, size: int, share: float) -> Batch:
     """Return insertions, and deletions of which about half find an edge."""
     ends = rng.integers(0, store.vertex_count, (2, size))
-    known = np.stack(store.edges()[:2])
+    known = np.stack(edges_in(store)[:2])
     if known.size:
         is_known = rng.random(size) < 0.5
         chosen = rng.integers(0, known.shape[1], size)
@@ -466,7 +466,7 @@ def test_long_freed_runs_are_cut() -> None:
 def test_memory_stays_flat(rng: Any) -> None:
     store = random_store(rng, 400, 4000, duplicates="last")
     for _ in range(60):
-        edges = np.stack(store.edges()[:2])
+        edges = np.stack(edges_in(store)[:2])
         leave = edges[:, rng.choice(edges.shape[1], 300, replace=False)]
         come = rng.integers(0, 400, (2, 300))
         weights = {"weight": rng.random(300, np.float32)}
@@ -642,7 +642,7 @@ def test_a_batch_takes_arrays_as_they_come() -> None:
     spec = COLUMNS["weight"]
     store = EdgeStore(6, columns=spec)
     store.apply(checked_batch(sources, targets, True, weights, spec, 6))
-    values = store.edges()[3]["weight"].tolist()
+    values = edges_in(store)[3]["weight"].tolist()
     assert rows_of(store, "in")[1] == [(0, 0, 5.0), (2, 2, 3.0), (4, 4, 1.0)]
     assert values == [5, 3, 1]
 
@@ -659,7 +659,7 @@ def test_sums_are_rounded_once_and_refused_where_there_is_none() -> None:
     store = EdgeStore(2, duplicates="sum", columns=spec)
     store.apply(checked_batch([0], [1], True, {"weight": [2048]}, spec, 2))
     store.apply(checked_batch([0] * 3, [1] * 3, True, {"weight": [1, 1, 1]}, spec, 2))
-    assert store.edges()[3]["weight"].tolist() == [2052]
+    assert edges_in(store)[3]["weight"].tolist() == [2052]
     before = digest(store)
     infinite = {"weight": [np.inf, -np.inf]}
     with pytest.raises(GraphInputError, match="no sum"):

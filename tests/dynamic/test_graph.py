@@ -453,7 +453,7 @@ def test_a_batch_that_numbers_edges_anew_and_changes_nothing_is_followed() -> No
     state = fg.State(graph, note=fg.edge_property(np.array([5, 6]), fill=-1))
     graph._store.next_number = 2**31 - 1
     assert graph.delete_edges([0, 0], [2, 2]).missing == 2
-    assert graph.insertions[1] == 1
+    assert graph.changing.seen[1][1] == 1
     graph.insert_edges([2], [0])
     assert state["note"].tolist() == [5, 6, -1]
 
@@ -526,9 +526,9 @@ def test_the_set_of_all_edges_follows_their_ids() -> None:
     for _ in range(5):
         words = graph._view.all_of("edge_count").words
         found = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-        assert found.tolist() == np.sort(graph.stored_ids).tolist()
+        assert found.tolist() == np.sort(graph.changing.stored_ids).tolist()
         graph.update(*rng.integers(0, 30, (2, 20)), rng.random(20) < 0.3)
-    assert state["note"].size < graph.stored_count
+    assert state["note"].size < graph.changing.stored_count
 
 
 def test_rows_of_edge_ids_are_found_once_a_version():

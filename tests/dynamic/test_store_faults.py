@@ -55,7 +55,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "regions that are passed by are lost": (
         _POOL, "_leave", "region != passed", "region > passed"),
     "runs that are cut overlap": (
-        _POOL, "_split", "start += sizes[size]", "start += sizes[size] - 1"),
+        "pools", "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
     "gaps stay open": (
         _KERNELS, "_close_gaps", "place = behind + 1", "place = behind + 2"),
@@ -64,7 +64,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "edges that left again are written": (
         _KERNELS, "write_values", "fates[e] == APPENDS", "fates[e] & APPENDS"),
     "the first of several values stays": (
-        _KERNELS, "take_last", "= sources[e]", "= sources[heads[e]]"),
+        _POOL, "prepare", "= sources[given]", "= sources[plan.heads[given]]"),
     "lengths are not counted": (
         _KERNELS, "finish_rows", "counts[min(before, HUB)] -= 1", "pass"),
     "degrees do not fall": (
@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "numbers are lost where a queue grows": (
         "rows Queue", "reserve", "self.put(kept)", "self.put(0 * kept)"),
     "ids are given out twice": (
-        _KERNELS, "give_ids", "next_id + count - free.size", "next_id + count"),
+        "store _Step", "_ids", "(at.size - free.size)", "(free.size, at.size)"),
     # log
     "what came and left again is logged": (
         "batches Log", "since", "gone[2] < number", "gone[2] >= 0"),
@@ -95,7 +95,7 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
     owner = getattr(owner, kind) if kind else owner
     source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
     assert right in source, f"the text of {name} has changed"
-    made = dict(names) if kind else names
+    made = dict(names)
     exec(source.replace(right, wrong), made)  # noqa: S102
     patch.setattr(owner, name, made[name])
 

@@ -125,6 +125,19 @@ def flat_array(values: object, role: str) -> NDArray[Any]:
     return array
 
 
+def paired_arrays(sources: object, targets: object) -> tuple[NDArray[Any], ...]:
+    """Return the ends of edges as flat arrays of one length."""
+    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+    if ends[0].size != ends[1].size:
+        raise GraphInputError(
+            "as many targets as sources are needed",
+            where="targets",
+            got=f"{ends[0].size} sources and {ends[1].size} targets",
+            expected="two arrays of one length",
+        )
+    return ends
+
+
 def vertex_ids(
     array: NDArray[Any], role: str, vertex_count: int | None, fix: str = MORE_VERTICES
 ) -> NDArray[np.int32]:
@@ -218,6 +231,13 @@ def checked_weights(
             expected="float16, float32, float64 or an integer dtype",
             fix="cast with .astype(numpy.float32)",
         )
+    require_numbers(array, role)
+    dtype = array.dtype.newbyteorder("=") if array.size else np.dtype(np.float64)
+    return np.array(array, dtype=dtype, order="C", copy=True)
+
+
+def require_numbers(array: NDArray[Any], role: str) -> None:
+    """Raise GraphInputError if a weight is not a number."""
     for begin in range(0, array.size if array.dtype.kind == "f" else 0, _CHUNK):
         positions = np.flatnonzero(np.isnan(array[begin : begin + _CHUNK]))
         if positions.size:
@@ -228,5 +248,3 @@ def checked_weights(
                 expected="a number; infinities are allowed",
                 fix="drop the edge or give it a weight",
             )
-    dtype = array.dtype.newbyteorder("=") if array.size else np.dtype(np.float64)
-    return np.array(array, dtype=dtype, order="C", copy=True)

@@ -20,6 +20,7 @@ from featgraph.graph.building.check import (
     checked_sides,
     checked_weights,
     flat_array,
+    paired_arrays,
     require_between_sides,
     vertex_ids,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "FEW",
     "MANY_EDGES",
     "EdgeList",
+    "combine",
     "edge_list",
     "edges_of_sides",
     "ends_on_gpu",
@@ -266,15 +268,7 @@ def edge_list(
         made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates, counts)
         if made is not None:
             return made
-    source_array = flat_array(sources, "sources")
-    target_array = flat_array(targets, "targets")
-    if source_array.size != target_array.size:
-        raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
-            got=f"{source_array.size} sources and {target_array.size} targets",
-            expected="two arrays of one length",
-        )
+    source_array, target_array = paired_arrays(sources, targets)
     count = None if vertex_count is None else checked_count(vertex_count)
     own_names: VertexNames | None = None
     if names:
@@ -517,19 +511,20 @@ def combined_weights(
     is_first = np.zeros(order.size, np.bool_)
     is_first[first] = True
     starts = np.flatnonzero(is_first[order])
-    combined = _combine(weights, order, starts, policy)
+    combined = combine(weights, order, starts, policy)
     made = np.empty_like(combined)
     made[np.cumsum(is_first)[order[starts]] - 1] = combined
     return made
 
 
-def _combine(
-    weights: NDArray[Any],
-    order: NDArray[Any],
-    starts: NDArray[np.int64],
-    policy: str,
-) -> NDArray[Any]:
-    """Combine one after the other, as given: a GPU does so, too, and has equal bits."""
+def combine(
+    weights: NDArray[Any], order: NDArray[Any], starts: NDArray[np.int64],
+    policy: str, edges: NDArray[Any] | None = None,
+) -> NDArray[Any]:  # fmt: skip
+    """Combine one after the other, as given: a GPU does so, too, and has equal bits.
+
+    Errors name the least of `edges`, which are the places of weights by default.
+    """
     if policy == "first":
         return np.asarray(weights[order[starts]])
     if policy == "last":
@@ -540,7 +535,8 @@ def _combine(
     # Loops know no float16.
     own = weights.astype(np.float32) if weights.dtype == np.float16 else weights
     if policy == "sum":
-        return _sum(own, order, starts, weights.dtype)
+        edges = order[starts] if edges is None else edges[order[starts]]
+        return _sum(own, order, starts, weights.dtype, edges)
     chosen = np.empty(starts.size, own.dtype)
     repeats.choose_of_repeats(own, order, starts, policy == "min", chosen)
     return chosen.astype(weights.dtype, copy=False)
@@ -551,6 +547,7 @@ def _sum(
     order: NDArray[Any],
     starts: NDArray[np.int64],
     dtype: np.dtype[Any],
+    edges: NDArray[Any],
 ) -> NDArray[Any]:
     """Add up in the widest type; sums of floats are rounded once, to theirs."""
     from featgraph.graph.building import repeats  # loads Numba
@@ -564,10 +561,11 @@ def _sum(
         bad = np.isnan(sums) | (np.abs(sums - rough) > 2.0**62)
         rounded = sums.astype(dtype) if dtype.kind == "f" else sums
     if np.any(bad):
-        group = int(np.flatnonzero(bad)[0])
+        groups = np.flatnonzero(bad)
+        group = int(groups[np.argmin(edges[groups])])
         raise GraphInputError(
             "the weights of a repeated edge have no sum",
-            where=f"weights[{int(order[starts[group]])}]",
+            where=f"weights[{int(edges[group])}]",
             got=f"a sum near {rough[group]}",
             expected="a finite or infinite number that fits the weights' dtype",
             fix="give the weights as float64, or choose another `duplicates`",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["order_of"]
+__all__ = ["order_of", "sorted_keys"]
 
 _Array: TypeAlias = NDArray[Any]
 #: Bits that a pass sorts by: 2,048 places that are written at once stay in a cache.
@@ -24,21 +24,30 @@ def order_of(keys: NDArray[Any]) -> NDArray[Any]:
 
     Notes
     -----
-    O(N) for each 11 bits of the highest, and twice the memory of keys and places.
+    O(N) for each 11 bits of the highest, and 24 bytes an entry.
     """
     count = keys.size
     dtype = np.int32 if count < 1 << 31 else np.int64
-    order = np.arange(count, dtype=dtype)
     highest = int(keys.max(initial=0))
     if highest == count - 1:
         places = np.full(count, -1, dtype)
         if _is_permutation(keys, places):
             return places
-    turns = (keys.copy(), order), (np.empty_like(keys), np.empty_like(order))
-    for shift in range(0, highest.bit_length(), _BITS):
-        _sort_by(*turns[0], *turns[1], shift)
-        turns = turns[1], turns[0]
-    return turns[0][1]
+    low = count.bit_length()
+    numbered = keys.astype(np.int64) << low | np.arange(count)
+    return (sorted_keys(numbered, low, highest + 1) & (1 << low) - 1).astype(dtype)
+
+
+def sorted_keys(keys: NDArray[Any], low: int, bound: int) -> NDArray[Any]:
+    """Sort int64 keys stably by their bits from `low` on, which are below `bound`.
+
+    `keys` is used up.
+    """
+    to = np.empty_like(keys)
+    for shift in range(low, low + int(bound - 1).bit_length(), _BITS):
+        _sort_by(keys, to, shift)
+        keys, to = to, keys
+    return keys
 
 
 @jit
@@ -52,9 +61,7 @@ def _is_permutation(keys: _Array, places: _Array) -> bool:
 
 
 @jit
-def _sort_by(
-    keys: _Array, order: _Array, keys_to: _Array, order_to: _Array, shift: int
-) -> None:
+def _sort_by(keys: _Array, to: _Array, shift: int) -> None:
     """Sort stably by some bits of the keys."""
     mask = (1 << _BITS) - 1
     at = np.zeros(mask + 2, np.int64)
@@ -64,5 +71,5 @@ def _sort_by(
         at[digit + 1] += at[digit]
     for i in range(keys.size):
         digit = (keys[i] >> shift) & mask
-        keys_to[at[digit]], order_to[at[digit]] = keys[i], order[i]
+        to[at[digit]] = keys[i]
         at[digit] += 1

@@ -98,7 +98,7 @@ class Structure:
 
     @property
     def changing(self) -> Any:
-        """The graph itself, if it changes in batches; else None."""
+        """Of a graph that changes in batches, what runs ask of its edges; else None."""
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:

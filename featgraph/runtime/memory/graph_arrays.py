@@ -176,7 +176,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         count, room = self.count(name), getattr(self, name)
         living = self.graph.living if name == "vertex_count" else None
         if name == "edge_count" and self.graph.changing is not None:
-            living = self.graph.living_ids()
+            living = self.graph.changing.living_ids()
         everything, *then = self._full.get(name, (None, -1, None))
         if everything is None or then[0] != count or then[1] is not living:
             made = prefix(count, room)
