@@ -21,6 +21,7 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``count_set(words)``                                    int64: set bits of the words
 ``lower_bound(row, first, stop, value)``                where the value stands in the
                                                         sorted entries, or would
+``prefetch(array, index)``                              none; loads into the caches
 ``checked(index, bound, site, vertex, edge, record)``   bool; see the function
 ======================================================  ================================
 
@@ -499,6 +500,25 @@ def checked(index, bound, site, vertex, edge, record):
         record[4] = index
         record[5] = bound
     return False
+
+
+@intrinsic
+def prefetch(typing_context, array, index):
+    """Load an entry into the caches, without waiting; it may lie behind the array."""
+    if not isinstance(array, types.Array) or not isinstance(index, types.Integer):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        given, place = arguments
+        pointer = _element_pointer(context, builder, array, given, index, place)
+        type_ = ir.FunctionType(ir.VoidType(), [_BYTES, _INT32, _INT32, _INT32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], type_)
+        # To read, data, for all caches.
+        how = _INT32(0), _INT32(3), _INT32(1)
+        builder.call(function, [builder.bitcast(pointer, _BYTES), *how])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
 
 
 #: Types of a sweep's first arguments: number and bounds of its chunk.

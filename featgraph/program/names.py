@@ -42,8 +42,8 @@ def _words(*lines: str) -> frozenset[str]:
 #: Names that the functions of generated modules use, numbered copies apart. A test
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
-    "CALLED CODE Data FAST INLINE INNER K SWEEP abs active_sources alive all_found",
-    "all_sources allowed base batch_count batch_end batch_first batch_row",
+    "CALLED CODE Data FAST INLINE INNER K SWEEP abs active_sources ahead alive",
+    "all_found all_sources allowed base batch_count batch_end batch_first batch_row",
     "batch_start bit bits_before block_count block_end block_last block_level",
     "block_rows block_start block_sums block_tiles bool bool_",
     "boolean box_float32",
@@ -94,7 +94,7 @@ LOOPS = _words(
 
 #: Names that kernels of exclusive functions use beside those of all others.
 EXCLUSIVE = _words(
-    "ahead arrived at before begun below conflicts deferred edge_order failed far_u",
+    "arrived at before begun below conflicts deferred edge_order failed far_u",
     "far_v first got has_turns held is_first last leading left locks lower meets",
     "near_u near_v next_u next_v one order_ranks order_sources order_targets other",
     "own polls slot some_run source_turns stalled target_turns task tasks tries",

@@ -174,6 +174,22 @@ def test_words() -> None:
 
 
 @njit
+def _prefetch(values, index):
+    cpu.prefetch(values, index)
+    return values.sum()
+
+
+def test_prefetch() -> None:
+    """It changes nothing, and an entry behind the array is no error."""
+    values = np.arange(1000, dtype=np.int32)
+    for index in (0, 999, 1000, 1 << 40):
+        assert _prefetch(values, index) == 499_500
+    assert _prefetch(values[:0], 0) == 0
+    [assembly] = _prefetch.inspect_asm().values()
+    assert "prefetch" in assembly.replace("_prefetch", "")
+
+
+@njit
 def _pack(chunk, first, last, packed, keys, bins):
     for i in range(first, last):
         cpu.atomic_min(packed, (bins[i], 0), cpu.pack_min_float32(keys[i], np.int32(i)))

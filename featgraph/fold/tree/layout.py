@@ -153,6 +153,10 @@ class AdjacencyLayout(Protocol):
         """Names of the arrays that a kernel is given; they tell layouts apart."""
 
     @property
+    def ends(self) -> str:
+        """Name of the array with the vertex at the other end of each edge."""
+
+    @property
     def vertex_count(self) -> str:
         """Text of the number of rows."""
 
