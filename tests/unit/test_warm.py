@@ -163,6 +163,13 @@ for V, E in ((50, 150), (3000, 9000), (20000, 120000)):
                 print("ran", name, V, directed, weights is not None)
 """
 
+#: The command, on one graph: directed, without weights and a long row, not in a ring.
+WARM_ON_ONE_GRAPH = """
+from featgraph.cli import main, warm
+warm.product = lambda *_, **__: [(True, False, False, False)]
+raise SystemExit(main(["warm", "bfs", "--jobs", "1"]))
+"""
+
 
 def first_calls(names: str, store: Path, folder: Path, traits: str) -> list[str]:
     """Return the kernels that a new process compiles; it only reads the store."""
@@ -174,24 +181,16 @@ def first_calls(names: str, store: Path, folder: Path, traits: str) -> list[str]
     return [line for line in lines if not line.startswith("ran")]
 
 
-@pytest.fixture
-def one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the command run on one graph: directed, without weights and ends."""
-    traits = [(True, False, False, False)]
-    monkeypatch.setattr(warm, "product", lambda *_, **__: traits)
-
-
-@pytest.mark.usefixtures("one_graph")
-def test_first_calls_behind_it_compile_nothing(
-    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, err = run(capsys, "warm", "bfs", "--jobs", "1")
-    assert (status, err) == (0, "")
+def test_first_calls_behind_it_compile_nothing(tmp_path: Path) -> None:
+    """The command has a process of its own: kernels of this one are in memory."""
+    store = tmp_path / "store"
+    out, err = finish(start(tmp_path / "warm.py", store, code=WARM_ON_ONE_GRAPH))
+    assert err == ""
     assert re.search(r"bfs: \d+ compiled, 0 there before, \S+ s\n", out)
     # Loops of the package itself are stored beside it, by the first process that runs.
     for folder in (tmp_path / "first", tmp_path / "then"):
         folder.mkdir()
-        compiled = first_calls("bfs", cache, folder, "[True]")
+        compiled = first_calls("bfs", store, folder, "[True]")
     assert compiled == []
 
 
@@ -307,7 +306,6 @@ def test_traits_of_any_graph_are_among_those() -> None:
 
 
 @pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the compiler")
-@pytest.mark.usefixtures("one_graph")
 def test_a_first_call_on_a_gpu_finds_its_kernels(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,6 +315,7 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
     random = np.random.default_rng(3)
     graph = fg.Graph.from_edges(*random.integers(0, 40, (2, 160)))
     own = graph_traits(graph)
+    monkeypatch.setattr(warm, "product", lambda *_, **__: [(True, False, False, False)])
     monkeypatch.setattr(warming, "_all_traits", lambda _: [own])
     shared = list(warming._own_kernels())
     monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])
