@@ -52,14 +52,23 @@ if "NAME" == "label_propagation":
 algorithms.NAME(graph, *given, target="cpu")
 print(*names, sep="\\n")
 """
+#: The same, of a call with 33 columns behind one with 32: what was compiled by then.
+_NEW_WIDTH = _PROGRAM.replace(
+    "given = GIVEN",
+    """
+given = ()
+algorithms.NAME(graph, personalization=np.eye(COUNT, 32) + 1, target="cpu")
+names.clear()
+""",
+).replace("*given,", "personalization=np.eye(COUNT, 33) + 1,")
 
 
-def functions_of(name: str) -> list[str]:
-    """Return the functions that a first call of an algorithm waits for.
+def functions_of(name: str, program: str = _PROGRAM) -> list[str]:
+    """Return the functions that a call of an algorithm waits for.
 
     The store is empty: where it has the sweep of one chunk, few vertices take that.
     """
-    program = _PROGRAM.replace("NAME", name).replace("GIVEN", repr(CALLS[name]))
+    program = program.replace("NAME", name).replace("GIVEN", repr(CALLS[name]))
     for word, number in zip(("COUNT", "EDGES"), SIZE, strict=True):
         program = program.replace(word, str(number))
     command = [sys.executable, "-W", "ignore", "-c", program]
@@ -76,6 +85,13 @@ def functions_of(name: str) -> list[str]:
 def test_a_first_call_has_no_more_compiled(name: str) -> None:
     functions, kept = functions_of(name), json.loads(KEPT.read_text())
     assert len(functions) == kept[name], functions
+
+
+def test_a_new_number_of_features_has_one_sweep_compiled() -> None:
+    """It is the one over edges; no vertex of the graph dangles, so it comes first."""
+    [name] = functions_of("pagerank", _NEW_WIDTH)
+    assert name.startswith("featgraph_kernel_change_")
+    assert name.endswith(".vertex_phase_0")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.operations.systems import is_solution
-from featgraph.fold.tree.expressions import Access, Operate, Whole
+from featgraph.fold.tree.expressions import (
+    Access,
+    Atomic,
+    Helper,
+    MathCall,
+    Operate,
+    Scalar,
+    Whole,
+)
 from featgraph.program.combine import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
 from featgraph.program.signature import Real
@@ -19,6 +27,7 @@ from featgraph.program.signature import Real
 __all__ = [
     "combine_of",
     "declared_along",
+    "has_one_rounding",
     "has_wide_key",
     "in_blocks",
     "is_matrix",
@@ -86,6 +95,58 @@ def in_blocks(function: Analysed) -> bool:
     A product rounds as often in any order. A combine of the user's may be a sum.
     """
     return rounds(function) and combine_of(function).rules.in_blocks
+
+
+#: Functions of real numbers whose bits are the same in loops of any form.
+_EXACT = frozenset({"abs", "fabs", "isfinite", "isinf", "isnan"})
+
+
+def has_one_rounding(
+    function: Analysed, analysis: Analysis, *, divides: bool = False
+) -> bool:
+    """Whether bits of a function are the same in loops of a length known or unknown.
+
+    The compiler may contract one product with the sum that it goes into. Of two, it
+    takes either, and chains and quotients it may regroup: as the loop suits it. One
+    quotient alone `divides` vectors, where the function is written in these.
+    """
+    helpers = {h.name: h for h in analysis.helpers}
+    if function.kind.combines:
+        rules = combine_of(function).rules
+        if not (rules.is_sum or rules.gives == "bool") or is_matrix(function):
+            return False
+    left: list[Any] = [ast.Add | ast.Sub, ast.Mult]
+    if divides and any(isinstance(n, ast.Div) for n in _nodes_of(function.body)):
+        left = [ast.Div]
+    for node in _nodes_of(function.body):
+        if isinstance(node, Helper):
+            inner = _nodes_of(helpers[node.emitted].body)
+            if any(isinstance(n, _NOT_EXACT) or not _is_exact(n) for n in inner):
+                return False
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            kinds = [kind for kind in left if isinstance(node.op, kind)]
+            if not kinds:
+                return False
+            left.remove(kinds[0])
+        elif not _is_exact(node):
+            return False
+    return True
+
+
+def _nodes_of(body: Iterable[ast.stmt]) -> list[ast.AST]:
+    return [node for statement in body for node in ast.walk(statement)]
+
+
+_NOT_EXACT = ast.BinOp | ast.AugAssign | Helper
+
+
+def _is_exact(node: ast.AST) -> bool:
+    """Whether a node is no loop, calls nothing that rounds, and does not read K."""
+    if isinstance(node, MathCall):
+        return node.name in _EXACT
+    if isinstance(node, Scalar):
+        return node.name != "feature_count"
+    return not isinstance(node, ast.For | ast.While | Operate | Atomic | Whole)
 
 
 def takes_active(function: Analysed) -> bool:

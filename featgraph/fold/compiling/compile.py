@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from importlib.machinery import SourceFileLoader
@@ -149,16 +150,17 @@ def check_module(text: str) -> None:
 
 
 def explain_numba_error(
-    source: KernelSource, module: ModuleType, error: Exception
+    sources: Sequence[KernelSource], error: Exception
 ) -> UserFunctionError:
-    """Return an error that points at the user's line, with Numba's text."""
+    """Return an error that points at the user's line, with Numba's text.
+
+    `sources` are those of the modules that it may stem from.
+    """
     text = str(error)
-    lines = [
-        int(number)
-        for file, number in re.findall(r'File "([^"]+)", line (\d+)', text)
-        if str(module.__file__).endswith(file.split("/")[-1])
-    ]
-    places = [source.origins[n] for n in lines if n in source.origins]
+    files = {Path(str(load_module(s).__file__)).name: s.origins for s in sources}
+    found = re.findall(r'File "([^"]+)", line (\d+)', text)
+    lines = [(files.get(Path(file).name, {}), int(number)) for file, number in found]
+    places = [origins[number] for origins, number in lines if number in origins]
     where = f"{places[-1][0]}:{places[-1][1]}" if places else None
     first = next(
         (x for x in text.splitlines() if x.strip() and "Failed in" not in x), text

@@ -91,8 +91,9 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """The generated module's text."""
-        return self.kernel_source.text
+        """The text of the generated module, or of both."""
+        shared, own = self.kernel_source.shared, self.kernel_source.text
+        return own if shared is None else f"{shared.text}\n\n{own}"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -119,7 +120,13 @@ class Kernel:
     @cached_property
     def module(self) -> ModuleType:
         """The generated module, imported from the store."""
-        return load_module(self.kernel_source)
+        shared, module = self.kernel_source.shared, load_module(self.kernel_source)
+        if shared is not None:
+            of_all = vars(load_module(shared))
+            names = {f"sweep_{entry.phase}" for entry in shared.entries}
+            names |= {"Data", *(entry.name for entry in shared.entries)}
+            vars(module).update({name: of_all[name] for name in names})
+        return module
 
     def in_form(self, form: str) -> Kernel:
         """Return the kernels that come to their vertices so: see `FoldPlan` (CUDA)."""
@@ -185,7 +192,8 @@ class Kernel:
 
     def explain_error(self, error: Exception) -> Exception:
         """Return a compiler's error as one that names the user's function and line."""
-        return explain_numba_error(self.kernel_source, self.module, error)
+        shared, own = self.kernel_source.shared, self.kernel_source
+        return explain_numba_error([own] if shared is None else [shared, own], error)
 
     def explain(self) -> str:
         """Return why the program is folded as it is: boundaries, mappings, accesses."""

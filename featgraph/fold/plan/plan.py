@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +117,9 @@ class Phase:
         The ends, "u" and "v", at which its edges conflict with each other.
     by_slot : bool
         Whether slots number its edges: see `Rows`.
+    any_width : str
+        Text that K is read from where one kernel serves any K that is not unrolled
+        (CPU); "1" beside such a phase where there are no features, "" elsewhere.
     """
 
     kind: PhaseKind
@@ -155,10 +158,17 @@ class Phase:
     passes_all: bool = False
     conflicts: str = ""
     by_slot: bool = False
+    any_width: str = ""
+
+    @property
+    def width_text(self) -> str:
+        """K, to read."""
+        return "any" if self.any_width not in {"", "1"} else str(self.width)
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
-        return describe(self.mapping, self.width)
+        is_any = self.width_text == "any"
+        return describe(self.mapping, 0 if is_any else self.width)
 
     @property
     def schedule(self) -> Schedule:
@@ -499,12 +509,16 @@ class FoldPlan:
         }
 
     def __str__(self) -> str:
+        return self.describe(range(len(self.phases)))
+
+    def describe(self, numbers: Iterable[int]) -> str:
+        """Return the decisions about some phases, in words."""
         lines = [f"FoldPlan for {self.target}, {self.real}"]
-        for number, phase in enumerate(self.phases):
-            names = " + ".join(f.name for f in self.functions_of(phase))
-            lines.append(
-                f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}"
-            )
+        for number in numbers:
+            phase = self.phases[number]
+            of_phase = " + ".join(f.name for f in self.functions_of(phase))
+            k = phase.width_text
+            lines.append(f"  kernel {number}: {phase.kind} phase, K = {k}: {of_phase}")
             lines.append(f"    begins here: {phase.reason}")
             if phase.kind.pulls_edges:
                 lines.append(

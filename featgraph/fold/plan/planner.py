@@ -6,6 +6,7 @@ mapping of features and edges to threads.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
@@ -24,6 +25,7 @@ from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import (
     combine_of,
     declared_along,
+    has_one_rounding,
     in_blocks,
     is_matrix,
     is_only_solved,
@@ -61,6 +63,7 @@ from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.words import map_words
+from featgraph.fold.tree.expressions import Access
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -234,7 +237,8 @@ def _finish(
     phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     phases = _numbered(phases, analysis, options, traits)
-    return _sum_in_trees(phases, functions, options)
+    phases = _sum_in_trees(phases, functions, options)
+    return _with_any_width(phases, analysis, options)
 
 
 def _choose(
@@ -381,6 +385,66 @@ def _sum_in_trees(
             )
         made.append(phase)
     return made
+
+
+def _with_any_width(
+    phases: list[Phase], analysis: Analysis, options: Options
+) -> list[Phase]:
+    """Have phases of many features serve any K, where that leaves their bits.
+
+    They are reduces, and functions of vertices that gather nothing and go straight on.
+    Phases of no features stand in the same module, which a new K finds compiled.
+    """
+    if options.target != "cpu" or options.checked:
+        return phases
+    if not any(phase.mapping.is_looped for phase in phases):
+        return phases
+
+    def width_text(phase: Phase) -> str:
+        own = [analysis.functions[i] for i in phase.functions]
+        sweeps = {f.kind.writes_vertices for f in own} == {True} and not phase.loads
+        if not (phase.kind.reduces or sweeps) or phase.tiles or options.asynchronous:
+            return ""
+        if not all(has_one_rounding(f, analysis, divides=sweeps) for f in own):
+            return ""
+        if phase.width == 1:
+            return "1"
+        if not phase.mapping.is_looped:
+            return ""
+        if sweeps:
+            return _row_length(analysis, phase.width, own)
+        return "partials.shape[1]"
+
+    return [dataclasses.replace(p, any_width=width_text(p)) for p in phases]
+
+
+def _row_length(analysis: Analysis, width: int, members: Sequence[Analysed]) -> str:
+    """Return the text of K for functions of vertices, of a row that they access.
+
+    "" where they branch, or write anything but feature f, or read other features of
+    what they write: vectors come one by one.
+    """
+    wide = [f for f in members if not f.is_scalar]
+    body = [s for f in wide for s in f.body]
+    if not all(isinstance(s, ast.Assign | ast.Return) for s in body):
+        return ""
+    if any(f.returns_varying for f in members):
+        return ""
+    accesses = [n for s in body for n in ast.walk(s) if isinstance(n, Access)]
+    written = {a.name for f in wide for a in f.accesses if a.mode != "read"}
+    text = ""
+    for one in accesses:
+        own = isinstance(one.indices[-1], ast.Name) and one.indices[-1].id == "f"
+        type_ = analysis.signature.get(one.name)
+        if one.name in analysis.temporaries:
+            return ""
+        if one.name in written and not own:
+            return ""
+        if type_ is None or type_.kind is not PropertyKind.VERTEX:
+            continue
+        if own and type_.item_shape == (width,):
+            text = f"d.{one.name}{'_next' * (one.version == 'next')}.shape[1]"
+    return text
 
 
 def _with_blocks(

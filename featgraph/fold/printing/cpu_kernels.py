@@ -117,8 +117,10 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
         in_blocks = bool(facts.summed and facts.binding.block)
+        accumulator = facts.accumulators[facts.reduced]
+        size = facts.binding.features.any_width or str(accumulator.size)
         body, in_numpy = finished(
-            facts.accumulators[facts.reduced], in_blocks,
+            accumulator, in_blocks, size,
             called_by_loops=not why_not_staged(plan),
         )  # fmt: skip
         doc = "Combine the partial results in order."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import seen_name
@@ -51,11 +52,24 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     UserFunctionError, PlanError
         If an operation cannot be printed for the mapping.
     """
+    numbers = range(len(plan.phases))
+    shared = [n for n in numbers if plan.phases[n].any_width]
+    if not 0 < len(shared) < len(numbers):
+        return _emit(plan, numbers, watch)
+    of_all = _emit(plan, shared, watch)
+    own = _emit(plan, [n for n in numbers if n not in shared], watch)
+    entries = sorted((*of_all.entries, *own.entries), key=lambda entry: entry.phase)
+    waits = of_all.waits or own.waits
+    return replace(own, entries=tuple(entries), shared=of_all, waits=waits)
+
+
+def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> KernelSource:
+    """Print the phases of these numbers as a module."""
     target = cuda_kernels if plan.target == "cuda" else cpu_kernels
     writer = Writer()
     sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
-    _header(writer, plan)
+    _header(writer, plan, numbers)
     for line in target.imports(plan):
         writer.line(line)
     writer.line()
@@ -72,7 +86,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.incremental.reads}
     forms = indexed_forms(plan)
-    for number, phase in enumerate(plan.phases):
+    for number in numbers:
+        phase = plan.phases[number]
         if plan.form != "plain" and not plan.can_take(plan.form, phase):
             continue
         context = Context(
@@ -86,6 +101,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             restored=phase.restores,
             ordered=phase.ordered,
             indexed=forms,
+            any_width=phase.any_width,
             watch=watch,
         )
         if plan.target == "cuda":
@@ -109,7 +125,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins,
         _named(sites or [], plan.analysis), queue, tuple(forwarded),
-        plan.form == "plain" and _waits(plan, callees),
+        plan.form == "plain" and numbers[-1] == len(plan.phases) - 1
+        and _waits(plan, callees),
     )  # fmt: skip
 
 
@@ -163,11 +180,11 @@ def _print_function(
     return callee_of(facts, tree)
 
 
-def _header(writer: Writer, plan: FoldPlan) -> None:
+def _header(writer: Writer, plan: FoldPlan, numbers: Sequence[int]) -> None:
     title = " + ".join(f.declared.name for f in plan.analysis.functions)
     writer.line(f'"""{title}, folded by featgraph.')
     writer.line()
-    for line in str(plan).splitlines():
+    for line in plan.describe(numbers).splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         for part in textwrap.wrap(line, 88, subsequent_indent=indent) or [""]:
             writer.line(part)

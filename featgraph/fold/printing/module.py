@@ -210,6 +210,9 @@ class KernelSource:
         Whether the current buffers may stand for the next ones where no vertex reads
         from another that is swept: all there is to commit is what one vertex function
         has stored, behind its verdict, for its vertex.
+    shared : KernelSource or None
+        The module of those of its kernels that serve any number of features, and of
+        `Data` (CPU).
     """
 
     plan: FoldPlan
@@ -221,6 +224,7 @@ class KernelSource:
     queue: Queue | None = None
     forwarded: tuple[str, ...] = ()
     waits: bool = False
+    shared: KernelSource | None = None
 
     @property
     def stem(self) -> str:

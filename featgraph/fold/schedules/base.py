@@ -104,6 +104,8 @@ class FeatureAxis:
         Whether a feature is a value with a name of its own, not a number.
     are_passed_as_values : bool
         The same, but in calls alone.
+    any_width : str
+        Text that K is read from, where a kernel serves any.
     """
 
     width: int
@@ -116,6 +118,12 @@ class FeatureAxis:
     is_element: bool = False
     are_values: bool = False
     are_passed_as_values: bool = False
+    any_width: str = ""
+
+    @property
+    def count(self) -> str:
+        """Text of K."""
+        return self.any_width or str(self.width)
 
     @property
     def is_padded(self) -> bool:

@@ -39,7 +39,7 @@ class CpuSchedule(Schedule):
         form = (
             "vectors of, or loops over," if mapping.is_looped else "a copy of each of"
         )
-        return f"one thread a vertex, {form} {width} features"
+        return f"one thread a vertex, {form} {width or 'all'} features"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

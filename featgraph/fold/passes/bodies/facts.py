@@ -53,6 +53,8 @@ class Context:
         Properties whose next entries are put back where a function returns False.
     indexed : dict
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+    any_width : str
+        Text that K is read from where functions serve any K; "" elsewhere.
     watch : callable or None
         Told the kernel or function, the pass and the tree behind each pass, if given.
     """
@@ -69,6 +71,7 @@ class Context:
     restored: tuple[str, ...] = ()
     ordered: tuple[str, ...] = ()
     indexed: dict[str, str] = field(default_factory=dict)
+    any_width: str = ""
     watch: Callable[[str, Pass[Any], Body], None] | None = None
 
     @property

@@ -87,7 +87,8 @@ class Loops:
 
     def over_features(self, body: Body) -> Body:
         """Return a loop over the features."""
-        return code(f"for f in range({self.facts.width}):\n    BODY", BODY=body)
+        size = self.facts.context.any_width or self.facts.width
+        return code(f"for f in range({size}):\n    BODY", BODY=body)
 
     # -- statements
 

@@ -40,6 +40,7 @@ from featgraph.fold.tree.statements import (
     copied,
     expression,
     placed,
+    when,
 )
 from featgraph.program.signature import Real
 
@@ -151,13 +152,17 @@ class InVectors(Rewriting):
         Names of which there is a vector for each piece.
     piece : tuple of int
         The first feature, and how many there are.
+    place : str
+        Text of the first feature, where that is no number; "" elsewhere.
     """
 
     def __init__(
-        self, facts: FunctionFacts, varying: frozenset[str], piece: tuple[int, int]
-    ) -> None:
+        self, facts: FunctionFacts, varying: frozenset[str], piece: tuple[int, int],
+        place: str = "",
+    ) -> None:  # fmt: skip
         self.facts, self.varying = facts, varying
         self.first, self.size = piece
+        self.place = place or str(self.first)
 
     def _one(self, node: ast.expr) -> ast.expr:
         return cast("ast.expr", self.visit(copied(node)))
@@ -191,7 +196,7 @@ class InVectors(Rewriting):
         others = node.indices[:-1]
         if node.name in self.facts.temporaries:
             array, others = ast.Name(node.name, ast.Load()), []
-        place: ast.expr = ast.Constant(self.first)
+        place = expression(self.place)
         if others:
             place = ast.Tuple([*map(self._one, others), place], ast.Load())
         load = f"vectors.load_{self.size}(ARRAY, PLACE)"
@@ -342,7 +347,8 @@ def vectorized(facts: FunctionFacts, node: Define) -> Define:
     A gather returns its contributions, a vector each of `pieces`.
     """
     vectors = Vectors(facts, node.varying)
-    node.body = vectors.body(node.body)
+    is_any = bool(facts.context.any_width)
+    node.body = (vectors.of_any_width if is_any else vectors.body)(node.body)
     node.arrays = {"real": vectors.rows, "int64": 0}
     node.more = (*facts.temporaries, *(["rows"] if vectors.rows else []))
     return node
@@ -355,11 +361,11 @@ class Vectors:
         self.facts, self.varying = facts, varying
         self.types = VectorTypes(facts.context, facts.function)
         self.pieces = pieces(facts.width, facts.context.real)
-        self.rows = 0
+        self.rows, self.place = 0, ""
 
     def vector(self, node: ast.expr, piece: tuple[int, int]) -> ast.expr:
         """Return one vector of an expression."""
-        return InVectors(self.facts, self.varying, piece).vector(node)
+        return InVectors(self.facts, self.varying, piece, self.place).vector(node)
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
         """Return statements with what varies written once for each vector."""
@@ -374,6 +380,25 @@ class Vectors:
             else:
                 out += placed(self._assign(narrowed(node, ast.Assign)), node)
         return out
+
+    def of_any_width(self, body: Sequence[ast.stmt]) -> Body:
+        """Return statements for the vectors of `pieces`, whatever K is."""
+        k = self.facts.context.any_width
+        size = _VECTOR_BYTES // self.facts.context.real.itemsize
+        self.facts.fresh.begin()
+        self.place = self.facts.fresh("first")
+        each = self._piece(body, size)
+        loop = f"for {self.place} in range(0, {k} & -{size}, {size}):\n    BODY"
+        out = code(loop, BODY=each)
+        while size > 1:
+            first = code(f"{self.place} = {k} & -{size}")
+            size //= 2
+            out += when([f"{k} & {size}"], first + self._piece(body, size))
+        return [*out, body[-1]]
+
+    def _piece(self, body: Sequence[ast.stmt], size: int) -> Body:
+        self.pieces = [(size, size)]
+        return self.body([copied(statement) for statement in body[:-1]])
 
     def _returned(self, value: ast.expr) -> ast.expr:
         """Return the vectors of a contribution, or the verdict of all features."""
@@ -397,7 +422,7 @@ class Vectors:
         if isinstance(target, Access) and self.types.is_row(target):
             for first, size in self.pieces:
                 out += code(
-                    f"vectors.store_{size}(ARRAY, (ENTITY, {first}), X)",
+                    f"vectors.store_{size}(ARRAY, (ENTITY, {self.place or first}), X)",
                     ARRAY=Array(target.name, target.version),
                     ENTITY=target.indices[0],
                     X=self.vector(node.value, (first, size)),

@@ -44,12 +44,13 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
     if not facts.binding.block or facts.phase.kind.pushes:
         return []
     axis, found = facts.binding.features, list[tuple[Area, bool]]()
-    k, own = axis.width, axis.width if axis.is_looped else axis.per_lane
+    k, own = axis.width, axis.count if axis.is_looped else axis.per_lane
     alone = facts.target is Target.CUDA and not facts.binding.meets
     for name in facts.summed:
         if home_of(facts, name).is_staged:
             continue
         home = home_of(facts, name).shape
+        shape: tuple[int | str, ...]
         shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
         several = levels(facts)
         shape = shape if several == 1 else (several, *shape)
@@ -150,7 +151,7 @@ class DeclareAreas(Rewriting):
     def _of_lane(self) -> list[Area]:
         """Return the arrays of a lane: those of what it keeps, and of its loops."""
         facts, found = self.facts, list[Area]()
-        k, real = facts.phase.width, facts.context.real
+        k, real = facts.binding.features.count, facts.context.real
         for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
             counts = [p.arrays.get(kind, 0) for p in facts.callees.values()]
             if max(counts, default=0):
@@ -172,12 +173,12 @@ class DeclareAreas(Rewriting):
         return list({a.name: a for a in found}.values())
 
     def _declared(self, area: Area) -> Body:
-        shape = area.shape[0] if len(area.shape) == 1 else area.shape
+        sizes = ", ".join(map(str, area.shape))
+        shape = sizes if len(area.shape) == 1 else f"({sizes})"
         kind = self._type(area.dtype)
         if self.facts.target is Target.CUDA:
             return code(f"{area.name} = cuda.local.array({shape}, {kind})")
         if area.aligned:
-            sizes = ", ".join(map(str, area.shape))
             return code(f"{area.name} = tiles.zeros({sizes}, np.empty(0, {kind}))")
         return code(f"{area.name} = np.empty({shape}, {kind})")
 

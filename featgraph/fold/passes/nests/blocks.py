@@ -74,7 +74,7 @@ def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> 
 
 
 def finished(
-    accumulator: Accumulator, in_blocks: bool, *, called_by_loops: bool
+    accumulator: Accumulator, in_blocks: bool, size: str, *, called_by_loops: bool
 ) -> tuple[Body, bool]:
     """Return the code that combines rows of `partials`, and whether NumPy runs it.
 
@@ -99,7 +99,7 @@ def finished(
         each = code(f"total = {accumulator.identity}")
         each += code(f"for row in range(partials.shape[0]):\n    {update}")
         each += code("reduced[f] = total")
-    return code(f"for f in range({accumulator.size}):\n    BODY", BODY=each), False
+    return code(f"for f in range({size}):\n    BODY", BODY=each), False
 
 
 def finished_by_blocks(home: Home, threads: int) -> Body:

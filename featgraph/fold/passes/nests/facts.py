@@ -177,7 +177,9 @@ class Facts:
     @cached_property
     def binding(self) -> Binding:
         """What the schedule says of itself."""
-        return self.schedule.bind(self.phase.mapping, self.shape)
+        found = self.schedule.bind(self.phase.mapping, self.shape)
+        axis = replace(found.features, any_width=self.phase.any_width)
+        return replace(found, features=axis)
 
     def filled(self, function: str) -> Accumulator:
         """Return the accumulator that a gather or reduce fills."""

@@ -47,7 +47,7 @@ class Unrolled(Rewriting):
             return self._elements(node)
         if axis.is_looped:
             named = _Renamed()
-            return _loop("f", axis.width, self.over(map(named.visit, node.body)))
+            return _loop("f", axis.count, self.over(map(named.visit, node.body)))
         out: Body = []
         for j in range(axis.per_lane):
             inside = axis.inside(j) if node.guarded else ""
@@ -59,12 +59,12 @@ class Unrolled(Rewriting):
         axis = self.axis
         if axis.lanes == 1 and axis.per_lane == axis.width:
             named = _Renamed()
-            body = _loop("f", axis.width, self.over(map(named.visit, node.body)))
+            body = _loop("f", axis.count, self.over(map(named.visit, node.body)))
         else:
             body = []
             for j in range(axis.per_lane):
                 body += when([axis.inside(j)], self._copy(node, j))
-        return _loop("i", axis.width, body)
+        return _loop("i", axis.count, body)
 
     def _elements(self, node: Features) -> Body:
         """Return the body for each element that the lane has in registers."""
@@ -145,7 +145,7 @@ class Unrolled(Rewriting):
         axis, target = self.axis, node.target
         if axis.is_looped:
             line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
-            return code(f"{target} = False") + _loop("f", axis.width, [line])
+            return code(f"{target} = False") + _loop("f", axis.count, [line])
         apart = bool(axis.inside(0)) and axis.per_lane > 1
         # Features that are loaded at once are there together, or none of them is, but
         # for what such a load finds behind the row.
@@ -177,7 +177,7 @@ class Unrolled(Rewriting):
             lines = [
                 ast.AugAssign(ast.Name("all_found"), ast.BitAnd(), t) for t in wide
             ]
-            return code("all_found = True") + _loop("f", axis.width, list(lines))
+            return code("all_found = True") + _loop("f", axis.count, list(lines))
         values: list[ast.expr] = []
         for test in node.tests:
             for j in range(axis.per_lane if _is_wide(test) else 1):
@@ -310,5 +310,5 @@ def _piece_name(axis: FeatureAxis, row: RowLoad, j: int) -> str:
     return f"{row.name}_{j - j % axis.vector_width}"
 
 
-def _loop(name: str, size: int, body: Body) -> Body:
+def _loop(name: str, size: str, body: Body) -> Body:
     return code(f"for {name} in range({size}):\n    BODY", BODY=body)

@@ -9,6 +9,7 @@ matrix. What such a home does with contributions stands here, and nowhere else.
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
@@ -55,7 +56,7 @@ class Area:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str
     aligned: bool = False
 
@@ -742,9 +743,13 @@ def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
 def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
     """Return arrays for all values like those of an accumulator, and their sources."""
     dtype = facts.context.real if accumulator.type == "real" else accumulator.type
-    own = [Area(name, accumulator.shape, dtype)]
+    axis = facts.binding.features
+    shape: tuple[Any, ...] = accumulator.shape
+    if axis.any_width and accumulator.is_wide:
+        shape = (axis.any_width,)
+    own = [Area(name, shape, dtype)]
     if accumulator.is_arg:
-        own.append(Area(f"{name}_source", accumulator.shape, "int32"))
+        own.append(Area(f"{name}_source", shape, "int32"))
     return own
 
 

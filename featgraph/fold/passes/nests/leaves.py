@@ -305,7 +305,8 @@ def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
     if lanes > 1:
         out = _strided("lane", item[-1], lanes, out)
     else:
-        out = code(f"for j in range({item[-1]}):\n    BODY", BODY=out)
+        size = axis.count if item == (facts.phase.width,) else item[-1]
+        out = code(f"for j in range({size}):\n    BODY", BODY=out)
     if len(item) == 2:
         out = code(f"for i in range({item[0]}):\n    BODY", BODY=out)
     return out
