@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from featgraph.base.arguments import (
 )
 from featgraph.base.errors import ArgumentError
 
-__all__ = ["Config", "config"]
+__all__ = [
+    "VERSION",
+    "Config",
+    "config",
+]
 
 #: Units of sizes: powers of ten, and of two.
 _UNITS = {
@@ -203,3 +208,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "memory_limit": _limit,
 }
 config = Config()
+
+
+try:
+    VERSION = metadata.version("featgraph")
+except metadata.PackageNotFoundError:  # a checkout that is not installed
+    VERSION = "0"

@@ -289,7 +289,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from featgraph.cli.names import ALGORITHMS
+    from featgraph.cli.flags import ALGORITHMS
 
     name = options.algorithm.replace("_", "-")
     if name not in ALGORITHMS:
@@ -311,7 +311,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from featgraph.cli.names import ALGORITHMS
+    from featgraph.cli.flags import ALGORITHMS
 
     width = max(map(len, ALGORITHMS))
     for name, line in ALGORITHMS.items():

@@ -19,7 +19,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.base.errors import FileFormatError
-from featgraph.cli.flags import speaking_of_flags
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED, speaking_of_flags
 from featgraph.cli.graphs import (
     add_graph_options,
     add_text_options,
@@ -28,7 +28,6 @@ from featgraph.cli.graphs import (
     vertex_ids,
     vertices_named,
 )
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
 from featgraph.cli.results import (
     FORMATS,
     check_output,
@@ -62,7 +61,7 @@ def run_algorithm(name: str, arguments: list[str]) -> None:
     Parameters
     ----------
     name : str
-        One of `featgraph.cli.names.ALGORITHMS`.
+        One of `featgraph.cli.flags.ALGORITHMS`.
     arguments : list of str
         Its arguments on the command line.
 

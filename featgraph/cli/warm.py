@@ -23,7 +23,7 @@ import featgraph as fg
 from featgraph import algorithms
 from featgraph.base.arguments import near_name
 from featgraph.base.errors import ArgumentError
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED
 from featgraph.runtime import warming
 
 __all__ = ["warm"]

@@ -12,13 +12,12 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
-from operator import call, is_not
+from operator import call, is_not, itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.pick import picker
 from featgraph.cuda.driver import ParameterType
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "PackedArguments",
     "flatten",
     "layout_of",
+    "picker",
     "point_to_words",
     "tuples_of",
 ]
@@ -265,3 +265,20 @@ def _same_strides(
 ) -> bool:
     """Whether strides agree where there is a second element to stride to."""
     return all(n == 1 or g == w for n, g, w in zip(shape, given, wanted, strict=True))
+
+
+def picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what gives the items of some keys, in their order, as a tuple.
+
+    It raises KeyError, or IndexError, where there is none.
+    """
+    if not keys:
+        return _none
+    if len(keys) == 1:
+        [key] = keys
+        return lambda items: (items[key],)
+    return itemgetter(*keys)
+
+
+def _none(items: Any) -> tuple[Any, ...]:
+    return ()

@@ -26,7 +26,7 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 
 ``wins_*``, ``pack_*``, ``unpack_*`` and ``sort_triangle`` are those of
 `featgraph.device.ordering`, ``sum_holds`` and ``is_normal`` those of
-`featgraph.device.patching`.
+`featgraph.device.ordering`.
 
 Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
 ordering: the end of `in_parallel` orders everything. While no `in_parallel` runs on
@@ -44,7 +44,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.np.ufunc.parallel import _launch_threads
 
-from featgraph.device import ordering, patching
+from featgraph.device import ordering
 
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
@@ -62,8 +62,8 @@ unpack_min_float32 = _njit(ordering.unpack_min_float32)
 unpack_max_float32 = _njit(ordering.unpack_max_float32)
 unpack_min_int32 = _njit(ordering.unpack_min_int32)
 unpack_max_int32 = _njit(ordering.unpack_max_int32)
-sum_holds = _njit(patching.sum_holds)
-is_normal = _njit(patching.is_normal)
+sum_holds = _njit(ordering.sum_holds)
+is_normal = _njit(ordering.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
 _ORDERING = "monotonic"

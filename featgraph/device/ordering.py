@@ -25,6 +25,8 @@ so that the smaller int64 is the better pair. Fill accumulators with
 `PACKED_NONE_FLOAT32` or `PACKED_NONE_INT32`; they unpack to the identity.
 """
 
+import math
+
 import numpy as np
 from numba import int32, int64, uint32
 
@@ -124,3 +126,30 @@ def sort_triangle(low, high, third, edge, to_low, to_high):
     if third < high:
         return low, third, high, to_low, edge, to_high
     return low, high, third, edge, to_low, to_high
+
+
+# -- patched aggregates
+
+
+#: Products outside of this range are not divided: they may have lost digits.
+_LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
+
+
+def sum_holds(stored, patch, change):
+    """Return whether ``stored + patch`` is rounded about as a new sum would be.
+
+    `change` is the sum of the absolute differences that `patch` adds up. It may be 16
+    times the result, so a patch loses four bits at most. The test fails for sums that
+    are infinite or NaN.
+    """
+    left = abs(stored + patch)
+    left = left + left
+    left = left + left
+    left = left + left
+    left = left + left
+    return abs(stored) + change <= left and math.isfinite(left)
+
+
+def is_normal(x):
+    """Return whether a product can be divided again: nonzero, and far from overflow."""
+    return abs(x) >= _LEAST and abs(x) <= _MOST

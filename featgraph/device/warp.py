@@ -71,7 +71,7 @@ values)``
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
 `featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``, ``sort_triangle``)
-and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
+and `featgraph.device.ordering` (``sum_holds``, ``is_normal``) are offered here too.
 """
 
 import operator
@@ -89,7 +89,7 @@ from featgraph.cuda.dialect import (
     uint32,
     uint64,
 )
-from featgraph.device import ordering, patching
+from featgraph.device import ordering
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -129,8 +129,8 @@ unpack_min_float32 = device_function(ordering.unpack_min_float32)
 unpack_max_float32 = device_function(ordering.unpack_max_float32)
 unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
-sum_holds = device_function(patching.sum_holds)
-is_normal = device_function(patching.is_normal)
+sum_holds = device_function(ordering.sum_holds)
+is_normal = device_function(ordering.is_normal)
 sort_triangle = device_function(ordering.sort_triangle)
 
 

@@ -203,7 +203,7 @@ class HostRows:
 
         Insertions are numbered below `bound`.
         """
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building.kernels import order_of  # loads Numba
 
         kernels, starts = numba_kernels(), self.starts[:vertex_count]
         at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
@@ -217,7 +217,7 @@ class HostRows:
             rows, slots = rows[is_given], slots[is_given]
         numbers = (self.numbers[slots] >> 1).astype(np.int32)
         numbers -= numbers.min(initial=max(bound - 1, 0))
-        order = sorting.order_of(numbers)
+        order = order_of(numbers)
         return rows[order], slots[order]
 
     def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:

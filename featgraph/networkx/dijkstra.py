@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from featgraph.algorithms.sssp import sssp
 from featgraph.networkx.graph import NetworkXGraph, Weights
-from featgraph.networkx.lengths import MAX_EXACT
-from featgraph.networkx.paths import in_order, levels_from
+from featgraph.networkx.paths import MAX_EXACT, in_order, levels_from
 
 __all__ = [
     "Found",

@@ -14,12 +14,16 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+import featgraph as fg
+from featgraph.algorithms._paths import first_lost_length
 from featgraph.algorithms.bfs import bfs
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = [
+    "MAX_EXACT",
     "bfs_layers",
     "descendants_at_distance",
+    "lengths_of",
     "single_source_shortest_path_length",
 ]
 
@@ -108,3 +112,35 @@ def descendants_at_distance(
         return set()
     levels = levels_from(G, np.array([G.index[source]]), distance)
     return set(G.named(np.flatnonzero(levels == distance)))
+
+
+# -- lengths of edges
+
+
+#: Sums of integers below are exact in float64.
+MAX_EXACT = 2**53
+
+
+def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] | None:
+    """Return finite, not negative lengths in float64, or None where all are one.
+
+    Raises
+    ------
+    NotImplementedError
+        If a path could be so long that integers are rounded, or that adding a positive
+        length to it is lost in rounding: NetworkX adds up integers exactly, and its
+        answer then depends on the order of its search.
+    """
+    weights = graph.weights_of(attribute)
+    if weights is None:
+        return None
+    given = weights.values
+    values = given.astype(np.float64)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
+    longest = len(graph) * values.max(initial=0)
+    if (given.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
+        raise NotImplementedError("sums of lengths of more than 53 bits")
+    if first_lost_length(fg.given_array(values), len(graph)) is not None:
+        raise NotImplementedError(f"values of {attribute!r} lost in rounding")
+    return values

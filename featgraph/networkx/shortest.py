@@ -33,8 +33,7 @@ from featgraph.networkx.dijkstra import (
     search,
 )
 from featgraph.networkx.graph import NetworkXGraph
-from featgraph.networkx.lengths import lengths_of
-from featgraph.networkx.paths import levels_from, met_in_order
+from featgraph.networkx.paths import lengths_of, levels_from, met_in_order
 
 __all__ = ["shortest_path", "shortest_path_length"]
 

@@ -490,9 +490,9 @@ def _in_order_of_ends(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.i
     """Return edges sorted stably by their ends, and where those of each pair begin."""
     is_dense = low.max() <= 8 * low.size  # there is memory for an entry for each id
     if low.size > FEW and is_dense:
-        from featgraph.graph.building import repeats  # loads Numba
+        from featgraph.graph.building import kernels  # loads Numba
 
-        return repeats.in_order_of_ends(low, high)
+        return kernels.in_order_of_ends(low, high)
     key = (low.astype(np.int64) << 32) | high
     order = np.argsort(key, kind="stable")
     key = key[order]
@@ -535,14 +535,14 @@ def _combine(
     if policy == "last":
         ends = np.append(starts[1:], order.size)
         return np.asarray(weights[order[ends - 1]])
-    from featgraph.graph.building import repeats  # loads Numba
+    from featgraph.graph.building import kernels  # loads Numba
 
     # Loops know no float16.
     own = weights.astype(np.float32) if weights.dtype == np.float16 else weights
     if policy == "sum":
         return _sum(own, order, starts, weights.dtype)
     chosen = np.empty(starts.size, own.dtype)
-    repeats.choose_of_repeats(own, order, starts, policy == "min", chosen)
+    kernels.choose_of_repeats(own, order, starts, policy == "min", chosen)
     return chosen.astype(weights.dtype, copy=False)
 
 
@@ -553,11 +553,11 @@ def _sum(
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
     """Add up in the widest type; sums of floats are rounded once, to theirs."""
-    from featgraph.graph.building import repeats  # loads Numba
+    from featgraph.graph.building import kernels  # loads Numba
 
     wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[weights.dtype.kind]
     sums, rough = np.empty(starts.size, wide), np.empty(starts.size)
-    repeats.add_repeats(weights, order, starts, sums, rough)
+    kernels.add_repeats(weights, order, starts, sums, rough)
     with np.errstate(all="ignore"):
         # The float64 sum is within rounding of the true one, and a wrapped integer
         # is off by a multiple of 2**64: half of it cannot be rounding.

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
@@ -154,3 +156,238 @@ def put_rows(values: _Array, given: _Array, first: int, last: int, out: _Array) 
         if row < out.shape[0]:
             for feature in range(out.shape[1]):
                 out[row, feature] = values[edge, feature]
+
+
+# -- orientation by degree
+
+
+@jit
+def count_upper(
+    in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
+) -> None:
+    """Count, for each vertex by degree, its neighbors above."""
+    for v in range(in_offsets.size - 1):
+        for e in range(in_offsets[v], in_offsets[v + 1]):
+            low = degree_order[sources[e]]
+            if low < degree_order[v]:
+                counts[low] += 1
+
+
+@jit
+def fill_upper(
+    in_offsets: _Array,
+    sources: _Array,
+    vertices: _Array,
+    degree_order: _Array,
+    offsets: _Array,
+    cursors: _Array,
+    columns: _Array,
+    edge_ids: _Array,
+) -> int:
+    """Fill the rows of neighbors above; return a repeated edge, or -1."""
+    for high in range(vertices.size):
+        v = vertices[high]
+        for e in range(in_offsets[v], in_offsets[v + 1]):
+            low = degree_order[sources[e]]
+            if low < high:
+                slot = cursors[low]
+                if slot > offsets[low] and columns[slot - 1] == high:
+                    return int(e)
+                columns[slot] = high
+                edge_ids[slot] = e
+                cursors[low] = slot + 1
+    return -1
+
+
+@jit
+def fill_both(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    upper_edges: _Array,
+    cursors: _Array,
+    columns: _Array,
+    edge_ids: _Array,
+) -> None:
+    """Fill the rows of all neighbors: those below come first."""
+    for low in range(upper_offsets.size - 1):
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            high = upper_columns[slot]
+            place = cursors[high]
+            columns[place] = low
+            edge_ids[place] = upper_edges[slot]
+            cursors[high] = place + 1
+    for low in range(upper_offsets.size - 1):
+        place = cursors[low]
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            columns[place] = upper_columns[slot]
+            edge_ids[place] = upper_edges[slot]
+            place += 1
+
+
+@jit
+def fill_lower(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    cursors: _Array,
+    columns: _Array,
+    slots: _Array,
+) -> None:
+    """Fill the rows of neighbors below, with the slots of their edges in `upper`."""
+    for low in range(upper_offsets.size - 1):
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            high = upper_columns[slot]
+            place = cursors[high]
+            columns[place] = low
+            slots[place] = slot
+            cursors[high] = place + 1
+
+
+@jit
+def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
+    """Set the work of each row: its length, and that of rows intersected with it."""
+    for row in range(work.size):
+        work[row] = 1 + offsets[row + 1] - offsets[row]
+    for low in range(work.size):
+        for slot in range(offsets[low], offsets[low + 1]):
+            work[columns[slot]] += offsets[low + 1] - slot
+
+
+# -- repeated edges
+
+#: Rows of at most so many edges are sorted by insertion.
+_SHORT = 32
+
+
+def in_order_of_ends(
+    low: NDArray[np.int32], high: NDArray[np.int32]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return edges sorted stably by `low`, then `high`, and where each pair begins."""
+    count, dtype = low.size, offset_dtype(low.size)
+    offsets = np.zeros(int(low.max()) + 2, dtype)
+    count_one(low, offsets)
+    to_ends(offsets)
+    order, ends = np.empty(count, dtype), np.empty(count, np.int32)
+    _fill_rows(low, high, offsets, order, ends)
+    begins = np.empty(count, np.bool_)
+
+    def sort(first: int, last: int) -> None:
+        _sort_rows(first, last, offsets, ends, order, begins)
+
+    in_pieces(offsets.size - 1, ends.nbytes, sort)
+    return order, np.flatnonzero(begins)
+
+
+@jit
+def _fill_rows(
+    rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
+) -> None:
+    """Store number and other end of each edge; `offsets` turns from ends to starts."""
+    for i in range(rows.size - 1, -1, -1):
+        slot = offsets[rows[i]] - 1
+        offsets[rows[i]] = slot
+        order[slot], ends[slot] = i, others[i]
+
+
+@jit
+def _sort_rows(
+    first: int, last: int, offsets: _Array, ends: _Array, order: _Array, begins: _Array
+) -> None:
+    """Sort some rows stably by their ends, and mark the first edge of each pair."""
+    for row in range(first, last):
+        start, stop = offsets[row], offsets[row + 1]
+        if stop - start > _SHORT:
+            places = np.argsort(ends[start:stop], kind="mergesort")
+            ends[start:stop] = ends[start:stop][places]
+            order[start:stop] = order[start:stop][places]
+        else:
+            for slot in range(start + 1, stop):
+                end, edge, at = ends[slot], order[slot], slot
+                while at > start and ends[at - 1] > end:
+                    ends[at], order[at] = ends[at - 1], order[at - 1]
+                    at -= 1
+                ends[at], order[at] = end, edge
+        for slot in range(start, stop):
+            begins[slot] = slot == start or ends[slot] != ends[slot - 1]
+
+
+@jit
+def add_repeats(
+    weights: _Array, order: _Array, starts: _Array, sums: _Array, rough: _Array
+) -> None:
+    """Add up each group in the type of `sums`, and roughly as floats."""
+    for group in range(starts.size):
+        end = starts[group + 1] if group + 1 < starts.size else order.size
+        sums[group] = rough[group] = 0
+        for place in range(starts[group], end):
+            sums[group] += weights[order[place]]
+            rough[group] += weights[order[place]]
+
+
+@jit
+def choose_of_repeats(
+    weights: _Array, order: _Array, starts: _Array, least: bool, chosen: _Array
+) -> None:
+    """Keep the least, or the most, of each group: the first of equals."""
+    for group in range(starts.size):
+        end = starts[group + 1] if group + 1 < starts.size else order.size
+        found = weights[order[starts[group]]]
+        for place in range(starts[group] + 1, end):
+            weight = weights[order[place]]
+            if (weight < found) if least else (weight > found):
+                found = weight
+        chosen[group] = found
+
+
+# -- orders of integers
+
+#: Bits that a pass sorts by: 2,048 places that are written at once stay in a cache.
+_BITS = 11
+
+
+def order_of(keys: NDArray[Any]) -> NDArray[Any]:
+    """Return the places of integers from 0 on in ascending order; equal ones as found.
+
+    Notes
+    -----
+    O(N) for each 11 bits of the highest, and twice the memory of keys and places.
+    """
+    count = keys.size
+    dtype = np.int32 if count < 1 << 31 else np.int64
+    order = np.arange(count, dtype=dtype)
+    highest = int(keys.max(initial=0))
+    if highest == count - 1:
+        places = np.full(count, -1, dtype)
+        if _is_permutation(keys, places):
+            return places
+    turns = (keys.copy(), order), (np.empty_like(keys), np.empty_like(order))
+    for shift in range(0, highest.bit_length(), _BITS):
+        _sort_by(*turns[0], *turns[1], shift)
+        turns = turns[1], turns[0]
+    return turns[0][1]
+
+
+@jit
+def _is_permutation(keys: _Array, places: _Array) -> bool:
+    """Store the place of each key; False where one comes twice, or is negative."""
+    for i in range(keys.size):
+        if keys[i] < 0 or places[keys[i]] >= 0:
+            return False
+        places[keys[i]] = i
+    return True
+
+
+@jit
+def _sort_by(
+    keys: _Array, order: _Array, keys_to: _Array, order_to: _Array, shift: int
+) -> None:
+    """Sort stably by some bits of the keys."""
+    mask = (1 << _BITS) - 1
+    at = np.zeros(mask + 2, np.int64)
+    for i in range(keys.size):
+        at[((keys[i] >> shift) & mask) + 1] += 1
+    for digit in range(mask):
+        at[digit + 1] += at[digit]
+    for i in range(keys.size):
+        digit = (keys[i] >> shift) & mask
+        keys_to[at[digit]], order_to[at[digit]] = keys[i], order[i]
+        at[digit] += 1

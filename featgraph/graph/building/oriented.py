@@ -90,12 +90,12 @@ class Oriented:
 def _loops(vertex_count: int, edge_count: int) -> ModuleType:
     """Return the module of loops for so many edges."""
     if max(vertex_count, edge_count) <= FEW:
-        from featgraph.graph.building import orient_few
+        from featgraph.graph.building import few
 
-        return orient_few
-    from featgraph.graph.building import orient
+        return few
+    from featgraph.graph.building import kernels  # loads Numba
 
-    return orient
+    return kernels
 
 
 def refuse_directed() -> NoReturn:

@@ -20,13 +20,18 @@ from featgraph.graph.formats.readers import read_graph, require_options, suffix_
 from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.choose import checked_parts
-from featgraph.graph.partition.cuts import Balance
+from featgraph.graph.partition.cuts import Balance, side_bounds
 from featgraph.graph.partition.orders import choose_order
-from featgraph.graph.partition.sides import side_bounds
-from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
 from featgraph.graph.slices.names import stored_names
-from featgraph.graph.slices.write import Edges, Rows, write_rows, write_slices
+from featgraph.graph.slices.write import (
+    Edges,
+    Rows,
+    require_free,
+    write_rows,
+    write_slices,
+    writing,
+)
 from featgraph.graph.views.structure import require_fixed
 
 __all__ = ["convert", "write_graph"]

@@ -272,16 +272,16 @@ def scan_table(
     FileFormatError
         With the line, for anything else.
     """
-    from featgraph.graph.formats import pieces  # loads Numba
+    from featgraph.graph.formats import scan  # loads Numba
 
     marks = marks_of(comments, separator)
     field_count = field_count or len(kinds)
     codes = np.array(["-ir".index(kind) for kind in kinds], np.int64)
-    lines = pieces.Lines(marks, ord(prefix) if prefix else 0, field_count, codes)
-    found = pieces.scan_pieces(_bytes(text), start, lines, row_count)
+    lines = scan.Lines(marks, ord(prefix) if prefix else 0, field_count, codes)
+    found = scan.scan_pieces(_bytes(text), start, lines, row_count)
     if found.status:
         what, expected = _PROBLEMS[found.status]
-        is_word = found.status == pieces.NOT_INTEGER
+        is_word = found.status == scan.NOT_INTEGER
         text.fail(
             what,
             found.position,

@@ -10,10 +10,14 @@ import numpy as np
 from featgraph.base.arguments import shown
 from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
-from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
+from featgraph.graph.partition.cuts import (
+    Balance,
+    checked_balance,
+    choose_cuts,
+    cut_each_side,
+)
 from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side
 
 if TYPE_CHECKING:
     from featgraph.graph.views.structure import Structure

@@ -73,7 +73,7 @@ class SliceWriter:
         return SliceArray(self._dtype.str, self._count, tuple(self._checksums))
 
     def _end_block(self) -> None:
-        from featgraph.graph.slices.checksums import checksum  # loads Numba
+        from featgraph.graph.slices.sums import checksum  # loads Numba
 
         block = self._block[: self._filled]
         self._checksums.append(checksum(block))
@@ -264,7 +264,7 @@ class _Blocks:
         FileFormatError
             If a block has been altered.
         """
-        from featgraph.graph.slices.checksums import checksums  # loads Numba
+        from featgraph.graph.slices.sums import checksums  # loads Numba
 
         begin, handle = number * BLOCK_BYTES, self.stream.fileno()
         data = out[: min(out.size, self.nbytes - begin)]

@@ -21,7 +21,7 @@ from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_edges import taken
 from featgraph.graph.building.gpu_part_edges import GpuRowEdges
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.slices.checks import (
     bits_of,
     read_words,

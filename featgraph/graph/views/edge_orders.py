@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.drawing_cpu import philox
 from featgraph.graph.building.jit import jit
-from featgraph.graph.building.kernels import count_one, fill_columns, to_ends
-from featgraph.graph.building.sorting import order_of
+from featgraph.graph.building.kernels import count_one, fill_columns, order_of, to_ends
 
 __all__ = [
     "EdgeGroups",

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.cuts import WORD, cut_each_side
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import Whole

@@ -56,9 +56,8 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
-from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side, side_bounds
 from featgraph.graph.slices.checks import (
     read_words,
     require_order,

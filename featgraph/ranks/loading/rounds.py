@@ -234,7 +234,7 @@ def _in_given_order(arrived: Arrived) -> Arrived:
     """Sort edges by row unless they are sorted; those of each sender are."""
     rows = arrived.rows
     if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building import kernels  # loads Numba
 
-        arrived.reorder(sorting.order_of(rows))
+        arrived.reorder(kernels.order_of(rows))
     return arrived

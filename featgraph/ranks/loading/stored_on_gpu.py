@@ -19,7 +19,7 @@ from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import GpuRowEdges
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.slices.on_gpu import RowsThere, closed_offsets, count_inside
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
