@@ -36,7 +36,7 @@ from featgraph.base.files import (
     replace_private,
     why_distrusted,
 )
-from featgraph.base.interrupts import compiled_aside, import_whole
+from featgraph.base.interrupts import import_whole, with_shielded_compilation
 from featgraph.fold.compiling.disk_cache import COMPILATION, guard_disk_cache
 from featgraph.fold.printing.module import KernelSource
 
@@ -109,7 +109,7 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
         guard_disk_cache(module, path.parent / COMPILED, _shared_folders())
         for value in vars(module).values():
             if hasattr(value, "_compile_for_args"):
-                compiled_aside(value)
+                with_shielded_compilation(value)
     except BaseException:
         del sys.modules[name]
         raise

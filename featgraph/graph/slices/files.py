@@ -150,7 +150,7 @@ class Slices:
         FileFormatError
             As `read` does.
         """
-        from featgraph.graph.slices.staging import send  # imports the dialect
+        from featgraph.cuda.arrays import write_pieces  # imports the dialect
 
         width = np.dtype(self.manifest.arrays[name].dtype).itemsize
         first, last, step = begin * width, end * width, _TOGETHER * BLOCK_BYTES
@@ -167,7 +167,7 @@ class Slices:
                 size = blocks.read(block, piece[: min(wanted * BLOCK_BYTES, step)])
                 return max(first - at, 0), min(last - at, size)
 
-            send(count, step, _threads(), fill, there, at * width)
+            write_pieces(count, step, _threads(), fill, there, at * width)
 
     def _opened(self, name: str) -> _Blocks:
         return _Blocks(self.folder / f"{name}.bin", self.manifest.arrays[name])
