@@ -1,15 +1,15 @@
-"""Kernels that fill arrays, and copy and check those of other libraries."""
+"""Kernels over elements: fill arrays, and copy and check arrays of other libraries."""
 
 import math
 
 from featgraph.cuda.dialect import cuda, kernel
 
-#: Axes of source arrays.
+#: Number of axes of source arrays.
 AXES = 3
 #: Checks of values: none; in a range; in a range and integral; in the range if finite,
-#: and zero only if the source is zero.
+#: and not rounded to zero.
 ANY, RANGE, WHOLE, FINITE = range(4)
-#: No index: larger than any, and eight equal bytes.
+#: No index: larger than any index, and eight equal bytes, which the driver can fill.
 NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
 
 
@@ -55,8 +55,8 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
                 cuda.atomic.min(lost, 0, row * features + feature)
 
 
-# -- checks and transforms of callers' arrays with three axes; `graph/inputs/given.py`
-# does the same on the host, to the same bits.
+# -- checks and transforms of callers' arrays with three axes. `graph/inputs/given.py`
+# computes the same on the host; results are bitwise equal.
 
 
 @kernel(cache=True)

@@ -1,7 +1,9 @@
 """Intrinsics that the CUDA dialect lacks; `featgraph.cuda.dialect` offers them.
 
-Each is a function of the typing context and the types of its arguments, which returns a
-signature and what generates code: see ``numba.extending.intrinsic``.
+Each is a typing function for ``numba.extending.intrinsic``: from the typing context and
+the argument types, it returns a signature and a code generator, or None if the types do
+not match. The PTX has its memory order and scope; ``~{memory}`` keeps the compiler from
+moving other loads and stores across it.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from featgraph.cuda.dialect import dialect_module
 
 __all__ = ["INTRINSICS"]
 
-# -- rows: what the compiler would do entry by entry, since it knows no alignment
+# -- rows: vector loads, which the compiler does not emit without known alignment
 
 
 def _vectors(array: Any, width: Any, count: Any) -> Any:
     """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
 
-    Each has at most 16 bytes, and stands at a multiple of its size: `count` divides
-    the row's `width`, the column is a multiple of `count`, and arrays begin at 256. The
-    matrix of a vertex or edge is a row of all of its entries.
+    A vector has at most 16 bytes, and is aligned to its size: `count` divides the row's
+    `width`, the column is a multiple of `count`, and arrays are aligned to 256 bytes.
+    The matrix of a vertex or edge is one row of all its entries.
     """
     sizes = [getattr(each, "literal_value", 0) for each in (width, count)]
     item = getattr(getattr(array, "dtype", None), "bitwidth", 0) // 8
@@ -53,7 +55,7 @@ def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
         extend = builder.sext if type_.signed else builder.zext
         return extend(value, wide)
 
-    # Constant factors: a row times 4 K is one instruction.
+    # Both factors are constants: row * 4 K is one instruction.
     item = array.dtype.bitwidth // 8
     row = builder.mul(widened(1), ir.Constant(wide, width * item))
     column = builder.mul(widened(2), ir.Constant(wide, item))
@@ -145,7 +147,7 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
         kind = context.get_value_type(first)
         word = ir.IntType(32)
         form = ir.FunctionType(kind, [kind, kind, word])
-        # NVVM has no letter for predicates.
+        # NVVM has no constraint letter for predicate registers.
         text = "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
         text += f"selp.b{bits} $0, $1, $2, p; }}"
         given = [args[1], args[2], builder.zext(args[0], word)]
@@ -155,7 +157,7 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
     return first(test, first, second), generate
 
 
-# -- addresses: memory of other GPUs, which no array of the dialect stands for
+# -- addresses: memory of other GPUs, for which the dialect has no arrays
 
 
 def _pointer_to(
@@ -229,11 +231,11 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
     return types.void(address, value), generate
 
 
-# -- entries that threads of a GPU hand on, and rows that are read soon
+# -- entries that synchronize threads of one GPU, and prefetches
 
 
 def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return a pointer to entry `args[1]` of an array of one dimension, or of rows."""
+    """Return a pointer to entry `args[1]` of the data of an array."""
     arrays: Any = dialect_module("np.arrayobj")
     types: Any = dialect_module("types")
     array, index = signature.args[:2]
@@ -289,7 +291,7 @@ def _ir() -> Any:
     return import_whole("llvmlite.ir")
 
 
-# -- graphs: what their kernels ask and tell
+# -- kernels in CUDA graphs: the clock, and conditional nodes
 
 
 def clock_ns(typing: Any) -> Any:
@@ -310,7 +312,7 @@ def set_condition(typing: Any, handle: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide, word = ir.IntType(64), ir.IntType(32)
         name, known = "cudaGraphSetConditional", builder.module.globals
-        function = known.get(name) or ir.Function(  # the linker knows it
+        function = known.get(name) or ir.Function(  # resolved by the linker
             builder.module, ir.FunctionType(ir.VoidType(), [wide, word]), name
         )
         to = types.uint64, types.uint32
@@ -321,7 +323,7 @@ def set_condition(typing: Any, handle: Any, value: Any) -> Any:
     return types.void(handle, value), generate
 
 
-#: Name -> the function behind an intrinsic.
+#: Name of an intrinsic -> its typing function.
 INTRINSICS = {
     function.__name__: function
     for function in (

@@ -234,9 +234,9 @@ class Borrowed:
         """
         if self._foreign.dtype == self.dtype:
             return self.copied(rows)
-        from featgraph.cuda.foreign import Foreign, lent  # imports the dialect
+        from featgraph.cuda.foreign import Foreign, unpadded  # imports the dialect
 
-        return Foreign(lent(self.copied())).copied(self.dtype, rows)
+        return Foreign(unpadded(self.copied())).copied(self.dtype, rows)
 
 
 def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:

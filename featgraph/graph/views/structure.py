@@ -715,9 +715,9 @@ def collect_edge_values(
 def _there(stored: object) -> Any:
     """Return an array of the dialect over values that are on the GPU; else None."""
     if isinstance(stored, DeviceValues):
-        from featgraph.cuda.foreign import lent  # imports the dialect
+        from featgraph.cuda.foreign import unpadded  # imports the dialect
 
-        return lent(stored)
+        return unpadded(stored)
     if isinstance(stored, np.ndarray) or not hasattr(
         stored, "__cuda_array_interface__"
     ):
