@@ -1,7 +1,7 @@
-"""The orders behind argmin and argmax, and of corners, that both targets compile.
+"""Orders of argmin, argmax and triangle corners, and checks of patched aggregates.
 
-`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and offer
-them under the same names. None of them calls another, so each compiles alone.
+`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and export
+them under the same names. No function calls another, so each compiles alone.
 
 An arg-combine keeps a pair (key, source). Source -1 is *none* and loses against every
 source; a NaN key (one that is not itself) counts as none; on equal keys the smallest
@@ -9,7 +9,7 @@ source wins. The identity is (+inf or the largest integer, -1) for argmin, (-inf
 smallest integer, -1) for argmax.
 
 ====================================================  ================================
-``wins_min(key, source, best_key, best_source)``      bool: takes the place of the best
+``wins_min(key, source, best_key, best_source)``      bool: replaces the best pair
 ``wins_max(key, source, best_key, best_source)``      bool
 ``pack_min_float32(key, source)``, ``.._int32``       int64, merged by *atomic min*
 ``pack_max_float32(key, source)``, ``.._int32``       int64, merged by *atomic min* too
@@ -18,6 +18,8 @@ smallest integer, -1) for argmax.
 ``sort_triangle(low, high, third, edge, to_low,       (u, v, w, e_uv, e_uw, e_vw): the
 to_high)``                                            ends of an edge and a third vertex
                                                       by degree
+``sum_holds(stored, patch, change)``                  bool; floats of one type
+``is_normal(x)``                                      bool; float32 or float64
 ====================================================  ================================
 
 A packed pair is an int64: the key's order in the high half, the source in the low half,
@@ -131,16 +133,16 @@ def sort_triangle(low, high, third, edge, to_low, to_high):
 # -- patched aggregates
 
 
-#: Products outside of this range are not divided: they may have lost digits.
+#: Products outside this range are not divided: they may be denormal or near overflow.
 _LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
 
 
 def sum_holds(stored, patch, change):
-    """Return whether ``stored + patch`` is rounded about as a new sum would be.
+    """Whether ``stored + patch`` is about as accurate as a newly computed sum.
 
-    `change` is the sum of the absolute differences that `patch` adds up. It may be 16
-    times the result, so a patch loses four bits at most. The test fails for sums that
-    are infinite or NaN.
+    `change` is the sum of the absolute values of the differences in `patch`. It may be
+    up to 16 times the result, so a patch loses at most four bits. False for infinite
+    and NaN sums.
     """
     left = abs(stored + patch)
     left = left + left
@@ -151,5 +153,5 @@ def sum_holds(stored, patch, change):
 
 
 def is_normal(x):
-    """Return whether a product can be divided again: nonzero, and far from overflow."""
+    """Whether a product can be divided by a factor: nonzero, and far from overflow."""
     return abs(x) >= _LEAST and abs(x) <= _MOST

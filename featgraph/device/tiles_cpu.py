@@ -1,12 +1,12 @@
 """Sums of outer products on the CPU, held in vector registers.
 
 A tile is 4 rows by one vector of 64 bytes. It stays in registers while all products of
-a batch are added to it, so that each multiply-add needs a quarter of a load. LLVM cuts
-the vectors to what the machine has.
+a batch are added to it, so that there is one load for four multiply-adds. LLVM splits
+the vectors to the machine's width.
 
 ======================================================  ================================
-``padded(k, itemsize)``                                 k, up to whole vectors
-``zeros(rows, columns, like)``                          begins with a cache line
+``padded(k, itemsize)``                                 k, rounded up to whole vectors
+``zeros(rows, columns, like)``                          zeros, aligned to a cache line
 ``add_products(matrix, left, right, count, symmetric)`` adds ``left[:count].T @
                                                         right[:count]``
 ``mirror(matrix, k)``                                   copies the upper triangle down
@@ -18,10 +18,10 @@ stop)``                                                 matrix[source]`` on whol
 ``eliminate(...)``, ``subtract_panel(...)``             steps of `cholesky_cpu`
 ======================================================  ================================
 
-Arrays are float32 or float64, of two dimensions, with consecutive elements in a row; in
+Arrays are float32 or float64, of two dimensions, with contiguous rows; in
 `add_products`, `matrix` has ``padded(k)`` rows and columns, `left` and `right` at least
-as many columns. Values in the padding are undefined but harmless: entries of different
-columns are never combined.
+as many columns. Values in the padding are undefined but have no effect: entries of
+different columns are never combined.
 """
 
 import numpy as np
@@ -62,7 +62,7 @@ class _Builder:
         )
 
     def rows(self, array_type, array):
-        """Return the first byte of an array, and the bytes from row to row."""
+        """Return the address of an array, and the stride between rows in bytes."""
         view = arrayobj.make_array(array_type)(self.context, self.builder, array)
         first = self.builder.bitcast(view.data, ir.IntType(8).as_pointer())
         return first, self.builder.extract_value(view.strides, 0)
@@ -77,7 +77,7 @@ class _Builder:
         return self.builder.gep(first, [offset])
 
     def load(self, place, type_):
-        """Load a vector or a scalar that is aligned as a scalar."""
+        """Load a vector or a scalar, aligned to a scalar."""
         pointer = self.builder.bitcast(place, type_.as_pointer())
         return self.builder.load(pointer, align=self.bytes)
 
@@ -87,7 +87,7 @@ class _Builder:
         self.builder.store(value, pointer, align=self.bytes)
 
     def spread(self, value):
-        """Return the vector that has `value` everywhere."""
+        """Return a vector filled with `value`."""
         nothing = ir.Constant(self.vector, ir.Undefined)
         index = ir.IntType(32)
         one = self.builder.insert_element(nothing, value, ir.Constant(index, 0))
