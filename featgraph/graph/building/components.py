@@ -16,17 +16,18 @@ __all__ = ["label_components", "label_strong_components"]
 
 _Array: TypeAlias = NDArray[Any]
 
-#: How many edges of each vertex are joined first, and how many vertices vote then.
+#: Edges of each vertex that are joined first, and samples to find the largest tree.
 _FIRST, _VOTES = 2, 1024
 
 
 @jit
 def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
-    """Label each vertex with the smallest one of its component; rows have both ways.
+    """Label each vertex with the smallest vertex of its component.
 
-    ``labels[v] <= v`` stands above v in a tree. Joined first are two edges of each
-    vertex, which most often leave one large tree. Its vertices have no need to join
-    others: vertices outside of it do. O(V + E), mostly O(V).
+    Rows have each edge at both ends. ``labels[v] <= v`` is the parent of v in a tree.
+    First, two edges of each vertex are joined, which mostly yields one large tree. Its
+    vertices then need no further joins, since the others join their own edges.
+    O(V + E), mostly O(V).
 
     M. Sutton, T. Ben-Nun, A. Barak, "Optimizing Parallel Graph Connectivity
     Computation via Subgraph Sampling", IPDPS 2018 (Afforest).
@@ -53,7 +54,7 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
                     if above == a:
                         break
                     a = above
-        for v in range(count):  # ascending: a parent's label is its root by now
+        for v in range(count):  # ascending: the label of v's parent is a root already
             labels[v] = labels[labels[v]]
         votes = 0
         for v in range(0, count, count // _VOTES + 1):
@@ -64,13 +65,13 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
 
 @jit
 def label_strong_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
-    """Label vertices of label -1 with the smallest one of their strong component.
+    """Label vertices of label -1 with the smallest vertex of their strong component.
 
-    Vertices are numbered from 1 in the order in which they are found. ``low`` of a
-    vertex is the smallest number that it reaches among vertices whose component is not
-    known, and above all numbers where it is known. A vertex whose own number nothing
-    has lowered behind all its edges is the first one found of its component; the
-    others stand at the end of ``waiting``. O(V + E), 21 bytes a vertex.
+    A depth-first search numbers vertices from 1 on. ``low`` of a vertex is the smallest
+    number that it reaches among vertices without a known component, and larger than all
+    numbers if its component is known. A vertex whose ``low`` is still its own number
+    after all its edges is the root of its component; the other members are at the end
+    of ``waiting``. O(V + E) time, 21 bytes per vertex.
 
     D. J. Pearce, "A Space-Efficient Algorithm for Finding Strongly Connected
     Components", Information Processing Letters 116, 2016 (PEA_FIND_SCC3).

@@ -1,8 +1,9 @@
-"""Adjacencies and edge maps of few edges, by NumPy: nothing has to be compiled.
+"""Adjacencies, edge maps and orientation of few edges, by NumPy without compilation.
 
-The functions are those of `featgraph.graph.building.build`, and so is what they return.
-Each sorts anew, which takes NumPy a millisecond for numbers of 16 bits; Numba takes a
-second until its first loop runs, and a GPU needs none of its own.
+The functions have the names, parameters and results of those in
+`featgraph.graph.building.build` and of the orientation loops in
+`featgraph.graph.building.kernels`. Each sorts again, which takes NumPy a millisecond
+for 16-bit numbers, while Numba takes a second until its first loop runs.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ __all__ = [
 
 
 def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges that a digest of their ends is made of."""
+    """Return the sums over edges for the digest of their ends."""
     from featgraph.graph.building import build  # loads Numba
 
     return build.sum_ends(edges)
 
 
 def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return those that a digest of weights is made of."""
+    """Return the sums over edges for the digest of their weights."""
     from featgraph.graph.building import build  # loads Numba
 
     return build.sum_weights(edges)
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:
-    """Build the CSC."""
+    """Build the CSC: row v lists the sources of v's in-edges in given order."""
     return _rows(edges, "in")[0]
 
 
@@ -96,8 +97,8 @@ def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
 def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
     """Return rows along "in", "out" or "both" edges, and the entry of each slot.
 
-    Entry 2 i is edge i at its target, 2 i + 1 at its source. In rows along both, as
-    those of an undirected graph are, a self-loop has the first alone.
+    Entry 2 i is edge i at its target, 2 i + 1 at its source. In rows along both, which
+    include all rows of undirected graphs, a self-loop has only the first entry.
     """
     at = np.stack([edges.targets, edges.sources], axis=1).ravel()
     others = np.stack([edges.sources, edges.targets], axis=1).ravel()
@@ -108,7 +109,7 @@ def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
     else:
         entries = np.arange(along == "out", at.size, 2)
     rows = at[entries]
-    # Of numbers of 16 bits NumPy's stable sort is one by digits.
+    # For 16-bit numbers, NumPy's stable sort is a radix sort.
     entries = entries[np.argsort(rows.astype(np.uint16), kind="stable")]
     offsets = np.zeros(edges.vertex_count + 1, offset_dtype(rows.size))
     np.cumsum(np.bincount(rows, minlength=edges.vertex_count), out=offsets[1:])
@@ -116,7 +117,7 @@ def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
 
 
 def _ids(edges: EdgeList) -> NDArray[Any]:
-    """Return the edge id of each edge of a directed graph, as given."""
+    """Return the edge id of each edge of a directed graph, in given order."""
     rows, entries = _rows(edges, "in")
     ids = np.empty(edges.given_count, rows.row_offsets.dtype)
     ids[entries >> 1] = np.arange(entries.size)
@@ -192,7 +193,7 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 def _upper(
     in_offsets: _Array, sources: _Array, degree_order: _Array
 ) -> tuple[_Array, _Array, _Array]:
-    """Return the lower and upper end of each edge upwards, by degree, and its id."""
+    """Return lower end, upper end (degree places) and id of edges to higher ends."""
     low, high = degree_order[sources], degree_order[_row_of_slots(in_offsets)]
     edges = np.flatnonzero(low < high)
     return low[edges], high[edges], edges

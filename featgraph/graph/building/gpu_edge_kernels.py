@@ -10,7 +10,7 @@ SHORT = 64
 
 @kernel(cache=True)
 def survey(sources, targets, found):  # type: ignore[no-untyped-def]
-    """Note the least and the highest id in ``found[0]`` and [1], add loops to [2]."""
+    """Store least and highest id in ``found[0]`` and [1], and count loops in [2]."""
     least, most, loops = int32(0x7FFFFFFF), int32(-1), int32(0)
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = int32(sources[edge]), int32(targets[edge])
@@ -31,7 +31,7 @@ def survey(sources, targets, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def side_ends(offsets, indices, first_row, first_index, bound, rows, ends):  # type: ignore[no-untyped-def]
-    """Set the vertices of row and index of each entry of a compressed matrix.
+    """Set both vertices of each entry of a compressed matrix.
 
     Row i is vertex ``first_row + i``, index j vertex ``first_index + j``; an index
     outside [0, bound) gives -1.
@@ -61,7 +61,7 @@ def find_nan(values, found):  # type: ignore[no-untyped-def]
 def both_ends(sources, targets, none, rows):  # type: ignore[no-untyped-def]
     """List each edge at its target, then at its source.
 
-    The second entry of a loop is in row `none`, behind those of all vertices.
+    The second entry of a loop is in row `none`, after the rows of all vertices.
     """
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
@@ -149,7 +149,7 @@ def is_twin(given, count, out):  # type: ignore[no-untyped-def]
 def count_ends(sources, targets, is_both, counts):  # type: ignore[no-untyped-def]
     """Count the edges at each target; with `is_both` at its source, too, a loop once.
 
-    Sources and targets may have changed places.
+    The caller may swap sources and targets.
     """
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
@@ -187,7 +187,7 @@ def find_most(degrees, below, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_short(degrees, counts):  # type: ignore[no-untyped-def]
-    """Count the rows of each degree for which there is a count, at most SHORT."""
+    """Count the rows of each degree below ``counts.size``, at most SHORT."""
     own = cuda.shared.array(SHORT, int32)
     for degree in range(cuda.threadIdx.x, SHORT, cuda.blockDim.x):
         own[degree] = 0
@@ -202,7 +202,7 @@ def count_short(degrees, counts):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def find_hubs(offsets, least, found, count):  # type: ignore[no-untyped-def]
-    """List the rows with at least so many edges in any order: vertex, degree."""
+    """List vertex and degree of rows with `least` or more edges, in any order."""
     for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
         degree = offsets[row + 1] - offsets[row]
         if degree >= least:
@@ -221,7 +221,7 @@ def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-untyped-def]
-    """Mark the first vertex of each window, and the end: `cut_windows` of the host."""
+    """Mark the first vertex of each window, and the end, as `cut_windows` does."""
     count = before.size
     for v in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         begin = v - v % vertices

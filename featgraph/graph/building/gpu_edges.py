@@ -1,7 +1,7 @@
 """Edge lists on the GPU, and the rows (CSR) built from them there.
 
-All arrays equal, bit for bit, those of `featgraph.graph.building` on the host, which
-counts edges into rows in given order: the result of a stable sort by row.
+All arrays are bitwise equal to those that the host builds with a counting sort: rows
+are sorted stably, so slots keep the given order.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class GpuRows:
     ends : array of int32, one a slot
         The vertex at the other end.
     order : array of int32 or int64, at least one a slot
-        The given edge of each slot. If rows have both ends, twice that, plus one if
-        the row is that of the source; second entries of loops are behind all slots.
+        The given edge of each slot. If rows have both ends, twice that, plus one if the
+        row belongs to the source; second entries of loops come after all slots.
     """
 
     offsets: Array
@@ -242,7 +242,7 @@ def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
 
 
 def copied_ends(sources: object, targets: object) -> tuple[Array, Array] | None:
-    """Return an int32 copy of ends on the GPU; None if they are no such arrays."""
+    """Return an int32 copy of ends on the GPU; None for arrays that cannot be one."""
     u, v = _flat(sources), _flat(targets)
     if u is None or v is None or u.shape != v.shape:
         return None
@@ -260,7 +260,7 @@ def checked_ends(
 ) -> GpuEdges | None:
     """Return a checked copy of edges whose ends are on the GPU.
 
-    None if they are not there, or invalid: the host then raises the error.
+    None if they are not on the GPU or invalid: the host then raises the error.
     """
     own = copied_ends(sources, targets)
     if own is None:
@@ -289,12 +289,12 @@ def ends_of_sides(
     Parameters
     ----------
     offsets : ndarray, shape (M + 1,) or (N + 1,)
-        Checked: nondecreasing, and the last one is the number of entries.
+        Checked: nondecreasing, and the last one equals the number of entries.
     indices : ndarray of integers, shape (E_given,)
     sides : tuple of int
         M and N.
     is_by_column : bool
-        Whether `offsets` are those of columns, and `indices` are rows.
+        Whether `offsets` belong to columns, and `indices` are rows.
     """
     other = sides[not is_by_column]
     first = (sides[0], 0) if is_by_column else (0, sides[0])
@@ -312,7 +312,7 @@ def ends_of_sides(
 
 
 def checked_values(values: object, count: int) -> Array | None:
-    """Return a copy of numbers on the GPU, one an edge; None if they are invalid."""
+    """Return a copy of one number per edge on the GPU; None if they are invalid."""
     given = _flat(values)
     if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
         return None
@@ -330,7 +330,7 @@ def _flat(values: object) -> Any:
     """Return a one-dimensional array on this GPU for kernels, or None."""
     try:
         found = foreign_array(values, "values")
-    except StateError:  # the host may be able to read it
+    except StateError:  # the host may still be able to read the array
         return None
     return found if found is not None and found.ndim == 1 else None
 

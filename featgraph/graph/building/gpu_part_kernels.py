@@ -1,15 +1,15 @@
 """Kernels that build the rows of a part from streamed edges.
 
-An edge i, ``u -> v``, has an *entry* in the row of v; in an undirected graph, also one
-in the row of u, unless it is a loop. Rows and other ends are local numbers: own
-vertices first, then ghosts, and `ABSENT` for all others. A part has the entries of its
-own vertices, and, along both directions, those at ghosts of its edges.
+Edge i, ``u -> v``, has an *entry* in the row of v; in an undirected graph, also one in
+the row of u, unless it is a loop. Rows and other ends are local numbers: own vertices
+first, then ghosts, and `ABSENT` for all others. A part has the entries of its own
+vertices and, cut along both directions, the entries of its edges at ghosts.
 """
 
 from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint64
 
 FULL_WARP = 0xFFFFFFFF
-#: The local number of vertices that a part does not have.
+#: The local number of vertices that are not in a part.
 ABSENT = -1
 
 
@@ -79,7 +79,7 @@ def add_ends(sources, targets, first, sums):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def add_values(values, first, sums):  # type: ignore[no-untyped-def]
-    """Add values of edges, as unsigned integers of their bits, to such sums."""
+    """Add values of edges, as unsigned integers of their bits, to sums of a digest."""
     one, two = int64(0), int64(0)
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         row, word = uint64(first + i), uint64(values[i])

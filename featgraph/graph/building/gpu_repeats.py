@@ -1,7 +1,7 @@
 """Repeated edges on the GPU, and combines of their weights.
 
-Weights are combined one after the other, in given order, as
-`featgraph.graph.building.edges` does on the host.
+Weights are combined one after another in given order, like those on the host in
+`featgraph.graph.building.edges`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from featgraph.graph.building.gpu_edges import GpuEdges, marked, taken
 
 __all__ = ["Repeats", "first_of_each"]
 
-#: Policies that choose one of the weights.
+#: Policies that select one of the weights.
 LAST, LEAST, MOST = range(3)
-#: A wrapped sum is off by a multiple of 2**64; no rounding error is that large.
+#: Least difference of a wrapped sum: a multiple of 2**64 off, beyond rounding errors.
 _WRAPPED = 2.0**62
 
 
@@ -34,7 +34,7 @@ def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
-    """Mark the first edge of each group of equal edges; the order groups them."""
+    """Mark the first edge of each group of equal edges, adjacent in `order`."""
     for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         edge = order[place]
         found = int32(1)

@@ -1,7 +1,7 @@
-"""The compiler switch of this package: Numba, imported when the first kernel needs it.
+"""The decorator of loops on the host: Numba with a disk cache.
 
-The modules that hold kernels (`_kernels`, `_scan`) are imported inside functions only,
-so that ``import featgraph`` does not pay for Numba's import.
+Modules that use it, such as `kernels` and `scan`, are imported inside functions only,
+so that ``import featgraph`` does not import Numba.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _R = TypeVar("_R")
 
 
 def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a host loop for the argument types of its first call; kept on disk.
+    """Compile a host loop for the argument types of its first call; cached on disk.
 
-    It lets go of the interpreter.
+    The loop releases the GIL.
     """
     try:
         compiled = njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        # Neither the package's folder nor the user's cache can be written: Numba says
-        # so when decorating. Compiling again in each process is better than failing.
+        # Numba raises here if neither the package's folder nor the user's cache is
+        # writable. Compile in each process instead.
         compiled = njit(nogil=True)(function)
     return cast("Callable[_P, _R]", compiled)

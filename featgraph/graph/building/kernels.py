@@ -1,12 +1,19 @@
-"""Counting sort of edges into rows, O(V + E), in place but for the result.
+"""Loops over edges on the host: rows, orientation, repeated edges, and orders.
 
-All loops share one idea. `offsets` first holds the *end* of each row; walking the edges
-backward and stepping a row's entry down before each store fills the row from its last
-slot to its first, so slots keep the given order (a stable sort) and `offsets` ends as
-the row starts. No cursor array is needed. Repeating the walk with a copy of the ends
-finds the slot of every given edge again, so no edge-to-slot map is kept either.
+Rows come from a counting sort, O(V + E), in place except for the result. `offsets`
+first holds the *end* of each row. The loop traverses the edges backward and decrements
+a row's entry before each store. This fills the row from its last slot to its first, so
+that slots keep the given order (a stable sort), and leaves the begins of rows in
+`offsets`. No cursors are needed. Repeating the loop with a copy of the ends finds the
+slot of every given edge again, so that no edge-to-slot map is needed either.
 
-An undirected edge that is no self-loop takes a slot in the row of each of its vertices.
+An undirected edge that is not a self-loop has a slot in the rows of both its vertices.
+
+Orientation traverses the vertices in degree order, which fills every row in ascending
+order without a sort. Repeated edges are grouped by a counting sort of rows, and a sort
+within each row. Integers are ordered by a radix sort, or in one pass if they are a
+permutation.
+
 Import this module inside functions only: it loads Numba.
 """
 
@@ -77,7 +84,7 @@ def fill_columns_both(
 
 @jit
 def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
-    """Store at each slot which given edge it is; `ends` is used up."""
+    """Store the row in given order of each slot; `ends` turns into starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = ends[rows[i]] - 1
         ends[rows[i]] = slot
@@ -88,7 +95,7 @@ def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
 def fill_given_both(
     sources: _Array, targets: _Array, ends: _Array, given: _Array
 ) -> None:
-    """`fill_given` for undirected edges: the twin of edge i is row E_given + i."""
+    """`fill_given` for undirected edges: the twin of edge i has row E_given + i."""
     count = sources.size
     for i in range(count - 1, -1, -1):
         u, v = sources[i], targets[i]
@@ -150,7 +157,7 @@ def fill_incident_ids(
 
 @jit
 def put_rows(values: _Array, given: _Array, first: int, last: int, out: _Array) -> None:
-    """Put the rows of some edges where they were given, if `out` has such rows."""
+    """Copy values of edges `first` to `last` to given order; drop rows beyond `out`."""
     for edge in range(first, last):
         row = given[edge]
         if row < out.shape[0]:
@@ -165,7 +172,7 @@ def put_rows(values: _Array, given: _Array, first: int, last: int, out: _Array) 
 def count_upper(
     in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
 ) -> None:
-    """Count, for each vertex by degree, its neighbors above."""
+    """Count the upper neighbors of each vertex, by degree order."""
     for v in range(in_offsets.size - 1):
         for e in range(in_offsets[v], in_offsets[v + 1]):
             low = degree_order[sources[e]]
@@ -184,7 +191,7 @@ def fill_upper(
     columns: _Array,
     edge_ids: _Array,
 ) -> int:
-    """Fill the rows of neighbors above; return a repeated edge, or -1."""
+    """Fill the rows of upper neighbors; return a repeated edge, or -1."""
     for high in range(vertices.size):
         v = vertices[high]
         for e in range(in_offsets[v], in_offsets[v + 1]):
@@ -208,7 +215,7 @@ def fill_both(
     columns: _Array,
     edge_ids: _Array,
 ) -> None:
-    """Fill the rows of all neighbors: those below come first."""
+    """Fill the rows of all neighbors: lower ones, then upper ones."""
     for low in range(upper_offsets.size - 1):
         for slot in range(upper_offsets[low], upper_offsets[low + 1]):
             high = upper_columns[slot]
@@ -232,7 +239,7 @@ def fill_lower(
     columns: _Array,
     slots: _Array,
 ) -> None:
-    """Fill the rows of neighbors below, with the slots of their edges in `upper`."""
+    """Fill the rows of lower neighbors, with the slots of their edges in `upper`."""
     for low in range(upper_offsets.size - 1):
         for slot in range(upper_offsets[low], upper_offsets[low + 1]):
             high = upper_columns[slot]
@@ -244,7 +251,7 @@ def fill_lower(
 
 @jit
 def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
-    """Set the work of each row: its length, and that of rows intersected with it."""
+    """Set the work of each row: 1 + its length + parts of rows intersected with it."""
     for row in range(work.size):
         work[row] = 1 + offsets[row + 1] - offsets[row]
     for low in range(work.size):
@@ -254,14 +261,14 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 
 # -- repeated edges
 
-#: Rows of at most so many edges are sorted by insertion.
+#: Most edges of rows that are sorted by insertion.
 _SHORT = 32
 
 
 def in_order_of_ends(
     low: NDArray[np.int32], high: NDArray[np.int32]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return edges sorted stably by `low`, then `high`, and where each pair begins."""
+    """Return a stable order by (`low`, `high`), and the first place of each pair."""
     count, dtype = low.size, offset_dtype(low.size)
     offsets = np.zeros(int(low.max()) + 2, dtype)
     count_one(low, offsets)
@@ -281,7 +288,7 @@ def in_order_of_ends(
 def _fill_rows(
     rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
 ) -> None:
-    """Store number and other end of each edge; `offsets` turns from ends to starts."""
+    """Store number and other end of edges by row; `offsets` turns into starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = offsets[rows[i]] - 1
         offsets[rows[i]] = slot
@@ -292,7 +299,7 @@ def _fill_rows(
 def _sort_rows(
     first: int, last: int, offsets: _Array, ends: _Array, order: _Array, begins: _Array
 ) -> None:
-    """Sort some rows stably by their ends, and mark the first edge of each pair."""
+    """Sort some rows stably by their ends; mark the first of edges with equal ends."""
     for row in range(first, last):
         start, stop = offsets[row], offsets[row + 1]
         if stop - start > _SHORT:
@@ -314,7 +321,10 @@ def _sort_rows(
 def add_repeats(
     weights: _Array, order: _Array, starts: _Array, sums: _Array, rough: _Array
 ) -> None:
-    """Add up each group in the type of `sums`, and roughly as floats."""
+    """Sum the weights of each group in the type of `sums`, and as floats in `rough`.
+
+    A large difference of the two shows an overflow of integers.
+    """
     for group in range(starts.size):
         end = starts[group + 1] if group + 1 < starts.size else order.size
         sums[group] = rough[group] = 0
@@ -327,7 +337,7 @@ def add_repeats(
 def choose_of_repeats(
     weights: _Array, order: _Array, starts: _Array, least: bool, chosen: _Array
 ) -> None:
-    """Keep the least, or the most, of each group: the first of equals."""
+    """Store the least or greatest weight of each group; the first of equal ones."""
     for group in range(starts.size):
         end = starts[group + 1] if group + 1 < starts.size else order.size
         found = weights[order[starts[group]]]
@@ -340,16 +350,16 @@ def choose_of_repeats(
 
 # -- orders of integers
 
-#: Bits that a pass sorts by: 2,048 places that are written at once stay in a cache.
+#: Bits of a digit of the radix sort: its 2,048 write positions stay in a cache.
 _BITS = 11
 
 
 def order_of(keys: NDArray[Any]) -> NDArray[Any]:
-    """Return the places of integers from 0 on in ascending order; equal ones as found.
+    """Return the stable ascending order of nonnegative integers.
 
     Notes
     -----
-    O(N) for each 11 bits of the highest, and twice the memory of keys and places.
+    O(N) time per 11 bits of the highest, and twice the memory of keys and order.
     """
     count = keys.size
     dtype = np.int32 if count < 1 << 31 else np.int64
@@ -368,7 +378,7 @@ def order_of(keys: NDArray[Any]) -> NDArray[Any]:
 
 @jit
 def _is_permutation(keys: _Array, places: _Array) -> bool:
-    """Store the place of each key; False where one comes twice, or is negative."""
+    """Store the place of each key; return False for repeated or negative keys."""
     for i in range(keys.size):
         if keys[i] < 0 or places[keys[i]] >= 0:
             return False
@@ -380,7 +390,7 @@ def _is_permutation(keys: _Array, places: _Array) -> bool:
 def _sort_by(
     keys: _Array, order: _Array, keys_to: _Array, order_to: _Array, shift: int
 ) -> None:
-    """Sort stably by some bits of the keys."""
+    """Sort stably by the digit of the keys at a bit."""
     mask = (1 << _BITS) - 1
     at = np.zeros(mask + 2, np.int64)
     for i in range(keys.size):

@@ -1,4 +1,8 @@
-"""Edges that are there by target, as kernels take them; given order if it is asked."""
+"""Edge lists whose CSC is known, on the host or on a GPU.
+
+`RowEdges` and `GpuRowEdgeList` store edges by target, as kernels use them. Sources,
+targets and weights in given order are derived at the first use.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +30,23 @@ if TYPE_CHECKING:
 
 
 class RowEdges(EdgeList):
-    """Edges whose CSC is known; owns its arrays and makes them read-only.
+    """Edges whose CSC is on the host; owns its arrays and makes them read-only.
 
     Parameters
     ----------
     in_edges : Adjacency
         The CSC: within a row, edges have the order in which they were given.
     rows : ndarray of integers, shape (E,), or None
-        Numbers that order the edges as they were given, of each edge id; None where
-        they were given in the order of edge ids. Twins have others, from `bound` on.
+        By edge id, numbers that ascend in given order; None if edge ids are in given
+        order. Numbers of twins are `bound` or more.
     weights : ndarray, shape (E,), or None
         By edge id.
     bound : int
-        Rows below it are those of given edges.
+        Numbers of given edges are less.
     directed : bool
     names : as in `EdgeList`
     known : mapping, optional
-        What else is known of the graph, by the names of its attributes.
+        Known attributes of the graph, by name.
     """
 
     def __init__(
@@ -78,35 +82,35 @@ class RowEdges(EdgeList):
 
     @cached_property
     def sources(self) -> NDArray[np.int32]:
-        """Where edges begin, in given order."""
+        """Sources in given order."""
         return self._in_given_order(self.in_edges.column_indices)
 
     @cached_property
     def targets(self) -> NDArray[np.int32]:
-        """Where they end."""
+        """Targets in given order."""
         degrees = np.diff(self.in_edges.row_offsets)
         targets = np.repeat(np.arange(degrees.size, dtype=np.int32), degrees)
         return freeze(self._in_given_order(targets))
 
     @cached_property
     def weights(self) -> NDArray[Any] | None:
-        """Their weights; None without."""
+        """Weights in given order; None without."""
         return None if self._by_id is None else self._in_given_order(self._by_id)
 
     @property
     def by_id(self) -> NDArray[Any] | None:
-        """Their weights by edge id; None without."""
+        """Weights by edge id; None without."""
         return self._by_id
 
     @cached_property
     def on_gpu(self) -> GpuEdges:
-        """The edges on the GPU, uploaded as the rows that they are; needs one."""
+        """The edges on the GPU, uploaded as rows; needs a GPU."""
         from featgraph.cuda import arrays
         from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
         rows, order = self.in_edges, self._rows
         bound = self._bound
-        if order is None:  # numbers are edge ids
+        if order is None:  # edge ids are in given order
             bound = self.edge_count
         return GpuRowEdges(
             arrays.upload(rows.row_offsets),
@@ -118,14 +122,14 @@ class RowEdges(EdgeList):
 
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges there, turned towards the end of higher degree."""
+        """The undirected edges on the GPU, oriented towards the higher degree."""
         from featgraph.graph.building import gpu_oriented
 
         edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
         return gpu_oriented.GpuOriented(edges.as_given())
 
     def holds(self, array: object) -> bool:
-        """Whether an array is that of the weights."""
+        """Whether an array is `weights`."""
         return array is not None and array is vars(self).get("weights")
 
     @property
@@ -149,7 +153,7 @@ class RowEdges(EdgeList):
 
 
 class GpuRowEdgeList(EdgeList):
-    """Edges whose CSC is on the GPU; the host has what it asks for.
+    """Edges whose CSC is on the GPU; host arrays are copied at the first use.
 
     Parameters
     ----------
@@ -157,7 +161,7 @@ class GpuRowEdgeList(EdgeList):
     weights : array of the dialect, shape (E,), or None
         By edge id.
     known : mapping, optional
-        What else is known of the graph, by the names of its attributes.
+        Known attributes of the graph, by name.
     as_given : callable, optional
         Returns the weights on the host, in given order.
     """
@@ -182,7 +186,7 @@ class GpuRowEdgeList(EdgeList):
 
     @property
     def given_count(self) -> int:  # type: ignore[override]
-        """How many edges were given."""
+        """Number of given edges."""
         return self.on_gpu.given_count
 
     @property
@@ -197,7 +201,7 @@ class GpuRowEdgeList(EdgeList):
 
     @cached_property
     def weights(self) -> NDArray[Any] | None:
-        """Their weights on the host, in given order; None without."""
+        """Weights on the host, in given order; None without."""
         if self._by_id is None:
             return None
         made = None if self._as_given is None else self._as_given()
@@ -208,7 +212,7 @@ class GpuRowEdgeList(EdgeList):
         return freeze(self.on_gpu.in_given_order(self._by_id, per_direction=False))
 
     def holds(self, array: object) -> bool:
-        """Whether an array of the host is that of the weights."""
+        """Whether a host array is `weights`."""
         return array is not None and array is vars(self).get("weights")
 
     def weights_on_gpu(self) -> Any:
@@ -225,12 +229,12 @@ class GpuRowEdgeList(EdgeList):
         return self._by_id
 
     def there(self, array: object) -> Any:
-        """Return an array of the host by edge id, if the GPU has it; else None."""
+        """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
         return self._by_id if self.holds(array) else None
 
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges, turned towards the end of higher degree."""
+        """The undirected edges, oriented towards the end of higher degree."""
         from featgraph.graph.building import gpu_oriented
 
         edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]

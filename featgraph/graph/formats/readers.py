@@ -28,7 +28,7 @@ from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import Text, read_text
 from featgraph.graph.graph import Graph
 from featgraph.graph.inputs.targets import chosen_target
-from featgraph.graph.partition.asked import makers, require_asked
+from featgraph.graph.partition.requests import distributed_builders, partition_request
 from featgraph.graph.slices.read import open_slices, read_slices
 
 __all__ = [
@@ -257,7 +257,7 @@ def read_graph(
     suffix, name = suffix_of(path), PurePath(path)
     if directed is not None:
         directed = require_flag("directed", directed)
-    asked = require_asked(partition, order, along, ranks)
+    asked = partition_request(partition, order, along, ranks)
     require_options(path, options)
     if target is not None and suffix != SLICES:
         raise ArgumentError(
@@ -268,7 +268,7 @@ def read_graph(
             fix="leave target out, or make one: featgraph convert",
         )
     if asked is not None:
-        made = makers[0].of_file(asked, path, directed, options, target)
+        made = distributed_builders[0].of_file(asked, path, directed, options, target)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if suffix == SLICES:
@@ -306,9 +306,9 @@ def _of_slices(path: _Path, target: object) -> EdgeList:
         default = "cuda" if manifest.edge_count >= MANY_EDGES else "cpu"
         is_there = chosen_target(target, default) == "cuda"
         if is_there and "order" not in manifest.arrays:
-            from featgraph.graph.slices.on_gpu import read_there  # imports the dialect
+            from featgraph.graph.slices.on_gpu import read_on_gpu  # imports the dialect
 
-            return read_there(slices)
+            return read_on_gpu(slices)
     return read_slices(path)
 
 

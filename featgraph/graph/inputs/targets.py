@@ -1,4 +1,4 @@
-"""The choice of a target by ``target=``."""
+"""The choice of a target from ``target=``."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["chosen_target", "has_gpu"]
 
 
 def has_gpu() -> bool:
-    """Whether there is a GPU that can be used."""
+    """Whether a GPU is available."""
     return dialect.is_available()
 
 
 def chosen_target(target: object, default: str = "cuda") -> str:
-    """Return "cpu" or "cuda" for what a caller gives as ``target=``.
+    """Return "cpu" or "cuda" for the ``target=`` of a call.
 
     Parameters
     ----------
     target : {"auto", "cpu", "cuda"}
-        "auto" is `config.target`.
+        "auto" selects `config.target`.
     default : {"cuda", "cpu"}
-        The target if that is "auto", too, and there is a GPU.
+        The target if `config.target` is "auto", too, and a GPU is available.
 
     Raises
     ------
     DeviceError
-        If the target is "cuda", and CUDA cannot be used.
+        If the target is "cuda", and CUDA is not available.
     PlanError
         If the target is unknown.
     """

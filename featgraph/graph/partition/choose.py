@@ -1,4 +1,4 @@
-"""The choice of a partition from the arguments of a caller."""
+"""The choice of a partition from a caller's arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def choose_partition(
         return Partition(found, ordered.order)
     if parts is not None:
         raise GraphInputError(
-            "cuts say how many parts there are",
+            "cuts already define the number of parts",
             where="parts",
             got=f"parts={shown(parts)}, and cuts",
             expected="one of the two",

@@ -1,4 +1,8 @@
-"""Cuts of an order of vertices into the ranges of ranks."""
+"""Cuts of an order of vertices into ranges, one per rank, of about equal work.
+
+`choose_cuts` cuts one order of all vertices, `cut_each_side` each side of a graph with
+sides.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +30,26 @@ __all__ = [
 if TYPE_CHECKING:
     from featgraph.graph.views.structure import Structure
 
-#: Chosen cuts are at multiples of it: a word of an active bitvector has one owner.
+#: Chosen cuts are multiples of it, so that a word of a bitvector has one owner.
 WORD = 32
 
-#: How far above the least bound, relative to it, the most work of a part may be if
-#: ghosts have a weight.
+#: Relative distance from the least possible bound on a part's work at which the search
+#: ends, if ghosts have a weight.
 TOLERANCE = 1 / 256
 
 
 class Balance(NamedTuple):
     """Weights of the work that is balanced between ranks, in units of an in-edge.
 
-    By in-edges alone a rank of 512 owns up to 28 times the mean number of vertices of
-    an R-MAT graph of 2**17 vertices, numbered as it was generated. A vertex of PageRank
-    and of label propagation takes as long as three edges (R-MAT of scale 24, two
+    If only in-edges count, one of 512 ranks owns up to 28 times the mean number of
+    vertices of an R-MAT graph of 2**17 vertices in generated order. A vertex of
+    PageRank or label propagation takes as long as three edges (R-MAT of scale 24, two
     NVIDIA H100s: 2.8 to 3.1).
 
     Attributes
     ----------
     edge, vertex, ghost : float
-        Work of an in-edge, of an own vertex, and of a ghost.
+        Work of an in-edge, an own vertex, and a ghost.
     """
 
     edge: float = 1
@@ -54,7 +58,7 @@ class Balance(NamedTuple):
 
 
 def checked_balance(balance: object) -> Balance:
-    """Return the weights of an in-edge, a vertex and a ghost, checked."""
+    """Return the checked weights of an in-edge, a vertex and a ghost."""
     given = tuple(balance) if isinstance(balance, list | tuple) else ()
     if len(given) == 3:
         weights = Balance(*(require_real("balance", value) for value in given))
@@ -78,14 +82,14 @@ def choose_cuts(
     ----------
     graph : Graph
     order : ndarray of int32, shape (V,), or None
-        The vertex at each place; None: their numbers.
+        The vertex at each place; None: by number.
     parts : int
     balance : Balance
 
     Returns
     -------
     ndarray of int64, shape (parts + 1,)
-        Multiples of `WORD`, but for V.
+        Multiples of `WORD`, except for V.
     """
     if balance.ghost:
         return _fill_parts(graph, order, parts, balance)
@@ -102,12 +106,12 @@ def word_places(vertex_count: int) -> NDArray[np.int64]:
 def even_cuts(
     edges_before: NDArray[np.float64], vertex_count: int, parts: int, balance: Balance
 ) -> NDArray[np.int64]:
-    """Cut vertices into ranges of about equal work, without that of ghosts.
+    """Cut vertices into ranges of about equal work, not counting ghosts.
 
     Parameters
     ----------
     edges_before : ndarray of float64
-        The number of in-edges of all vertices before each of `word_places`.
+        The number of in-edges of vertices before each of `word_places`.
     vertex_count, parts : int
     balance : Balance
     """
@@ -115,7 +119,7 @@ def even_cuts(
     before = balance.edge * edges_before
     before += balance.vertex * places
     goals = before[-1] * (np.arange(1, parts) / parts)
-    # The place whose work before it is nearest to the goal.
+    # The place before which the work is nearest to the goal.
     at = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
     return np.concatenate(([0], places[at], [vertex_count]))
 
@@ -123,7 +127,7 @@ def even_cuts(
 def _edges_before(
     graph: Structure, order: NDArray[np.int32] | None, places: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the number of in-edges of all vertices before each of some places."""
+    """Return the number of in-edges of vertices before each of some places."""
     degrees = np.asarray(graph.in_degree)
     if order is not None:
         degrees = degrees[order]
@@ -136,8 +140,8 @@ def _fill_parts(
 ) -> NDArray[np.int64]:
     """Find the least bound on the work of a part, and fill parts up to it.
 
-    The number of ghosts of a range is not a sum over its vertices, so that prefix sums
-    of work do not apply. O(E) for each bound that is tried.
+    The number of ghosts of a range is not a sum over its vertices, so prefix sums do
+    not apply. O(E) for each bound that is tried.
     """
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -147,7 +151,7 @@ def _fill_parts(
     places[vertices] = np.arange(count, dtype=np.int32)
     mark = np.full(count, -1, np.int64)
     work = np.array([*balance, WORD], np.float64)
-    # One part has no ghosts, and so all of it fits.
+    # One part with everything has no ghosts, so its work is an upper bound.
     high = balance.edge * graph.edge_count + balance.vertex * count
     low = high / parts
     cuts = np.full(parts + 1, count, np.int64)
@@ -177,8 +181,8 @@ def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
 # -- graphs with sides
 
 
-#: The most that all vertices of a side weigh, relative to the mean share of a rank:
-#: vertices without edges are spread over ranks, and edges stay equal within 2 %.
+#: Most total weight of a side's vertices, relative to the mean work of a rank: vertices
+#: without edges are spread over ranks, and in-edges stay equal within 2 %.
 _OF_A_SHARE = 0.02
 
 
@@ -196,8 +200,8 @@ def cut_each_side(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Cut every side into ranges of about equal work; a rank gets one of each.
 
-    Cuts are at any vertex: 32 vertices of high degree may have more than a share, and
-    words of bitvectors hold local numbers, so that ranges need not begin at a word.
+    Cuts are at any vertex, since 32 vertices of high degree may be more than a share.
+    Bitvectors are indexed by local numbers, so ranges need not begin at a word.
 
     Parameters
     ----------
@@ -208,7 +212,7 @@ def cut_each_side(
         The order of the vertices of a side; None: by number.
     parts : int
     balance : Balance or None
-        None: in-edges, and vertices as far as in-edges stay nearly equal.
+        None: in-edges, and vertices with a weight that keeps in-edges nearly equal.
 
     Returns
     -------
@@ -219,7 +223,7 @@ def cut_each_side(
     Raises
     ------
     GraphInputError
-        If ghosts have a weight: these belong to no side.
+        If ghosts have a weight, since they belong to no side.
     """
     if balance is not None and balance.ghost:
         raise GraphInputError(
@@ -246,13 +250,13 @@ def cut_each_side(
 def _work_before(
     edges: NDArray[Any], parts: int, balance: Balance | None
 ) -> NDArray[np.float64]:
-    """Return the work before each vertex of a side, and all of it, by in-edges."""
+    """Return the work before each vertex of a side, and the total, from in-edges."""
     before = np.zeros(edges.size + 1, np.int64)
     np.cumsum(edges, out=before[1:])
     if balance is None:
         share = float(before[-1]) / parts
         vertex = min(Balance().vertex, _OF_A_SHARE * share / max(edges.size, 1))
-        balance = Balance(1, vertex or 1)  # a side without edges is cut by vertices
+        balance = Balance(1, vertex or 1)  # without edges, vertices count
     return balance.edge * before + balance.vertex * np.arange(before.size)
 
 

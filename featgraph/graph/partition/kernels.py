@@ -40,7 +40,7 @@ def count_due_by_owner(
 ) -> None:
     """Count rows that are active or have an active source, by the owners of rows.
 
-    The other counts, of shape (3, P), are all edges in such rows, and those from active
+    `counts` has shape (3, P): such rows, all edges in them, and edges from active
     sources.
     """
     for v in range(offsets.size - 1):
@@ -63,16 +63,16 @@ def list_ghosts(
     seen: _Array,
     found: _Array,
 ) -> int:
-    """Store each vertex that a rank has edges from and does not own, and that rank.
+    """Store each ghost and its rank: a source of the rank's edges that it does not own.
 
     Parameters
     ----------
     vertices : array of int32
-        All of them, owner by owner.
+        All vertices, owner by owner.
     seen : array of int32
-        Of each vertex the rank that has it last; -1 at first.
+        The last rank that has each vertex as a ghost; initially -1.
     found : array of int32, shape (N, 2)
-        Without entries they are counted only.
+        Output; if empty, ghosts are only counted.
     """
     count = 0
     for v in vertices:
@@ -93,7 +93,7 @@ def collect_ghosts(
 ) -> int:
     """Store each source outside of ``first..last`` once; return their number.
 
-    Their entries of `ghost_numbers` become -1; no other one is negative.
+    Their entries in `ghost_numbers` become -1; all others must be nonnegative.
     """
     count = 0
     for u in sources:
@@ -118,10 +118,10 @@ def renumber(
 def sweep(
     offsets: _Array, columns: _Array, seeds: _Array, seen: _Array, order: _Array
 ) -> None:
-    """Search breadth first, twice, from each seed that was not visited.
+    """Run two breadth-first searches from each unvisited seed.
 
-    The second search begins at the vertex that the first one found last, which is far
-    from most others, so that levels are many and small.
+    The second search starts at the last vertex of the first one, which is far from most
+    others, so that there are many small levels.
     """
     begin = 0
     for seed in seeds:
@@ -159,8 +159,9 @@ def fill_parts(
 ) -> bool:
     """Assign each part as many words as fit into `bound`; return whether all fit.
 
-    `work` is that of an edge, a vertex and a ghost, and the size of a word. `mark`
-    has, by place, the part for which a vertex was last a ghost: stamps are new ones.
+    `work` has the weights of an edge, a vertex and a ghost, and the size of a word.
+    `mark` has, by place, the stamp of the part that last had a vertex as a ghost;
+    `stamp` is larger than all stamps of earlier calls.
     """
     part, first, begin = 0, 0, 0
     word, done, ghosts = int(work[3]), 0.0, 0
@@ -208,8 +209,9 @@ def count_row(
 ) -> None:
     """Count the sizes of the ranks of one row of a grid; see `Counts`.
 
-    `first` is the first of them, `vertices` are those that they own, `column` is that
-    of each vertex's owner. `seen` has the row that last had an edge from a vertex.
+    `first` is the first rank of the row, `vertices` are the vertices that the row owns,
+    and `column` is the column of each vertex's owner. `seen` has the last row with an
+    edge from a vertex.
     """
     width = has.shape[1]
     last_target = np.full(width, -1, np.int64)

@@ -1,4 +1,4 @@
-"""Orders of vertices that are cut into ranges."""
+"""Orders of vertices, which are cut into the ranges of ranks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Ordered", "choose_order"]
 
 
 class Ordered(NamedTuple):
-    """The vertex at each place, and the cuts of an order made for P parts.
+    """An order of vertices, with cuts if it is made for P parts.
 
     Attributes
     ----------
     order : ndarray of int32, shape (V,), or None
-        None: the vertices as they are numbered.
+        The vertex at each place; None: by number.
     cuts : ndarray of int64, shape (P + 1,), or None
-        None: cuts that balance the work.
+        None: `cuts` chooses them.
     """
 
     order: NDArray[np.int32] | None
@@ -37,7 +37,7 @@ class Ordered(NamedTuple):
 def choose_order(
     graph: Structure, order: object, parts: int, balance: Balance
 ) -> Ordered:
-    """Return an order by its name, or as given.
+    """Return an order by its name, or from an array.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def choose_order(
     Raises
     ------
     GraphInputError
-        No such name, or no permutation.
+        If the name is unknown, or the array is not a permutation.
     FeatGraphError
-        "metis" where pymetis is not installed.
+        If `order` is "metis" and pymetis is not installed.
     """
     if not isinstance(order, str):
         return Ordered(checked_order(order, graph.vertex_count))
@@ -72,14 +72,14 @@ def _given(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Assign vertices by falling in-degree, each to the part with least work."""
+    """Assign vertices by decreasing in-degree, each to the part with least work."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     work = balance.edge * graph.in_degree + balance.vertex
     falling = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
     part = np.empty(falling.size, np.int32)
-    # Cuts are moved to whole words, which moves vertices of few edges: those of many
-    # are in the middle of a part, with vertices of few edges in the same word.
+    # Cuts are rounded to whole words, which moves vertices at the ends of parts. Put
+    # vertices of few edges there, and those of high degree in the middle.
     few = WORD if WORD * parts <= falling.size else 0
     kernels.deal(work[falling], parts, few * parts, part)
     turn = np.arange(falling.size)
@@ -90,14 +90,14 @@ def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Search breadth first, component by component, each from a peripheral vertex."""
+    """Order vertices breadth-first, each component from a peripheral vertex."""
     from featgraph.graph.partition import kernels  # loads Numba
     from featgraph.graph.views.structure import incident_columns
 
     rows = incident_columns(graph)
     degree = np.diff(rows.row_offsets)
     order = np.empty(graph.vertex_count, np.int32)
-    # Vertices without edges come last: their places do not matter.
+    # Vertices without edges come last; their order has no effect.
     seeds = np.lexsort((degree, degree == 0)).astype(np.int32)
     seen = np.zeros(graph.vertex_count, np.int8)
     kernels.sweep(rows.row_offsets, rows.column_indices, seeds, seen, order)
@@ -105,7 +105,7 @@ def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Cut few edges by METIS, with the work of each vertex as its weight."""
+    """Cut few edges with METIS, which balances the work of vertices."""
     try:
         pymetis: Any = import_whole("pymetis")
     except ImportError as error:
@@ -118,7 +118,7 @@ def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
         ) from error
     offsets, columns, times = _symmetric(graph)
     work = balance.edge * graph.in_degree + balance.vertex
-    # No part of less than a word: METIS warns of parts without vertices.
+    # At least a word per part: METIS warns about parts without vertices.
     asked = min(parts, -(-graph.vertex_count // WORD))
     _, part = pymetis.part_graph(
         asked,
@@ -132,7 +132,7 @@ def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _symmetric(graph: Structure) -> tuple[Any, Any, Any]:
-    """Return rows of all neighbors without self-loops, and the multiplicity of each."""
+    """Return rows of all neighbors without self-loops, with edge multiplicities."""
     from scipy import sparse
 
     u, v, count = graph.sources, graph.targets, graph.vertex_count

@@ -1,11 +1,11 @@
-"""Loops over edges on any rank, before and after they are sent to their owners.
+"""Loops over a rank's edges, before and after they are sent to their owners.
 
-The vertices that a rank has besides its own are stored in two bits for each vertex: a
-bitvector of them, and for each of its words the number of bits set before it. The local
-number of a vertex is the sum of that and of the bits below its own.
-Words have one owner, since ranges of ranks begin at multiples of 32: no loop has a
-branch that depends on where the other end of an edge is. Import this module inside
-functions only: it loads Numba.
+The vertices of a rank are a bitvector, with the number of set bits before each of its
+words: two bits per vertex. The local number of a vertex is the number of bits set
+before its own. Each word has one owner, since ranges of ranks begin at multiples of 32,
+so that no loop branches on the owner of an edge's other end.
+
+Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Array: TypeAlias = NDArray[Any]
 def add_into(
     sources: _Array, targets: _Array, is_directed: bool, shift: int, counts: _Array
 ) -> None:
-    """Count edges by targets, shifted by some bits, with twins of undirected ones."""
+    """Count edges by target, shifted right; twins of undirected edges count, too."""
     for i in range(targets.size):
         counts[targets[i] >> shift] += 1
         if not is_directed and sources[i] != targets[i]:
@@ -50,10 +50,9 @@ def count_owners(ends: _Array, owners: _Array, counts: _Array) -> None:
 def list_by_owner(
     ends: _Array, owners: _Array, first: int, bounds: _Array, found: _Array
 ) -> None:
-    """List the places of ends, from `first` on, by owner.
+    """List the places of ends, from `first` on, grouped by owner.
 
-    `bounds` has where each owner's are stored. It is modified: afterwards, it has where
-    each owner's end.
+    `bounds` has the begin of each owner's group in `found`, and afterwards its end.
     """
     for i in range(ends.size):
         owner = owners[ends[i] >> 5]
@@ -65,7 +64,7 @@ def list_by_owner(
 def count_both_owners(
     sources: _Array, targets: _Array, owners: _Array, counts: _Array
 ) -> None:
-    """Count edges by the owners of their targets, and by those of sources elsewhere."""
+    """Count edges by owner of the target, and by owner of the source if it differs."""
     for i in range(sources.size):
         one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
         counts[one] += 1
@@ -77,7 +76,7 @@ def count_both_owners(
 def list_by_both_owners(
     sources: _Array, targets: _Array, owners: _Array, bounds: _Array, found: _Array
 ) -> None:
-    """List the places of edges likewise; `bounds` as for `list_by_owner`."""
+    """List the places of edges by these owners; `bounds` as for `list_by_owner`."""
     for i in range(sources.size):
         one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
         found[bounds[one]] = i
@@ -96,7 +95,7 @@ def list_at(
     is_both: bool,
     found: _Array,
 ) -> int:
-    """List the places of edges with a target, or an end, in a range; count them."""
+    """List the places of edges with the target, or any end, in a range; count them."""
     count = 0
     for i in range(targets.size):
         at = first <= targets[i] < last
@@ -147,9 +146,9 @@ def list_members(words: _Array, found: _Array) -> None:
 
 @jit
 def localize(ends: _Array, words: _Array, before: _Array) -> None:
-    """Replace each vertex by the number of bits set before its own.
+    """Replace each vertex by its local number.
 
-    `before` has that of each word, in any order of words.
+    `before` has the number of the first bit of each word; words may be in any order.
     """
     for i in range(ends.size):
         u = ends[i]
@@ -159,7 +158,7 @@ def localize(ends: _Array, words: _Array, before: _Array) -> None:
 
 @jit
 def survey_degrees(degrees: _Array, bound: int, most: _Array, short: _Array) -> None:
-    """Find the highest degree, and that below a bound; count the low ones by degree."""
+    """Find the highest degree, overall and below a bound; count low degrees."""
     highest, below = most[0], most[1]
     for i in range(degrees.size):
         degree = degrees[i]

@@ -41,7 +41,7 @@ from featgraph.graph.slices.read import (
     require_offsets,
 )
 
-__all__ = ["RowsThere", "closed_offsets", "count_inside", "read_there"]
+__all__ = ["RowsOnGpu", "closed_offsets", "count_inside", "read_on_gpu"]
 
 #: An array of the dialect.
 Array = Any
@@ -67,7 +67,7 @@ def closed_offsets(degrees: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsThere(PlacedRows):
+class RowsOnGpu(PlacedRows):
     """Such edges on the GPU.
 
     Attributes
@@ -79,7 +79,7 @@ class RowsThere(PlacedRows):
     degrees: Array
 
     @classmethod
-    def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> RowsThere:
+    def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> RowsOnGpu:
         """Return those of the places of some ranges.
 
         Raises
@@ -188,7 +188,7 @@ class RowsThere(PlacedRows):
         return made
 
 
-def read_there(slices: Slices) -> EdgeList:
+def read_on_gpu(slices: Slices) -> EdgeList:
     """Read a whole graph without an order of its own; see `checks`.
 
     Raises
@@ -197,7 +197,7 @@ def read_there(slices: Slices) -> EdgeList:
         Slices that are missing or altered, or contradict each other.
     """
     manifest = slices.manifest
-    rows = RowsThere.of(slices, ranges_of_sides(manifest))
+    rows = RowsOnGpu.of(slices, ranges_of_sides(manifest))
     require_words(slices, rows.at_words(), read_words(slices))
     ends, numbers = rows.read("sources"), rows.read("rows")
     require_between_sides(slices, rows.spans, partial(count_inside, ends))

@@ -33,7 +33,11 @@ from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
-from featgraph.graph.partition.asked import Asked, Maker, makers
+from featgraph.graph.partition.requests import (
+    DistributedBuilders,
+    PartitionRequest,
+    distributed_builders,
+)
 from featgraph.ranks.engines.current import (
     current_engine,
     engine_of_process,
@@ -48,7 +52,7 @@ from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
 
 if TYPE_CHECKING:
-    from featgraph.graph.slices.on_gpu import RowsThere
+    from featgraph.graph.slices.on_gpu import RowsOnGpu
     from featgraph.ranks.loading.stored_on_gpu import OwnThere
 from itertools import pairwise
 
@@ -102,7 +106,7 @@ def _engine() -> Engine | None:
 
 
 def edges_in_parts(
-    asked: Asked, sources: object, targets: object, **options: Any
+    asked: PartitionRequest, sources: object, targets: object, **options: Any
 ) -> Graph | None:
     """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
     engine = _engine()
@@ -113,7 +117,9 @@ def edges_in_parts(
         return _made(engine, asked, given, options["vertex_count"])
 
 
-def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
+def matrix_in_parts(
+    asked: PartitionRequest, matrix: Any, target: object
+) -> Graph | None:
     """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
     engine = _engine()
     if engine is None:
@@ -124,7 +130,7 @@ def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
 
 
 def _made(
-    engine: Engine, asked: Asked, given: Given, vertex_count: object
+    engine: Engine, asked: PartitionRequest, given: Given, vertex_count: object
 ) -> DistributedGraph:
     """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
@@ -137,7 +143,7 @@ def _made(
 
 
 def drawing_in_parts(
-    asked: Asked, drawing: Drawing, directed: bool, target: str
+    asked: PartitionRequest, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
     """Generate a distributed graph; see `rmat`."""
     engine = _engine()
@@ -151,7 +157,7 @@ def drawing_in_parts(
 
 
 def file_in_parts(
-    asked: Asked,
+    asked: PartitionRequest,
     path: Any,
     directed: bool | None,
     options: dict[str, Any],
@@ -167,7 +173,11 @@ def file_in_parts(
 
 
 def _of_text(
-    engine: Engine, asked: Asked, path: Any, directed: bool | None, options: Any
+    engine: Engine,
+    asked: PartitionRequest,
+    path: Any,
+    directed: bool | None,
+    options: Any,
 ) -> Graph:
     about = f"reading {require_path(path)}"
     options = dict(options)
@@ -306,9 +316,9 @@ def warn_alone() -> None:
 
 
 def set_up() -> None:
-    """Register the makers of distributed graphs with `Graph` and the readers."""
+    """Register the builders of distributed graphs with `Graph` and the readers."""
     made = edges_in_parts, matrix_in_parts, file_in_parts, drawing_in_parts
-    makers[:] = [Maker(*made, warn_alone)]
+    distributed_builders[:] = [DistributedBuilders(*made, warn_alone)]
 
 
 def draw_parts(
@@ -357,7 +367,7 @@ def _draw_there(
 
 def load_slices(
     engine: Engine,
-    how: Asked,
+    how: PartitionRequest,
     path: Any,
     asked: tuple[bool | None, dict[str, Any]],
     target: object = None,
@@ -367,7 +377,7 @@ def load_slices(
     Parameters
     ----------
     engine : Engine
-    how : Asked
+    how : PartitionRequest
         Which edges at its vertices a rank gets, and how many ranks get vertices.
     path : path
     asked : (directed, options)
@@ -437,7 +447,7 @@ class _Read:
     ----------
     own : OwnRows or OwnThere
         The own edges, whose sources are places in the folder.
-    rows : StoredRows or RowsThere
+    rows : StoredRows or RowsOnGpu
         The rows of the folder.
     names : ndarray, tuple of str, or None
         Names of all vertices; integers are mapped from their file.
@@ -447,7 +457,7 @@ class _Read:
     """
 
     own: OwnRows | OwnThere
-    rows: StoredRows | RowsThere
+    rows: StoredRows | RowsOnGpu
     names: VertexNames | None
     sums: npt.NDArray[np.uint64]
 
@@ -502,10 +512,10 @@ class _Read:
         return cls(there, rows, names, sums)
 
 
-def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
-    from featgraph.graph.slices.on_gpu import RowsThere  # imports the dialect
+def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsOnGpu:
+    from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
 
-    return RowsThere.of(slices, ranges)
+    return RowsOnGpu.of(slices, ranges)
 
 
 def _divided(
