@@ -1,4 +1,4 @@
-"""What can only be seen in all lines of a text file, whoever has read them."""
+"""Checks of a text file that need all of its lines, which several ranks may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Seen"]
 
 
 class Seen:
-    """What has been seen of the lines that begin in a range of a file.
+    """Statistics of the lines that begin in a range of a file.
 
     Parameters
     ----------
@@ -19,13 +19,13 @@ class Seen:
     Attributes
     ----------
     count : int
-        Edges.
+        Number of edges.
     highest : int
-        The highest id; -1 without any.
+        The highest id; -1 without edges.
     least : int
-        The lowest id; 0 without any.
+        The lowest id; 0 without edges.
     above, below : bool
-        Whether there is an entry on that side of the diagonal.
+        Whether there is an entry on this side of the diagonal.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -41,7 +41,7 @@ class Seen:
         return self._above is not None
 
     def add(self, block: Block) -> None:
-        """Look at some edges."""
+        """Update the statistics with some edges."""
         self._blocks.append((self.count, block.begin))
         self.count += block.sources.size
         for ends in (block.sources, block.targets):
@@ -52,21 +52,21 @@ class Seen:
         self.below |= block.below >= 0
 
     def check(self, total: int, sides: tuple[bool, bool], before: int = 0) -> None:
-        """Raise where all lines together are not what the file says.
+        """Check that all lines together match the header of the file.
 
         Parameters
         ----------
         total : int
-            Edges of the whole file.
+            Number of edges in the file.
         sides : tuple of 2 bool
-            Whether there are entries above, and below the diagonal, anywhere.
+            Whether the file has entries above, and below the diagonal.
         before : int
-            Edges in the ranges before this one.
+            Number of edges in earlier ranges.
 
         Raises
         ------
         FileFormatError
-            On the rank that has the line; or, where lines are missing, on all.
+            On the rank that has the wrong line, or on all ranks if lines are missing.
         """
         layout, most = self._layout, self._layout.entries
         if most is not None and before <= most < before + self.count:

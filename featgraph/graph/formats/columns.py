@@ -1,6 +1,6 @@
-"""The first lines of an edge list: its separator, its header, and which columns count.
+"""The first lines of an edge list: its separator, its header, and its columns.
 
-`edge_list` (whole files) and `ranges` (parts of files) read their rows accordingly.
+`edge_list` (whole files) and `ranges` (parts of files) read rows with the result.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Column: TypeAlias = int | str
 
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBERS = re.compile(r"[-+.\deE]+[,; \t][-+.\deE,; \t]*", re.ASCII)
-#: Bounds the table of column kinds.
+#: Highest column, which bounds the table of column kinds.
 _MAX_COLUMN = 10_000
-#: What data frames call the columns of an edge, and of its weight.
+#: Names of the columns of an edge, and of its weight, in data frames.
 _ENDS, _WEIGHT = ("source", "target"), "weight"
 
 
 @dataclass
 class EdgeListOptions:
-    """Options that say how to read an edge list: see `read_edge_list`."""
+    """Options for reading an edge list: see `read_edge_list`."""
 
     columns: tuple[Column, Column] | None = None
     weights: Column | None = None
@@ -64,9 +64,9 @@ class Line:
     Attributes
     ----------
     begin, end : int
-        Its bytes, with the newline.
+        Byte range, with the newline.
     fields : list of str
-        With their quotes.
+        Fields with their quotes.
     """
 
     begin: int
@@ -80,35 +80,35 @@ class Line:
 
     @property
     def is_text(self) -> bool:
-        """Whether it may be a header or an edge of words: no numbers, no damage."""
+        """Whether it can be a header or an edge of words: valid, without numbers."""
         names = self.names
         is_clean = all(name.isprintable() for name in names) and any(names)
         return len(names) > 1 and is_clean and not any(map(is_number, names))
 
     def has_number(self, column: Column | None) -> bool:
-        """Whether there is such a field, and it is a number."""
+        """Whether the column exists and is a number."""
         is_field = isinstance(column, int) and 0 <= column < len(self.fields)
         return is_field and is_number(self.fields[column])  # type: ignore[index]
 
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """How the rows of an edge list are read.
+    """The columns and layout of the rows of an edge list.
 
     Attributes
     ----------
     chosen : list of int
-        Columns of source and target, and of the weight if there is one.
+        Columns of source, target and, if any, weight.
     start : int
         Byte at which rows begin.
     separator : str
         One character; " " for blanks.
     field_count : int
-        Fields of each row.
+        Number of fields of each row.
     are_words : bool
         Whether ids are words.
     doubted : Line or None
-        A first line of words, which only the other rows show to be a header or an edge.
+        A first line of words, which is a header or an edge depending on other rows.
     """
 
     chosen: list[int]
@@ -120,14 +120,14 @@ class EdgeColumns:
 
 
 def edge_columns(text: Text, given: EdgeListOptions) -> EdgeColumns:
-    """Return how to read an edge list."""
+    """Return the columns and layout of an edge list, from its first lines."""
     _check_arguments(given)
     separator = checked_separator(given.separator)
     mark, first, second = _first_lines(text, given.comments, separator)
     is_header: bool | None = False
     if first is not None:
         is_header = _is_header(first, second, given)
-        if is_header is None and not given.names:  # words are no ids then
+        if is_header is None and not given.names:  # words cannot be ids
             is_header = True
     row = first if is_header is False else second
     heading = first if is_header else None
@@ -186,7 +186,7 @@ def _check_arguments(given: EdgeListOptions) -> None:
 
 
 def divided(text: Text, begin: int, line: str, separator: str) -> list[str]:
-    """Return the fields of the line that begins at a byte, with their quotes."""
+    """Return the fields of a line with their quotes; `begin` is its first byte."""
     try:
         return split_fields(line, separator)
     except ValueError:
@@ -205,9 +205,9 @@ def _first_lines(
     for begin, end, stripped in text.lines():
         if not stripped or stripped[0] in comments:
             continue
-        # With its leading tab, if that is a separator.
+        # Keep a leading tab that is a separator.
         line = text.data[begin:end].decode("utf-8", "replace").rstrip("\r\n")
-        if not found and "\r" in line:  # a blank to the scanner, which sees one line
+        if not found and "\r" in line:  # a blank for the scanner, not a line end
             text.fail(
                 "lines that end in a carriage return alone",
                 begin,
@@ -224,7 +224,7 @@ def _first_lines(
 
 
 def _is_header(first: Line, second: Line | None, given: EdgeListOptions) -> bool | None:
-    """Say whether the first line is a header; None if it may be an edge of words."""
+    """Whether the first line is a header; None if it may be an edge of words."""
     columns, weights = given.columns, given.weights
     if not isinstance(given.header, str):
         return bool(given.header)
@@ -241,14 +241,14 @@ def _is_header(first: Line, second: Line | None, given: EdgeListOptions) -> bool
         return True
     if weights == "auto" and _WEIGHT in first.names:
         weights = first.names.index(_WEIGHT)
-    # A word is no weight, so that a line with one above numbers is no edge.
+    # A word is not a weight, so a line with one above numbers is not an edge.
     if second.has_number(weights):
         return True
     return None if len(first.fields) == len(second.fields) else False
 
 
 def _check_width(text: Text, header: Line, row: Line, separator: str) -> None:
-    """Refuse names that stand above other fields than their own."""
+    """Refuse a header whose number of fields differs from that of a row."""
     if len(header.fields) != len(row.fields):
         text.fail(
             "the header is not as wide as the rows",
@@ -263,7 +263,7 @@ def _check_width(text: Text, header: Line, row: Line, separator: str) -> None:
 
 
 def _chosen(text: Text, header: Line | None, given: EdgeListOptions) -> list[int]:
-    """Return the columns of source, target and weight by number."""
+    """Return the numbers of the columns of source, target and weight."""
     columns, weights = given.columns, given.weights
     names = None if header is None else header.names
     if columns is None:
@@ -314,10 +314,10 @@ def _column(text: Text, header: list[str] | None, column: Column) -> int:
 
 
 def is_word(field: str) -> bool:
-    """Say whether an id is a word, which the compiled scanner does not read.
+    """Whether an id is a word, which the compiled scanner does not read.
 
-    Numbers in quotes are words to it. Numbers that are no integers, and several in one
-    field, are no ids.
+    Numbers in quotes are words. Numbers that are not integers, and several numbers in
+    one field, are not ids.
     """
     are_numbers = is_number(field) or _NUMBERS.fullmatch(field)
     return bool(field) and field.isprintable() and not are_numbers

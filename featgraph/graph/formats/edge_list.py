@@ -1,7 +1,7 @@
 """Edge lists as text: SNAP, comma or tab separated tables, with or without header.
 
-Ids that are integers are read by the compiled scanner; those that are words, or
-integers in quotes, line by line.
+The compiled scanner reads ids that are integers; words, and integers in quotes, are
+read line by line in Python.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeL
 def read_columns(
     text: Text, how: EdgeColumns, given: EdgeListOptions
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """Return sources and targets as they stand in the file, and weights."""
+    """Return sources and targets as in the file, and weights."""
     names, comments = given.names, given.comments
     if how.are_words:
         return _read_words(text, how, comments)
@@ -109,9 +109,9 @@ def check_ids(
     targets: NDArray[np.int64],
     vertex_count: object,
 ) -> None:
-    """Check ids that are used as they are, naming the line of the first bad one."""
-    # Without vertex_count the highest id decides what every adjacency allocates: it is
-    # a claim of the file like any header's.
+    """Check ids that are vertex numbers; an error has the line of the first bad one."""
+    # Without vertex_count, the highest id determines the size of adjacencies: it is
+    # untrusted, like a header.
     trusted = table.text.limit_bytes // 4
     is_given = isinstance(vertex_count, int)
     bound = int(vertex_count) if isinstance(vertex_count, int) else trusted
@@ -140,8 +140,8 @@ def _read_words(
     Raises
     ------
     FileFormatError
-        With the line, for a row that is no edge; or a first line that may be a header
-        as well as an edge.
+        If a row is not an edge, with its line, or the first line may be a header as
+        well as an edge.
     """
     rows = list(_rows(text, how, comments))
     if how.doubted is not None and _is_header(text, how, rows):
@@ -158,7 +158,7 @@ def _read_words(
 def _rows(
     text: Text, how: EdgeColumns, comments: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield where each row begins, and its fields."""
+    """Yield the first byte of each row, and its fields."""
     at, separator = how.start, how.separator
     for data in text.data[at:].split(b"\n"):
         begin, at = at, at + len(data) + 1
@@ -185,10 +185,10 @@ def _rows(
 
 
 def _is_header(text: Text, how: EdgeColumns, rows: list[tuple[int, list[str]]]) -> bool:
-    """Say whether the first line of words is a header.
+    """Whether the first line of words is a header.
 
-    It is an edge if a vertex of it has another edge, and a header if it stands above
-    numbers. Where both hold, or neither, only the caller knows.
+    It is an edge if one of its vertices has another edge, and a header if there are
+    numbers below it. If both or neither apply, an error requires ``header=``.
     """
     (begin, first), *others = rows
     ids = how.chosen[:2]
@@ -208,7 +208,7 @@ def _is_header(text: Text, how: EdgeColumns, rows: list[tuple[int, list[str]]]) 
 def _as_integers(
     *columns: list[str],
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return ids as integers of 64 bits; None if one is not."""
+    """Return ids as 64-bit integers; None if one is not an integer."""
     if not all(INTEGER.fullmatch(word) for words in columns for word in words):
         return None
     try:
@@ -228,7 +228,7 @@ def _weights(
     if words and all(INTEGER.fullmatch(word) for word in words):
         try:
             return np.array(list(map(int, words)), np.int64)
-        except (OverflowError, ValueError):  # more digits than Python, or int64, takes
+        except (OverflowError, ValueError):  # too many digits for Python, or for int64
             pass
     found = [real_of(text, w, at) for w, (at, _) in zip(words, rows, strict=True)]
     return np.array(found, np.float64)

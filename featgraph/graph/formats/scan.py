@@ -1,14 +1,14 @@
-"""Parse the rows of a text table out of its bytes, at the speed of the disk.
+"""Compiled parser of the rows of a text table, at the speed of the disk.
 
 A row is a line of fields separated by blanks, or by one separator with any blanks
-around it (`fields`). The scanner stops at the first byte that does not belong and
-returns where; `text` turns that into an error. Import this module inside functions
-only: it loads Numba.
+around it (`fields`). The scanner stops at the first invalid byte and returns its
+position, from which `text` makes an error. `scan_pieces` scans pieces of whole lines on
+several threads. Import this module inside functions only: it loads Numba.
 
-Decimal numbers become the nearest double, without a decimal in between: a number is an
-integer w of up to 19 digits times a power of ten. The product of w with 128 bits of the
-power of five decides, but in cases that are left to whoever has more digits (Lemire,
-Number parsing at a gigabyte per second, 2021, algorithm 1).
+Decimal numbers become the nearest double: a number is an integer w of up to 19 digits
+times a power of ten. The product of w with 128 bits of the power of five determines the
+double, except in rare cases that are left to Python (Lemire, Number parsing at a
+gigabyte per second, 2021, algorithm 1).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 _Array: TypeAlias = NDArray[Any]
 
-# What `scan_rows` returns as its status; `text` has the words.
+# Statuses of `scan_rows`; `text` has the messages.
 OK = 0
 NOT_INTEGER = 1
 OUT_OF_RANGE = 2
@@ -59,14 +59,14 @@ _RETURN = 13
 _QUOTE = 34
 _MAX_INT64 = np.int64(2**63 - 1)
 
-# By byte: blanks, and what ends a field whatever the separator is.
+# By byte: blanks, and ends of a field for any separator.
 _BLANKS = np.isin(np.arange(256), list(BLANKS.encode()))
 _ENDS = _BLANKS | (np.arange(256) == _NEWLINE)
-# No byte: fields are separated by blanks.
+# Not a byte: fields are separated by blanks.
 _NONE = 256
 
-# Powers of ten that float64 holds exactly. A mantissa below 2**53 times or over one of
-# them is rounded once, so the result is the nearest double (Clinger 1990).
+# Powers of ten that are exact in float64. A mantissa below 2**53 multiplied or divided
+# by one of them is rounded once, so the result is the nearest double (Clinger 1990).
 _EXACT_POWERS = np.array([float(f"1e{i}") for i in range(23)])
 
 
@@ -92,7 +92,7 @@ def _is_end(text: _Array, at: int, separator: int) -> bool:
 
 @jit
 def _field_end(text: _Array, at: int, separator: int) -> int:
-    """Return where a field ends whose content does not matter; -1: malformed quotes."""
+    """Return the end of a field that is skipped; -1 for malformed quotes."""
     if at < text.size and text[at] == _QUOTE:
         at += 1
         while at < text.size and text[at] != _NEWLINE:
@@ -111,16 +111,16 @@ def _field_end(text: _Array, at: int, separator: int) -> int:
 
 @jit
 def _parse_integer(text: _Array, at: int, separator: int) -> tuple[int, Any, int]:
-    """Return a status, the value of digits with an optional sign, and where they end.
+    """Return the status, value and end of digits with an optional sign.
 
-    The status is that of a field which ends there.
+    The status is that of a field which ends after these digits.
     """
     negative = text[at] == 45
     if negative or text[at] == 43:
         at += 1
     begin, value = at, np.int64(0)
     while at < text.size:
-        # int64 throughout: Numba would turn uint8 mixed with int64 into float64.
+        # int64 only: Numba converts mixed uint8 and int64 to float64.
         digit = np.int64(text[at]) - 48
         if digit < 0 or digit > 9:
             break
@@ -136,11 +136,11 @@ def _parse_integer(text: _Array, at: int, separator: int) -> tuple[int, Any, int
 
 @jit
 def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any, int]:
-    """Return whether a field is a plain decimal, its value or bits, and where it ends.
+    """Return whether a field is a plain decimal, its value or bits, and its end.
 
-    Bits of zero say that the value is to be taken. Everything else (more than 19
-    digits, subnormal numbers, inf, nan, nonsense) is left to Python's float, which
-    rounds correctly and knows what a number is.
+    If bits are zero, the value counts. Other fields (more than 19 digits, subnormal
+    numbers, inf, nan, invalid text) are left to Python's float, which rounds correctly
+    and validates.
     """
     none = np.uint64(0)
     negative = text[at] == 45
@@ -165,7 +165,7 @@ def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any
         if status != OK or abs(exponent) > 1000:
             return False, 0.0, none, at
         scale -= exponent
-    # No digit at all ("", ".", "-") is left to Python as well, so that it is refused.
+    # Fields without digits ("", ".", "-") are left to Python as well, which refuses.
     if not _is_end(text, at, separator) or not seen_digit:
         return False, 0.0, none, at
     sign = np.uint64(negative) << np.uint64(63)
@@ -370,7 +370,7 @@ def scan_rows(
 
 @jit
 def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
-    """Return where the line of a row begins: errors found later need their line."""
+    """Return the first byte of a row's line, for errors that are found later."""
     separator = _separator(marks)
     at = _next_row(text, start, marks, separator)
     for _ in range(row):
@@ -382,7 +382,7 @@ def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
 
 @jit
 def next_line(text: _Array, at: int) -> int:
-    """Return where the line behind the one with a byte begins, or the text ends."""
+    """Return the begin of the line after that of a byte, or the end of the text."""
     while at < text.size and text[at] != _NEWLINE:
         at += 1
     return min(at + 1, text.size)
@@ -390,7 +390,7 @@ def next_line(text: _Array, at: int) -> int:
 
 @jit
 def count_lines(text: _Array) -> int:
-    """Return how many lines there are: no fewer than rows."""
+    """Return the number of lines, an upper bound of the number of rows."""
     count = 0
     for i in range(text.size):
         if text[i] == _NEWLINE:
@@ -405,13 +405,13 @@ _HALF = np.uint64(0xFFFFFFFF)
 
 
 def _power_of_five(exponent: int) -> int:
-    """Return the 128 most significant bits; of a reciprocal, rounded up."""
+    """Return the 128 most significant bits; for a reciprocal, rounded up."""
     power: int = 5 ** abs(exponent)
     width = power.bit_length()
     if exponent >= 0:
         return power << (128 - width) if width <= 128 else power >> (width - 128)
     found = (1 << (width + 127)) // power + 1
-    if exponent < -27:  # truncated behind more bits than the others have
+    if exponent < -27:  # truncated after more bits than the others
         found = (1 << (2 * width + 128)) // power + 1
     return found >> max(found.bit_length() - 128, 0)
 
@@ -427,7 +427,7 @@ _POWERS = np.array(
 
 @jit
 def _product(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the upper and the lower half of a product of two words."""
+    """Return the upper and lower half of the product of two words."""
     bits = np.uint64(32)
     a_low, a_high, b_low, b_high = a & _HALF, a >> bits, b & _HALF, b >> bits
     low = a_low * b_low
@@ -439,7 +439,7 @@ def _product(a: Any, b: Any) -> tuple[Any, Any]:
 
 @jit
 def _leading_zeros(x: Any) -> int:
-    """Return how many bits of a word are before its first."""
+    """Return the number of zero bits before the first set bit of a word."""
     count = 0
     for shift in (32, 16, 8, 4, 2, 1):
         if x >> np.uint64(64 - shift) == 0:
@@ -450,20 +450,19 @@ def _leading_zeros(x: Any) -> int:
 
 @jit
 def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
-    """Return whether a number is found, and the bits of its double.
+    """Return the bits of the double nearest to ``digits * 10**exponent``.
 
     Parameters
     ----------
     digits : uint64
-        Not zero.
+        Nonzero.
     exponent : int
-        Of ten.
 
     Returns
     -------
     is_found : bool
-        False for doubles that are subnormal or infinite, and where 128 bits of the
-        power of five do not decide.
+        False for subnormal and infinite doubles, and if 128 bits of the power of five
+        do not determine the result.
     bits : uint64
     """
     nothing = np.uint64(0)
@@ -487,7 +486,7 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
     power = ((217706 * exponent) >> 16) + 63 + int(top) - zeros + 1023
     if power <= 0:
         return False, nothing
-    # Half way between two doubles: to the even one.
+    # Halfway between two doubles: round to even.
     is_exact = low <= np.uint64(1) and -4 <= exponent <= 23
     if is_exact and mantissa & np.uint64(3) == 1 and mantissa << shift == high:
         mantissa &= ~np.uint64(1)
@@ -505,13 +504,13 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
 
 
 Array = NDArray[Any]
-#: Bytes that are worth a thread: a few milliseconds.
+#: Least bytes of a piece for one thread: a few milliseconds.
 PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """What lines are like: see `scan_rows`.
+    """The format of lines, for `scan_rows`.
 
     Attributes
     ----------
@@ -529,17 +528,17 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Scanned:
-    """The rows before the first line that is none, and what is wrong with that one.
+    """The rows before the first invalid line, and its error.
 
     Attributes
     ----------
     status, position : int
-        Of `scan`: `OK`, or what is wrong, and the byte where.
+        `OK` or another status, and the byte of the error.
     rows : int
     integers : ndarray of int64, shape (integer columns, rows)
-    reals : ndarray of float64, shape (rows,); empty where no column is real
+    reals : ndarray of float64, shape (rows,); empty if no column is real
     tokens : ndarray of int64, shape of `reals`
-        Where a field begins that Python has to parse, or -1.
+        First byte of each field that Python must parse, or -1.
     """
 
     status: int
@@ -553,7 +552,7 @@ class Scanned:
 def scan_pieces(
     text: NDArray[np.uint8], start: int, lines: Lines, row_count: int | None
 ) -> Scanned:
-    """Parse the lines behind a byte.
+    """Parse the lines from byte `start` on.
 
     Parameters
     ----------
@@ -561,7 +560,7 @@ def scan_pieces(
     start : int
     lines : Lines
     row_count : int, optional
-        More rows are too many.
+        Most rows.
     """
     most = (text.size - start) // PIECE_BYTES
     bounds = _bounds(text, start, min(_threads(), most))
@@ -606,7 +605,7 @@ def _threads() -> int:
 
 
 def _bounds(text: NDArray[np.uint8], start: int, count: int) -> list[int]:
-    """Return where pieces begin, at lines, and the last one ends."""
+    """Return the begins of pieces, at lines, and the end of the last one."""
     bounds = [start]
     for piece in range(1, count):
         goal = start + (text.size - start) * piece // count

@@ -10,7 +10,7 @@ from featgraph.graph.formats.text import Text
 
 __all__ = ["Tokens"]
 
-# Longer words are neither numbers nor names.
+# Longer words are refused: they are neither numbers nor names.
 _LONGEST = 1000
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -22,7 +22,7 @@ class Tokens:
     ----------
     text : Text
     pattern : compiled regular expression of bytes
-        Matches one word; a group named ``skip`` marks what is none.
+        Matches one word; a group named ``skip`` matches text between words.
     """
 
     def __init__(self, text: Text, pattern: re.Pattern[bytes]) -> None:
@@ -40,25 +40,25 @@ class Tokens:
 
     @property
     def position(self) -> int:
-        """The byte where the next word begins."""
+        """The first byte of the next word."""
         return len(self.text.data) if self._next is None else self._next.start()
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes there are from the next word on."""
+        """The number of bytes from the next word on."""
         return len(self.text.data) - self.position
 
     @property
     def at_end(self) -> bool:
-        """Whether there is no further word."""
+        """Whether no word is left."""
         return self._next is None
 
     def peek(self) -> bytes:
-        """Return the next word, empty at the end, and stay before it."""
+        """Return the next word, empty at the end, without consuming it."""
         return b"" if self._next is None else self._next[0]
 
     def take(self, expected: str) -> bytes:
-        """Return the next word and go behind it."""
+        """Return the next word, and consume it."""
         if self._next is None:
             self.fail("the file ends early", expected=expected)
         word = self._next[0]
@@ -68,7 +68,7 @@ class Tokens:
         return word
 
     def skip(self, word: bytes, where: str) -> None:
-        """Go behind `word`, which must be next."""
+        """Consume `word`, which must be next."""
         if self.peek().lower() != word:
             self.fail(f"malformed {where}", expected=repr(word.decode()))
         self._advance()
@@ -84,7 +84,7 @@ class Tokens:
         return int(word)
 
     def probability(self, what: str) -> float:
-        """Return the next word as a finite number that is not negative."""
+        """Return the next word as a finite, nonnegative number."""
         word = self.peek()
         value = math.nan
         if len(word) <= _LONGEST and _NUMBER.fullmatch(word):

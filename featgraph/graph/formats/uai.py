@@ -16,7 +16,7 @@ __all__ = ["parse_uai", "parse_uai_evidence", "parse_uai_marginals"]
 
 _WORD = re.compile(rb"\S+")
 
-# The name of a state takes about this much.
+# Approximate bytes of the name of a state.
 _STATE_BYTES = 64
 
 
@@ -26,7 +26,7 @@ def parse_uai(text: Text) -> FactorGraph:
     if tokens.peek().upper() not in (b"MARKOV", b"BAYES"):
         tokens.fail("not a UAI model", expected="MARKOV or BAYES")
     tokens.take("the kind of model")
-    # Every count is followed by at least as many words of a digit and a blank.
+    # After every count come at least as many words, of two bytes or more each.
     variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
     states = [
         tokens.count("number of states", 1, text.limit_bytes // _STATE_BYTES)

@@ -1,8 +1,12 @@
-"""Sums over edges by which slices are checked; import this inside functions only.
+"""Sums over edges, and checksums of blocks, by which slices are checked.
 
-They are 64-bit numbers, and sums of parts are added up. The sums over given edges, and
-those over twins and self-loops, are each computed as in `digests`; other sums are
-differences, which are zero for a valid folder.
+Sums are 64-bit numbers, and sums of parts are added. The sums over given edges, and
+those over twins and self-loops, are each computed as in `building.digests`; other sums
+are differences, which are zero for a valid folder. Each block of a slice has an XXH64
+of seed 0 (Collet 2014), the same as that of ``xxhsum -H1`` and the package xxhash, at
+the speed of memory.
+
+Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -17,21 +21,21 @@ from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 
-#: The number of sums, and the index of each, or of the first of two. The kernel
-#: `add_slots` of the GPU has the same places.
+#: Number of sums, and the index of each, or of the first of two. The GPU kernel
+#: `add_slots` uses the same indices.
 SUMS = 12
 GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
     0, 2, 4, 6, 8, 9, 10, 11,
 )  # fmt: skip
-#: Slots that are processed together: they fit the L1 cache, in loops without branches,
-#: which the compiler vectorizes.
+#: Slots that are processed at once: they fit the L1 cache, and the loops over them have
+#: no branches, so that the compiler vectorizes them.
 _TOGETHER = 1024
 
 
 @jit
 def find_range(values: _Array, first: int, last: int, found: _Array) -> None:
     """Store the least and the greatest of some integers."""
-    part = values[first:last]  # of which no index is below zero: loads are by vectors
+    part = values[first:last]  # no index wraps around, so loads are vectorized
     low = high = part[0]
     for i in range(part.size):
         low, high = min(low, part[i]), max(high, part[i])
@@ -49,7 +53,7 @@ def add_rows(first: int, last: int) -> Any:
 
 @jit
 def add_outs(outs: _Array, first: int) -> Any:
-    """Return the sum over sources, by the out-degrees of vertices from `first` on."""
+    """Return the sum over sources, from out-degrees of vertices from `first` on."""
     total = np.uint64(0)
     for i in range(outs.size):
         total += np.uint64(outs[i]) * mixed_row(np.uint64(first + i))
@@ -58,10 +62,10 @@ def add_outs(outs: _Array, first: int) -> Any:
 
 @jit
 def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
-    """Return the sum over vertices and first edges, less that over their successors.
+    """Return the sum over vertices and first edges, minus that of their successors.
 
-    The edges of the next vertex follow those of each: only the first vertex and the end
-    of the last one are left over.
+    Edges of consecutive vertices are adjacent, so the sum telescopes: only the first
+    vertex and the end of the last one remain.
     """
     total = np.uint64(0)
     for i in range(starts.size):
@@ -72,7 +76,7 @@ def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
 
 @jit
 def starts_of(vertex_count: int, edge_count: int) -> Any:
-    """Return the result of `add_starts` for all vertices of a sound graph."""
+    """Return the result of `add_starts` for all vertices of a valid folder."""
     return _start(0, 0) - _start(vertex_count, edge_count)
 
 
@@ -98,21 +102,21 @@ def add_slots(
     adjacency : tuple of ndarray
         Offsets, sources, rows in given order, and bits of weights, or none of these.
     vertices : ndarray of int32
-        The vertex of each number that ends have; empty: these are vertices.
+        The vertex of each number; empty if ends are vertices.
     number : int
-        That of the first row.
+        The number of the first row.
     given : int
-        Twins have rows from there on.
+        Twins have rows in given order from `given` on.
     place, last_place : int
-        Rows, counted from the first.
+        Range of rows to sum, counted from the first.
     found : ndarray of uint64
     """
     offsets, sources, rows, weights = adjacency
-    # Of the slot before, and of each slot that is looked at.
+    # Target and number of the previous slot, followed by those of each slot.
     targets = np.full(_TOGETHER + 1, -1, np.int64)
     numbers = np.full(_TOGETHER + 1, -1, np.int64)
     words = np.empty(_TOGETHER, np.uint64)
-    # All bits, or none: of given edges; of twins and self-loops.
+    # Masks of all bits or none: for given edges, and for twins and self-loops.
     is_given = np.empty(_TOGETHER, np.uint64)
     is_other = np.empty(_TOGETHER, np.uint64)
     found[:] = 0
@@ -150,7 +154,7 @@ def _split(
     words: _Array,
     masks: tuple[_Array, _Array],
 ) -> None:
-    """Store the number of each edge, its ends in a word, and whether it was given."""
+    """Store each edge's number, its ends in one word, and its masks."""
     sources, targets = ends
     is_given, is_other = masks
     for i in range(rows.size):
@@ -203,7 +207,7 @@ def _sum_of_sources(sources: _Array) -> Any:
 
 @jit
 def _descents(targets: _Array, numbers: _Array) -> Any:
-    """Count slots whose edge does not follow that of the slot before."""
+    """Count slots whose edge does not come after that of the previous slot."""
     found = 0
     for i in range(targets.size - 1):
         is_same = targets[i] == targets[i + 1]
