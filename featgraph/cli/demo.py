@@ -1,4 +1,4 @@
-"""``featgraph demo``: handwritten digits, labelled from a few."""
+"""``featgraph demo``: label propagation on handwritten digits, beside scikit-learn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Run label propagation on digits, print it beside scikit-learn, draw it.
+    """Run label propagation on digits, compare it with scikit-learn, and draw it.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def draw(
     outcomes: list[Outcome],
     curves: dict[str, list[list[float]]],
 ) -> Any:
-    """Draw the graph, samples of every class, and how accuracy depends on labels.
+    """Draw the graph, samples of every class, and accuracy by number of labels.
 
     Parameters
     ----------
@@ -139,14 +139,14 @@ def draw(
     result : LabelPropagationResult
         The result.
     outcomes : list of Outcome
-        Ours and scikit-learn's, on this split.
+        Results of featgraph and scikit-learn on this split.
     curves : dict
         Method -> accuracies by share (outer) and seed (inner).
 
     Returns
     -------
     matplotlib.figure.Figure
-        Not shown, not saved.
+        The figure, neither shown nor saved.
     """
     import matplotlib
 
@@ -174,7 +174,7 @@ def draw(
             x=0.01,
             ha="left",
         )
-    plt.close(figure)  # takes it from pyplot's list; the figure itself stays usable
+    plt.close(figure)  # removes it from pyplot's list only
     return figure
 
 
@@ -187,7 +187,7 @@ def _colors() -> Any:
 def _draw_graph(
     axes: Any, digits: Digits, labels: Array, result: LabelPropagationResult
 ) -> None:
-    """Draw every image as a dot, close to its neighbors, in its predicted color."""
+    """Draw every image as a dot near its neighbors, in the color of its prediction."""
     from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
@@ -262,7 +262,7 @@ def _draw_graph(
     axes.set_axis_off()
 
 
-#: Rows of the samples: what is shown of each predicted class.
+#: Rows of the samples of each predicted class.
 _ROWS = ("labelled", "surest", "middling", "least sure\nof the right", "wrong")
 
 
@@ -308,7 +308,7 @@ def _draw_samples(
 def _samples(
     digits: Digits, labels: Array, of_class: Array, sure: Array, digit: int
 ) -> list[int | None]:
-    """Return a vertex for each of `_ROWS`, or None where there is none."""
+    """Return a vertex for each of `_ROWS`, or None without one."""
     is_right = digits.truth == digit
     right = np.flatnonzero(of_class & is_right & (labels < 0))
     wrong = np.flatnonzero(of_class & ~is_right)
@@ -345,7 +345,7 @@ def _draw_curves(axes: Any, curves: dict[str, list[list[float]]]) -> None:
 
 
 def _draw_activity(axes: Any, run: Any) -> None:
-    """Draw how many vertices each superstep committed."""
+    """Draw the number of vertices that each superstep committed."""
     supersteps = np.arange(1, len(run.active_counts) + 1)
     axes.fill_between(supersteps, run.active_counts, color="#2ca02c", alpha=0.25, lw=0)
     axes.plot(supersteps, run.active_counts, color="#2ca02c", lw=1.5)
@@ -383,7 +383,7 @@ class Digits:
     affinity : scipy.sparse matrix of shape (V, V)
         1 if either image is a nearest neighbor of the other.
     graph : Graph
-        The same, undirected.
+        The undirected graph of `affinity`.
     """
 
     images: Array
@@ -436,7 +436,7 @@ def load_graph_of_digits(neighbors: int) -> Digits:
     Raises
     ------
     FeatGraphError
-        If there are not so many neighbors.
+        If there are fewer images.
     """
     from sklearn.datasets import load_digits
     from sklearn.neighbors import NearestNeighbors
@@ -527,12 +527,12 @@ def label_spreading(digits: Digits, labels: Array, *, same_graph: bool) -> Outco
     labels : ndarray of int64, shape (V,)
         -1 for the unlabelled.
     same_graph : bool
-        Give it our graph; otherwise ``kernel="knn"`` makes its own, which is directed.
+        Whether to use our graph; otherwise ``kernel="knn"`` builds a directed one.
 
     Returns
     -------
     Outcome
-        The time includes making the graph only where it makes its own.
+        The time includes building the graph if scikit-learn builds it.
     """
     from sklearn.semi_supervised import LabelSpreading
 
@@ -540,9 +540,7 @@ def label_spreading(digits: Digits, labels: Array, *, same_graph: bool) -> Outco
     model = LabelSpreading(kernel=kernel, n_neighbors=digits.neighbors)
     started = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # few labels: rows that no label reaches are 0/0
+        warnings.simplefilter("ignore")  # rows that no label reaches are 0/0
         model.fit(digits.points, labels)
     seconds = time.perf_counter() - started
     name = "same graph" if same_graph else 'kernel="knn"'
@@ -562,7 +560,7 @@ def accuracy_curves(digits: Digits, target: str) -> dict[str, list[list[float]]]
     digits : Digits
         Points and graph.
     target : str
-        Where to run ours.
+        Target of label propagation.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The functions that are served, each under the name by which NetworkX dispatches it.
+"""The functions of the backend, under the names by which NetworkX dispatches them.
 
-`_featgraph_networkx.backend`, which NetworkX loads, calls them and the conversions. Its
-table `CLAIMS` lists them, and which parameters of NetworkX's function each takes. A
-function takes a `NetworkXGraph` for the graph.
+`_featgraph_networkx.backend`, which NetworkX loads, calls them and the conversions. The
+table `CLAIMS` lists the functions, and the supported parameters of each. Functions take
+a `NetworkXGraph` as the graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Link analysis and centrality, in float64 and with NetworkX's stopping rules."""
+"""Link analysis, centrality and clustering, with the results of NetworkX.
+
+Iterations run in float64, with NetworkX's stopping rules. For clustering, a kernel
+counts triangles, and coefficients are quotients of integers that are computed here, so
+that they are the same floats as NetworkX's, and the integer zero where it returns that.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +53,14 @@ Array = npt.NDArray[Any]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave it to the caller to tell of a run that has not converged."""
+    """Suppress convergence warnings: callers raise NetworkX's error instead."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         yield
 
 
 def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
-    """Return finite, not negative weights in float64, or None where all are one."""
+    """Return finite, nonnegative weights in float64; None if all are one."""
     weights = graph.weights_of(attribute)
     if weights is None:
         return None
@@ -91,7 +96,7 @@ def pagerank(
     weight: str | None = "weight",
     dangling: dict[Any, Any] | None = None,
 ) -> dict[Any, float]:
-    """Rank nodes by where a random surfer is found; `networkx.pagerank`."""
+    """Rank nodes by the visits of a random surfer; `networkx.pagerank`."""
     if len(G) == 0:
         return {}
     with _quiet():
@@ -122,7 +127,7 @@ def katz_centrality(
     normalized: bool = True,
     weight: str | None = None,
 ) -> dict[Any, float]:
-    """Count walks, long ones counting less; `networkx.katz_centrality`."""
+    """Count walks, weighted by their length; `networkx.katz_centrality`."""
     if len(G) == 0:
         return {}
     if isinstance(beta, Mapping):
@@ -131,7 +136,7 @@ def katz_centrality(
         beta = G.column(beta)
     if not np.isfinite(beta).all():
         raise NotImplementedError("beta that is infinite or nan")
-    unit = float(np.abs(beta).max()) or 1.0  # of `tol`, which NetworkX takes as it is
+    unit = float(np.abs(beta).max()) or 1.0  # NetworkX's `tol` is absolute
     try:
         with _quiet():
             result = featgraph_katz_centrality(
@@ -179,7 +184,7 @@ def eigenvector_centrality(
     if not result.converged:
         raise nx.PowerIterationFailedConvergence(max_iter)
     found = G.by_node(result.centralities)
-    # NetworkX goes on with what it was given: its order, too.
+    # NetworkX returns nodes in the order of `nstart`.
     return found if nstart is None else {node: found[node] for node in nstart}
 
 
@@ -206,7 +211,7 @@ def betweenness_centrality(
     """Count shortest paths through nodes; `networkx.betweenness_centrality`."""
     sources = None
     if k is not None and k != len(G):
-        # What NetworkX draws from the same state of the generator.
+        # The same sample as NetworkX's, from the same state of the generator.
         drawn = nx.utils.create_py_random_state(seed).sample(G.nodes, k)
         sources = np.array([G.index[node] for node in drawn], np.int64)
     if len(G) == 0:
@@ -233,7 +238,7 @@ def closeness_centrality(
     distance: str | None = None,
     wf_improved: bool = True,
 ) -> Any:
-    """Measure how near others are; `networkx.closeness_centrality`."""
+    """Compute closeness; `networkx.closeness_centrality`."""
     if u is not None and u not in G:
         what = (
             "Source {} is not in G"
@@ -257,7 +262,7 @@ def closeness_centrality(
 
 
 def _counts(graph: NetworkXGraph) -> tuple[Array, Array]:
-    """Return (V,) triangles, and (V,) pairs of neighbors, ordered ones."""
+    """Return the triangles of each node, (V,), and its ordered pairs of neighbors."""
     is_loop = graph.sources == graph.targets
     ends = np.concatenate([graph.sources[~is_loop], graph.targets[~is_loop]])
     degrees = np.bincount(ends, minlength=len(graph))

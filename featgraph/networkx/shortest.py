@@ -1,14 +1,14 @@
-"""Shortest paths between any and all, as NetworkX's `shortest_path` has them.
+"""Shortest paths from, to and between nodes, with the results of NetworkX.
 
-It asks for one node, for two, or for none, and each of these is a search of its own in
-NetworkX. Kernels find distances; which of several shortest paths is taken, and in which
-order they come, is repeated from the rows of the dictionaries (`paths`, `dijkstra`).
-What ends at a node is searched for in the graph with all edges turned round.
+`shortest_path` takes one node, two or none, which are different searches in NetworkX.
+Kernels compute distances. The choice among several shortest paths, and their order, are
+derived from the rows of the dictionaries (`paths`, `dijkstra`). Paths to a node are
+searched in the reversed graph.
 
-Between two nodes NetworkX searches from both. By numbers of edges, what it meets is
-told by the layers of both searches. By weight, its choice among several shortest paths
-depends on a queue; so a path is served where no other one is as short, or so nearly
-that rounding could make it so.
+Between two nodes, NetworkX searches from both ends. For numbers of edges, its result
+follows from the layers of both searches. For weights, its choice among several shortest
+paths depends on a queue, so a path is returned only if no other one is as short, within
+rounding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["shortest_path", "shortest_path_length"]
 
 Array = npt.NDArray[Any]
 
-#: Nodes whose searches take one run, where all pairs are asked for.
+#: Sources of one run in a search of all pairs.
 BATCH = 32
 
 
@@ -76,7 +76,7 @@ def shortest_path_length(
     weight: Any = None,
     method: Any = "dijkstra",
 ) -> Any:
-    """Measure from, to, or between nodes; `networkx.shortest_path_length`."""
+    """Return distances from, to, or between nodes; `networkx.shortest_path_length`."""
     _check(method)
     if source is None and target is None:
         return ((n, _lengths(G, found)) for n, found in _all_pairs(G, weight))

@@ -139,14 +139,14 @@ def is_count(word: str) -> bool:
 def check_claims(
     text: Text, begin: int, end: int, vertices: int, entries: int, entry_bytes: int
 ) -> None:
-    """Hold what a header claims against what the file can hold, before allocating.
+    """Compare the counts in a header with the size of the file, before allocation.
 
     Parameters
     ----------
     begin, end : int
-        Bytes of the line that claims.
+        Byte range of the header's line.
     entry_bytes : int
-        Least bytes of an entry with its newline, which the last may lack.
+        Least bytes of an entry with its newline, which the last one may lack.
     """
     if not 1 <= vertices <= MAX_VERTEX_COUNT:
         text.fail(
@@ -162,7 +162,7 @@ def check_claims(
             expected=f"at most {possible} entries in {text.size - end} bytes",
             fix="the file is truncated or its header is wrong",
         )
-    # Every adjacency has an offset for each vertex, whether it has edges or not.
+    # Every adjacency has an offset for each vertex, with or without edges.
     if 4 * vertices > text.limit_bytes:
         text.fail(
             "the header claims more vertices than a file of this size is trusted with",

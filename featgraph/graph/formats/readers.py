@@ -533,7 +533,7 @@ def _rows(text: Text, content: str) -> list[tuple[int, list[str]]]:
                 rows.append((number, [unquoted(field) for field in fields]))
             at += len(line.encode()) + 1
         return rows
-    # Fields in quotes may have several lines.
+    # Fields in quotes may span several lines.
     reader = csv.reader(
         io.StringIO(content, newline=""),
         delimiter=separator,
