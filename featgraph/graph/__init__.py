@@ -8,13 +8,8 @@ and `slices` folders of raw arrays. `graph.Graph` is the public class.
 
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph
+from featgraph.graph.formats.bif import read_bif
 from featgraph.graph.formats.graph_like import GraphLike, as_graph
-from featgraph.graph.formats.model_readers import (
-    read_bif,
-    read_uai,
-    read_uai_evidence,
-    read_uai_marginals,
-)
 from featgraph.graph.formats.readers import (
     read_dimacs,
     read_edge_list,
@@ -22,6 +17,11 @@ from featgraph.graph.formats.readers import (
     read_labels,
     read_matrix_market,
     read_ratings,
+)
+from featgraph.graph.formats.uai import (
+    read_uai,
+    read_uai_evidence,
+    read_uai_marginals,
 )
 from featgraph.graph.generators import (
     complete_graph,

@@ -401,7 +401,7 @@ class Graph(Structure):
             if threads >= fewer_threads:
                 return None
         rows = out_columns(self)
-        search = import_whole("featgraph.graph.building.components")
+        search = import_whole("featgraph.graph.building.kernels")
         joins = not self.directed and labels is None
         label = search.label_components if joins else search.label_strong_components
         label(rows.row_offsets, rows.column_indices, found)

@@ -27,9 +27,8 @@ from featgraph.graph.building.names import VertexNames, factorise
 from featgraph.graph.inputs.targets import chosen_target
 
 if TYPE_CHECKING:
-    from featgraph.graph.building.gpu_edges import GpuEdges
+    from featgraph.graph.building.gpu_edges import GpuEdges, Repeats
     from featgraph.graph.building.gpu_oriented import GpuOriented
-    from featgraph.graph.building.gpu_repeats import Repeats
 
 __all__ = [
     "FEW",
@@ -347,7 +346,6 @@ def _edges_on_gpu(
     """
     from featgraph.graph.building import gpu_edges as edges
     from featgraph.graph.building import gpu_parts
-    from featgraph.graph.building import gpu_repeats as repeats
 
     try:
         count = None if vertex_count is None else checked_count(vertex_count)
@@ -367,7 +365,7 @@ def _edges_on_gpu(
             own = checked_weights(weights, found.given_count)
         else:
             own = DeviceValues(array)
-    repeated = None if duplicates == "keep" else repeats.first_of_each(found)
+    repeated = None if duplicates == "keep" else edges.first_of_each(found)
     if repeated is not None:
         merged = None
         if duplicates != "error":

@@ -1,6 +1,6 @@
-"""Kernels that build rows of edges from sorted ends, and check edge lists."""
+"""Kernels that build rows from sorted ends, and check and combine lists of edges."""
 
-from featgraph.cuda.dialect import cuda, int32, int64, kernel
+from featgraph.cuda.dialect import cuda, device_function, float64, int32, int64, kernel
 
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
@@ -256,3 +256,85 @@ def put_rows(values, given, sources, targets, first, twins_from, piece):  # type
             at += twins_from * width
             if at >= 0 and at < piece.size:
                 piece[at] = value
+
+
+# -- repeated edges
+
+#: Policies that select one of the weights.
+LAST, LEAST, MOST = range(3)
+#: Least difference of a wrapped sum: a multiple of 2**64 off, beyond rounding errors.
+_WRAPPED = 2.0**62
+
+
+@kernel(cache=True)
+def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
+    """Set the lower and the higher end of each edge."""
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = sources[edge], targets[edge]
+        low[edge] = min(u, v)
+        high[edge] = max(u, v)
+
+
+@kernel(cache=True)
+def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
+    """Mark the first edge of each group of equal edges, adjacent in `order`."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        found = int32(1)
+        if place > 0:
+            other = order[place - 1]
+            if low[edge] == low[other] and high[edge] == high[other]:
+                found = int32(0)
+        is_first[edge] = found
+
+
+@device_function
+def _number(edge, first):  # type: ignore[no-untyped-def]
+    """Return the index of an edge among the ascending first edges."""
+    low, high = int64(0), int64(first.size)
+    while low < high:
+        middle = (low + high) >> 1
+        if first[middle] < edge:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel(cache=True)
+def add_repeats(weights, order, is_first, first, zero, out, found):  # type: ignore[no-untyped-def]
+    """Sum the weights of equal edges; set ``found[0]`` if a sum overflows or is nan."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        if is_first[edge] == 0:
+            continue
+        total, rough = zero + weights[edge], float64(weights[edge])
+        other = place + 1
+        while other < order.size and is_first[order[other]] == 0:
+            total += weights[order[other]]
+            rough += float64(weights[order[other]])
+            other += 1
+        if total != total or abs(float64(total) - rough) > _WRAPPED:
+            found[0] = 1
+        out[_number(edge, first)] = total
+
+
+@kernel(cache=True)
+def choose_of_repeats(weights, order, is_first, first, which, out):  # type: ignore[no-untyped-def]
+    """Keep the last, least or largest weight of equal edges."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        if is_first[edge] == 0:
+            continue
+        chosen = weights[edge]
+        other = place + 1
+        while other < order.size and is_first[order[other]] == 0:
+            weight = weights[order[other]]
+            if (
+                which == LAST
+                or (which == LEAST and weight < chosen)
+                or (which == MOST and weight > chosen)
+            ):
+                chosen = weight
+            other += 1
+        out[_number(edge, first)] = chosen

@@ -23,10 +23,12 @@ from featgraph.graph.building import gpu_edge_kernels as kernels
 __all__ = [
     "GpuEdges",
     "GpuRows",
+    "Repeats",
     "checked_ends",
     "checked_values",
     "copied_ends",
     "ends_of_sides",
+    "first_of_each",
     "marked",
 ]
 
@@ -349,3 +351,71 @@ def marked(is_marked: Array) -> Array:
     found = arrays.empty((int(arrays.read(total)[0]),), dtype)
     arrays.launch_over(kernels.list_marked, is_marked.size, is_marked, places, found)
     return found
+
+
+# -- repeated edges
+
+
+_CHOSEN = {"last": kernels.LAST, "min": kernels.LEAST, "max": kernels.MOST}
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """Groups of equal edges.
+
+    Attributes
+    ----------
+    first : array of int32 or int64
+        The first edge of each group, ascending.
+    order : array of int32 or int64, shape (E_given,)
+        The edges by group, in given order within a group.
+    is_first : array of int32, shape (E_given,)
+        Whether each edge is the first with its ends.
+    """
+
+    first: Array
+    order: Array
+    is_first: Array
+
+    def combined(self, weights: Array, policy: str) -> Array | None:
+        """Return the combined weights of groups; None if a sum overflows or is nan.
+
+        Parameters
+        ----------
+        weights : array, shape (E_given,)
+        policy : {"sum", "min", "max", "first", "last"}
+        """
+        if policy == "first":
+            return taken(weights, self.first)
+        given = weights, self.order, self.is_first, self.first
+        count, kind = self.order.size, weights.dtype.kind
+        if policy != "sum":
+            made = arrays.empty(self.first.shape, weights.dtype)
+            which = _CHOSEN[policy]
+            arrays.launch_over(kernels.choose_of_repeats, count, *given, which, made)
+            return made
+        wide = np.dtype({"i": np.int64, "u": np.uint64, "f": np.float64}[kind])
+        made = arrays.empty(self.first.shape, weights.dtype if kind == "f" else wide)
+        found = arrays.filled((1,), 0, np.int32)
+        zero = wide.type(0)
+        arrays.launch_over(kernels.add_repeats, count, *given, zero, made, found)
+        return None if arrays.read(found)[0] else made
+
+
+def first_of_each(edges: GpuEdges) -> Repeats | None:
+    """Group edges with the same ends; None if all edges differ.
+
+    In an undirected graph, both directions of an edge are equal.
+    """
+    low, high, count = edges.sources, edges.targets, edges.given_count
+    if not edges.directed:
+        low, high = (arrays.empty((count,), np.int32) for _ in range(2))
+        arrays.launch_over(
+            kernels.order_ends, count, edges.sources, edges.targets, low, high
+        )
+    _, order = sorting.sort_stably(high, edges.vertex_count)
+    _, order = sorting.sort_stably(taken(low, order), edges.vertex_count, order)
+    is_first = arrays.empty((count,), np.int32)
+    arrays.launch_over(kernels.mark_first, count, low, high, order, is_first)
+    first = marked(is_first)
+    return None if first.size == count else Repeats(first, order, is_first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import NoReturn
 
@@ -10,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.factor_graph import MAX_SCOPE, FactorGraph
-from featgraph.graph.formats.text import Text
+from featgraph.graph.formats.text import Text, read_text
 from featgraph.graph.formats.tokens import Tokens
 
-__all__ = ["parse_bif"]
+__all__ = ["read_bif"]
 
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|//[^\n]*|/\*.*?\*/)"
@@ -26,9 +27,38 @@ _PUNCTUATION = frozenset(rb"{}()[]|,;")
 _SUM_TOLERANCE = 1e-2
 
 
-def parse_bif(text: Text) -> FactorGraph:
-    """Read a network; see `read_bif`."""
-    return _Parser(text).parse()
+def read_bif(
+    path: str | os.PathLike[str], *, max_bytes: int | None = None
+) -> FactorGraph:
+    """Read a Bayesian network in the Bayesian Interchange Format.
+
+    Factor i is the conditional distribution of variable i, its own axis first, then
+    those of its parents. Properties and comments are skipped.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        Most bytes of text, and of memory allocated for a table. Default: 100 times the
+        file, at least 64 MiB.
+
+    Returns
+    -------
+    FactorGraph
+
+    Raises
+    ------
+    FileFormatError
+        If the file is malformed or truncated, a distribution is missing or does not sum
+        to one (within 1e-2, since files are rounded), or the network has a cycle.
+    OSError
+        If the file is missing or cannot be read.
+
+    References
+    ----------
+    F. Cozman, "The Interchange Format for Bayesian Networks", 1998.
+    """
+    return _Parser(read_text(path, max_bytes)).parse()
 
 
 class _Parser:

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
-from featgraph.graph.formats.checks import Seen
-from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
 from featgraph.graph.formats.readers import read_graph, require_options, suffix_of
 from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
-from featgraph.graph.partition.choose import checked_parts
+from featgraph.graph.partition.choose import checked_parts, choose_order
 from featgraph.graph.partition.cuts import Balance, side_bounds
-from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.slices.manifest import Manifest
 from featgraph.graph.slices.names import stored_names
 from featgraph.graph.slices.write import (

@@ -30,8 +30,7 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.drawn import drawn_pieces, part_edges
-from featgraph.graph.formats.checks import Seen
-from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.partition.requests import (
     DistributedBuilders,
