@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit
 
 __all__ = ["count_marks", "count_words", "mark_cells"]
 

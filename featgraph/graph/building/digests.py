@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit
 
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.interrupts import jit
 from featgraph.cuda.values import in_pieces, offset_dtype
-from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 

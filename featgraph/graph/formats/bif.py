@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.factor_graph import MAX_SCOPE, FactorGraph
-from featgraph.graph.formats.text import Text, read_text
-from featgraph.graph.formats.tokens import Tokens
+from featgraph.graph.formats.text import Text, Tokens, read_text
 
 __all__ = ["read_bif"]
 

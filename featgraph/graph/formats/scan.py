@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
-from featgraph.base.interrupts import import_whole
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import import_whole, jit
 from featgraph.graph.formats.fields import BLANKS, COMMENT, SEPARATOR
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.interrupts import jit
 from featgraph.graph.building.digests import first_number, mixed_row, second_number
-from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 
