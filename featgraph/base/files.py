@@ -189,12 +189,12 @@ def replace_private(path: Path, parts: Iterable[Any]) -> None:
     Only this user can access the file. It is written under an unpredictable name in the
     same folder, and renamed.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        write_file(beside, parts, 0o600, syncs=False)
-        _rename(beside, path)
+        write_file(temporary, parts, 0o600, syncs=False)
+        _rename(temporary, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -280,15 +280,15 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
                 expected="arrays of numbers or text",
             )
     target = Path(path)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(create_file(beside), "wb") as file:
+        with os.fdopen(create_file(temporary), "wb") as file:
             np.savez(file, **stored)  # type: ignore[arg-type]
             file.flush()
             _sync(file.fileno())
-        _rename(beside, target)
+        _rename(temporary, target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

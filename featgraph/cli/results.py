@@ -73,10 +73,10 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     Table
         One row per vertex, edge, user, item, or state of a variable.
     """
-    said = _attributes(result)
+    values = _attributes(result)
     numbers = {
         key: value
-        for key, value in said.items()
+        for key, value in values.items()
         if isinstance(value, bool | int | float | np.number)
     }
     if hasattr(result, "user_factors"):
@@ -85,7 +85,7 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
         return _marginals(source, result, numbers)
     arrays = {
         key: value
-        for key, value in said.items()
+        for key, value in values.items()
         if isinstance(value, np.ndarray) and key not in _LEFT_OUT
     }
     first = next(iter(arrays.values()))
@@ -153,16 +153,16 @@ def _marginals(model: fg.FactorGraph, result: Any, numbers: dict[str, Any]) -> T
 
 def summary_of(result: Any) -> str:
     """Return one line about the run, with the results that are not arrays."""
-    said = [f"{result.supersteps:,} supersteps"]
+    parts = [f"{result.supersteps:,} supersteps"]
     run = getattr(result, "run", None)
     if run is not None:
-        said[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
+        parts[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
         if not run.converged:
-            said.append("ended by the limit of supersteps")
+            parts.append("ended by the limit of supersteps")
     for key, value in _attributes(result).items():
         if isinstance(value, bool | int | float | np.number) and key != "supersteps":
-            said.append(f"{key} {value:.6g}")
-    return "; ".join(said)
+            parts.append(f"{key} {value:.6g}")
+    return "; ".join(parts)
 
 
 def check_output(output: str | None, format_: str | None = None) -> None:

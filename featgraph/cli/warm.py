@@ -126,9 +126,9 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), spawning, initializer=_begin, initargs=settings
     ) as pool:
-        asked: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
+        running: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
         try:
-            for done in as_completed(asked):
+            for done in as_completed(running):
                 yield done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -266,19 +266,19 @@ class _Staging:
             self._make(min(2 * threads, max(count, 1)), room)
             driver, slots = streams(), len(self._pieces)
             # Half of the slots are being filled, half are in flight to the GPU.
-            behind, written = -(-slots // 2), 0
+            ahead, written = -(-slots // 2), 0
             filled: deque[Future[tuple[int, int]]] = deque()
             try:
                 with ThreadPoolExecutor(threads, "featgraph-staging") as pool:
-                    for number in range(count + behind):
+                    for number in range(count + ahead):
                         if number < count:
                             slot = number % slots
                             if number >= slots:  # the last copy from this slot
                                 driver.wait(self._events[slot])
                             filled.append(pool.submit(fill, number, self._pieces[slot]))
-                        if number >= behind and filled:
+                        if number >= ahead and filled:
                             begin, end = filled.popleft().result()
-                            slot, size = (number - behind) % slots, end - begin
+                            slot, size = (number - ahead) % slots, end - begin
                             first = int(self._pieces[slot].ctypes.data) + begin
                             driver.start_write(address + written, first, size, 0)
                             driver.mark(self._events[slot], 0)

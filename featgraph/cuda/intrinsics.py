@@ -97,7 +97,7 @@ def store_row(
         return None
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
-    given = types.UniTuple(array.dtype, count.literal_value)
+    operands = types.UniTuple(array.dtype, count.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = _vectors(*(signature.args[place] for place in (0, 3, 4)))[0]
@@ -114,7 +114,7 @@ def store_row(
             builder.store(stored, pointer, align=size)
         return context.get_dummy_value()
 
-    return types.void(array, row, column, width, count, given), generate
+    return types.void(array, row, column, width, count, operands), generate
 
 
 def anew(typing: Any, index: Any) -> Any:
@@ -150,9 +150,9 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
         # NVVM has no constraint letter for predicate registers.
         text = "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
         text += f"selp.b{bits} $0, $1, $2, p; }}"
-        given = [args[1], args[2], builder.zext(args[0], word)]
+        operands = [args[1], args[2], builder.zext(args[0], word)]
         registers = f"={letter},{letter},{letter},r"
-        return builder.asm(form, text, registers, given, False)
+        return builder.asm(form, text, registers, operands, False)
 
     return first(test, first, second), generate
 
@@ -191,8 +191,8 @@ def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.get_data_type(number)
         pointer = _pointer_to(context, builder, signature, args, data)
-        given = context.cast(builder, args[1], signature.args[1], number)
-        builder.store(given, pointer, align=number.bitwidth // 8)
+        operands = context.cast(builder, args[1], signature.args[1], number)
+        builder.store(operands, pointer, align=number.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(address, value, kind), generate
@@ -204,13 +204,13 @@ def acquire_at(typing: Any, address: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
-        given = [context.cast(builder, args[0], signature.args[0], types.int64)]
+        operands = [context.cast(builder, args[0], signature.args[0], types.int64)]
         text, form = (
             "ld.acquire.sys.global.s64 $0, [$1];",
             ir.FunctionType(wide, [wide]),
         )
         registers = "=l,l,~{memory}"
-        return builder.asm(form, text, registers, given, True, "acquire_at")
+        return builder.asm(form, text, registers, operands, True, "acquire_at")
 
     return types.int64(address), generate
 
@@ -222,10 +222,10 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
         pairs = zip(args, signature.args, strict=True)
-        given = [context.cast(builder, *pair, types.int64) for pair in pairs]
+        operands = [context.cast(builder, *pair, types.int64) for pair in pairs]
         form = ir.FunctionType(ir.VoidType(), [wide, wide])
         text = "st.relaxed.sys.global.s64 [$0], $1;"
-        builder.asm(form, text, "l,l,~{memory}", given, True, "raise_at")
+        builder.asm(form, text, "l,l,~{memory}", operands, True, "raise_at")
         return context.get_dummy_value()
 
     return types.void(address, value), generate
@@ -316,8 +316,8 @@ def set_condition(typing: Any, handle: Any, value: Any) -> Any:
             builder.module, ir.FunctionType(ir.VoidType(), [wide, word]), name
         )
         to = types.uint64, types.uint32
-        given = zip(args, signature.args, to, strict=True)
-        builder.call(function, [context.cast(builder, *each) for each in given])
+        operands = zip(args, signature.args, to, strict=True)
+        builder.call(function, [context.cast(builder, *each) for each in operands])
         return context.get_dummy_value()
 
     return types.void(handle, value), generate

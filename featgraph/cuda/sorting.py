@@ -62,17 +62,17 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     blocks = -(-count // chunk)
     counts = arrays.empty((blocks << digit,), np.int32)
     is_numbered = values is None
-    given = keys, made[0][1] if is_numbered else values
+    source = keys, made[0][1] if is_numbered else values
     for number in range(passes):
         target, shift = made[number % 2], number * digit
-        arrays.launch(count_digits, blocks, given[0], shift, 1 << digit, chunk, counts)
+        arrays.launch(count_digits, blocks, source[0], shift, 1 << digit, chunk, counts)
         bases, _ = scanned(counts)
         arrays.launch(
-            scatter, blocks, *given, is_numbered, shift, digit, chunk, bases,
+            scatter, blocks, *source, is_numbered, shift, digit, chunk, bases,
             *target,
         )  # fmt: skip
-        given, is_numbered = target, False
-    return given
+        source, is_numbered = target, False
+    return source
 
 
 def scanned(values: Any) -> tuple[Any, Any]:

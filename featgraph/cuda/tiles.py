@@ -203,11 +203,11 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(signature.return_type.dtype)
-        given = [
+        operands = [
             [builder.extract_value(value, n) for n in range(type_.count)]
             for type_, value in zip(signature.args, args, strict=True)
         ]
-        values = line(_Lines(builder, number), *given)
+        values = line(_Lines(builder, number), *operands)
         return context.make_tuple(builder, signature.return_type, values)
 
     takes = line.__code__.co_argcount - 1
@@ -290,8 +290,8 @@ def _loading(square: bool) -> Callable[..., Any]:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = list[Any]()
-            given = (*signature.args, rows)
-            for pointer, entries, size in _pointers(context, builder, given, args):
+            operands = (*signature.args, rows)
+            for pointer, entries, size in _pointers(context, builder, operands, args):
                 values += _loaded(builder, pointer, entries, size)
             return context.make_tuple(builder, signature.return_type, values)
 
@@ -336,8 +336,10 @@ def _with_rows(
             values = [builder.extract_value(args[0], n) for n in range(tile.count)]
             lines = _Lines(builder, context.get_value_type(tile.dtype))
             rows = s if square else 1
-            given, piece, place = (*signature.args[1:], rows), list[Any](), 0
-            for pointer, entries, size in _pointers(context, builder, given, args[1:]):
+            operands, piece, place = (*signature.args[1:], rows), list[Any](), 0
+            for pointer, entries, size in _pointers(
+                context, builder, operands, args[1:]
+            ):
                 piece += _loaded(builder, pointer, entries, size)
                 if len(piece) == s:
                     step(lines, values, place, piece)
@@ -363,8 +365,8 @@ def _storing(square: bool) -> Callable[..., Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             count = rows * side.literal_value
             left = [builder.extract_value(args[4], n) for n in range(count)]
-            given = (*signature.args[:4], rows)
-            for pointer, entries, size in _pointers(context, builder, given, args):
+            operands = (*signature.args[:4], rows)
+            for pointer, entries, size in _pointers(context, builder, operands, args):
                 vector = ir.VectorType(left[0].type, entries)
                 stored = ir.Constant(vector, ir.Undefined)
                 for entry in range(entries):
@@ -373,8 +375,8 @@ def _storing(square: bool) -> Callable[..., Any]:
                 builder.store(stored, pointer, align=size)
             return context.get_dummy_value()
 
-        given = types.UniTuple(array.dtype, side.literal_value * rows)
-        return types.void(array, row, column, side, given), generate
+        operands = types.UniTuple(array.dtype, side.literal_value * rows)
+        return types.void(array, row, column, side, operands), generate
 
     maker.__name__ = "store_tile" if square else "store_piece"
     return maker

@@ -555,8 +555,8 @@ def in_parallel(typing_context, sweep, chunks, arguments):
         offsets = context.make_array(chunks)(context, builder, values[1])
         count = builder.sub(builder.extract_value(offsets.shape, 0), _INT64(1))
         error = ir.PointerType(callconv.excinfo_t)
-        given = _borrowed(context, builder, arguments, values[2])
-        shared = [_INT64(0), count, offsets.data, given, _INT32(0), error(None)]
+        borrowed = _borrowed(context, builder, arguments, values[2])
+        shared = [_INT64(0), count, offsets.data, borrowed, _INT32(0), error(None)]
         record = cgutils.alloca_once(
             builder, ir.LiteralStructType([value.type for value in shared])
         )
@@ -606,7 +606,7 @@ def _take_chunks(context, module, record_type, swept, called):
         return builder.load(_field(builder, record, number))
 
     count, offsets, packed = load(_COUNT), load(_OFFSETS), load(_ARGUMENTS)
-    given = cgutils.unpack_tuple(builder, packed)
+    unpacked = cgutils.unpack_tuple(builder, packed)
     take, sweep, end = (turn.append_basic_block(n) for n in ("take", "sweep", "end"))
     builder.branch(take)
 
@@ -623,7 +623,7 @@ def _take_chunks(context, module, record_type, swept, called):
         context.declare_function(module, swept.fndesc),
         called.return_type,
         called.args,
-        [chunk, first, last, *given],
+        [chunk, first, last, *unpacked],
     )
     with cgutils.if_unlikely(builder, status.is_error):
         # Only the first error is kept; it also marks all chunks as taken.

@@ -90,7 +90,7 @@ class FactorGraph:
         factors: Iterable[tuple[Sequence[Variable], npt.ArrayLike]],
     ) -> None:
         _require_mapping("not variables", variables)
-        self.states = {name: _states(name, given) for name, given in variables.items()}
+        self.states = {name: _states(name, value) for name, value in variables.items()}
         if not self.states:
             raise GraphInputError("a factor graph has variables", got="none")
         self.names = tuple(self.states)
@@ -326,11 +326,11 @@ class FactorGraph:
         return graph, potentials
 
 
-def _require_mapping(what: str, given: object) -> None:
-    if not isinstance(given, Mapping):
+def _require_mapping(what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
         raise GraphInputError(
             what,
-            got=shown(given),
+            got=shown(value),
             expected="a mapping from variables to states",
         )
 
@@ -363,24 +363,24 @@ def _pairs(factors: Any) -> Iterator[tuple[Any, Any]]:
         ) from None
 
 
-def _states(name: str, given: Sequence[str] | int) -> tuple[str, ...]:
+def _states(name: str, value: Sequence[str] | int) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise GraphInputError("variables have names", got=repr(name), expected="str")
-    if isinstance(given, bool | str):
+    if isinstance(value, bool | str):
         states: tuple[str, ...] = ()
-    elif isinstance(given, int | np.integer) and given > _MOST_STATES:
+    elif isinstance(value, int | np.integer) and value > _MOST_STATES:
         states = ()
-    elif isinstance(given, int | np.integer):
-        states = tuple(str(number) for number in range(int(given)))
-    elif isinstance(given, Iterable) and np.ndim(given) == 1:
-        states = tuple(str(state) for state in given)
+    elif isinstance(value, int | np.integer):
+        states = tuple(str(number) for number in range(int(value)))
+    elif isinstance(value, Iterable) and np.ndim(value) == 1:
+        states = tuple(str(state) for state in value)
     else:
         states = ()
     if not states or len(set(states)) < len(states):
         raise GraphInputError(
             "a variable has one state or more, of different names",
             where=f"variable {name!r}",
-            got=shown(given),
+            got=shown(value),
             expected=f"names, or a number of at most {_MOST_STATES:,}",
         )
     return states

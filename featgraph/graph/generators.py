@@ -382,9 +382,9 @@ def _drawn(
     is_directed = require_flag("directed", directed)
     default = "cuda" if drawing.count >= MANY_EDGES else "cpu"
     chosen = chosen_target(target, default)
-    asked = partition_request(parted[0], "given", parted[1])
+    request = partition_request(parted[0], "given", parted[1])
     is_kept = isinstance(duplicates, str) and duplicates == "keep"
-    if asked is not None:
+    if request is not None:
         if not is_kept:
             raise GraphInputError(
                 "repeated edges are found in the whole graph, which no rank has",
@@ -392,7 +392,7 @@ def _drawn(
                 got=repr(duplicates),
                 expected="'keep'",
             )
-        made = distributed_builders[0].of_drawing(asked, drawing, is_directed, chosen)
+        made = distributed_builders[0].of_drawing(request, drawing, is_directed, chosen)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if chosen == "cuda" and is_kept and drawing.count >= MANY_DRAWN:
@@ -402,10 +402,10 @@ def _drawn(
         # The arrays are new, and need no copy.
         ends = u, v, weights, drawing.vertex_count, is_directed
         return Graph(EdgeList(*ends, sides=drawing.sides))
-    there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
+    columns = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
     return Graph.from_edges(
-        *there[:2],
-        weights=there[2],
+        *columns[:2],
+        weights=columns[2],
         vertex_count=drawing.vertex_count,
         directed=is_directed,
         duplicates=duplicates,  # type: ignore[arg-type]

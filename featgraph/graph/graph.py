@@ -138,9 +138,11 @@ class Graph(Structure):
             "target": target,
             "sides": sides,
         }
-        asked = partition_request(partition, order, along, ranks)
-        if asked is not None:
-            made = distributed_builders[0].of_edges(asked, sources, targets, **options)
+        request = partition_request(partition, order, along, ranks)
+        if request is not None:
+            made = distributed_builders[0].of_edges(
+                request, sources, targets, **options
+            )
             if made is not None:
                 return made  # type: ignore[no-any-return]
         return cls(edge_list(sources, targets, **options))
@@ -233,9 +235,9 @@ class Graph(Structure):
         >>> Graph.from_biadjacency(scipy.sparse.csr_array([[5.0, 0.0, 3.0]])).sides
         (1, 3)
         """
-        asked = partition_request(partition, "given", along, ranks)
-        if asked is not None:
-            made = distributed_builders[0].of_matrix(asked, matrix, target)
+        request = partition_request(partition, "given", along, ranks)
+        if request is not None:
+            made = distributed_builders[0].of_matrix(request, matrix, target)
             if made is not None:
                 return made  # type: ignore[no-any-return]
         return cls(convert.from_biadjacency(matrix, target))
@@ -387,15 +389,15 @@ class Graph(Structure):
             )
         found = np.full(self.vertex_count, -1, np.int32)
         if labels is not None:
-            given = np.asarray(labels)
-            if given.shape != found.shape or given.dtype.kind not in "iu":
+            known = np.asarray(labels)
+            if known.shape != found.shape or known.dtype.kind not in "iu":
                 raise GraphInputError(
                     "a label for each vertex",
                     where=f"{where}, labels=",
-                    got=f"{given.dtype} of shape {given.shape}",
+                    got=f"{known.dtype} of shape {known.shape}",
                     expected=f"integers of shape {found.shape}",
                 )
-            found[:] = given
+            found[:] = known
         if fewer_threads is not None:
             threads = import_whole("numba").get_num_threads()
             if threads >= fewer_threads:

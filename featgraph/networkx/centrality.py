@@ -71,11 +71,11 @@ def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
 
 
 def _distribution(
-    graph: NetworkXGraph, name: str, given: dict[Any, Any] | None
+    graph: NetworkXGraph, name: str, values: dict[Any, Any] | None
 ) -> Array | None:
-    if given is None:
+    if values is None:
         return None
-    column = graph.column(given)
+    column = graph.column(values)
     if not (np.isfinite(column) & (column >= 0)).all():
         raise NotImplementedError(f"{name} with values that are infinite or < 0")
     if name == "personalization" and column.sum() == 0:

@@ -255,8 +255,8 @@ class NetworkXGraph:
 
     def column(self, values: Mapping[Hashable, Any]) -> Array:
         """Return the value of each node, or zero, as float64 of shape (V,)."""
-        given = values.get
-        return np.array([given(node, 0) for node in self.nodes], np.float64)
+        value_of = values.get
+        return np.array([value_of(node, 0) for node in self.nodes], np.float64)
 
     def by_node(self, values: Array) -> dict[Hashable, Any]:
         """Return a dict of node -> Python number, in the order of nodes."""

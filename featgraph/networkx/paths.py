@@ -135,12 +135,12 @@ def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] 
     weights = graph.weights_of(attribute)
     if weights is None:
         return None
-    given = weights.values
-    values = given.astype(np.float64)
+    found = weights.values
+    values = found.astype(np.float64)
     if not (np.isfinite(values) & (values >= 0)).all():
         raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
     longest = len(graph) * values.max(initial=0)
-    if (given.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
+    if (found.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
         raise NotImplementedError("sums of lengths of more than 53 bits")
     if first_lost_length(fg.given_array(values), len(graph)) is not None:
         raise NotImplementedError(f"values of {attribute!r} lost in rounding")

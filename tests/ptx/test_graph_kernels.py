@@ -90,7 +90,7 @@ SIGNATURES = [
     (drawing_cuda.draw_ratings, (WORD, WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_stars, (WORD, N, F32)),
     (parts.count_into, (I32, I32, YES, N, I64)),
-    (parts.count_aside, (I32, I32, I64, I64)),
+    (parts.count_within, (I32, I32, I64, I64)),
     (parts.add_ends, (I32, I32, N, I64)),
     (parts.add_values, (U32, N, I64)),
     (parts.mark_part, (I32, I32, N, N, YES, YES, BYTES, I32, I32)),

@@ -89,17 +89,17 @@ def add_values(values, first, sums):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def count_aside(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
+def count_within(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
     """Count the edges with both ends in one side."""
-    aside = int64(0)
+    within = int64(0)
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
         joined = int64(0)
         for side in range(bounds.size):
             if (u < bounds[side]) != (v < bounds[side]):
                 joined = int64(1)
-        aside = int64(aside + 1 - joined)
-    _add_up(aside, int64(0), found)
+        within = int64(within + 1 - joined)
+    _add_up(within, int64(0), found)
 
 
 @kernel(cache=True)
@@ -154,9 +154,9 @@ def list_own(first, ghosts, own, numbers):  # type: ignore[no-untyped-def]
 @device_function
 def _entries(u, v, own, is_both, is_directed, begin, end):  # type: ignore[no-untyped-def]
     """Return whether each entry of an edge is in a range of rows; ends are local."""
-    is_here = not is_both or 0 <= u < own or 0 <= v < own
-    one = is_here and begin <= v < end
-    other = is_here and not is_directed and u != v and begin <= u < end
+    has_edge = not is_both or 0 <= u < own or 0 <= v < own
+    one = has_edge and begin <= v < end
+    other = has_edge and not is_directed and u != v and begin <= u < end
     return one, other
 
 

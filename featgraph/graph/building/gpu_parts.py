@@ -113,7 +113,9 @@ def count_within(sources: Array, targets: Array, sides: tuple[int, ...]) -> int:
     found = arrays.filled((2,), 0, np.int64)
     bounds = arrays.upload(np.cumsum(sides, dtype=np.int64))
     ends = sources, targets
-    arrays.launch_over(gpu_part_kernels.count_aside, targets.size, *ends, bounds, found)
+    arrays.launch_over(
+        gpu_part_kernels.count_within, targets.size, *ends, bounds, found
+    )
     return int(arrays.read(found)[0])
 
 

@@ -119,24 +119,26 @@ class EdgeColumns:
     doubted: Line | None
 
 
-def edge_columns(text: Text, given: EdgeListOptions) -> EdgeColumns:
+def edge_columns(text: Text, list_options: EdgeListOptions) -> EdgeColumns:
     """Return the columns and layout of an edge list, from its first lines."""
-    _check_arguments(given)
-    separator = checked_separator(given.separator)
-    mark, first, second = _first_lines(text, given.comments, separator)
+    _check_arguments(list_options)
+    separator = checked_separator(list_options.separator)
+    mark, first, second = _first_lines(text, list_options.comments, separator)
     is_header: bool | None = False
     if first is not None:
-        is_header = _is_header(first, second, given)
-        if is_header is None and not given.names:  # words cannot be ids
+        is_header = _is_header(first, second, list_options)
+        if is_header is None and not list_options.names:  # words cannot be ids
             is_header = True
     row = first if is_header is False else second
     heading = first if is_header else None
     if first is not None and row is second and row is not None:
         _check_width(text, first, row, mark)
-    chosen = _chosen(text, heading, given)
+    chosen = _chosen(text, heading, list_options)
     fields = [] if row is None else row.fields
     ids = [fields[column] for column in chosen[:2] if column < len(fields)]
-    are_words = bool(given.names) and (is_header is None or any(map(is_word, ids)))
+    are_words = bool(list_options.names) and (
+        is_header is None or any(map(is_word, ids))
+    )
     return EdgeColumns(
         chosen,
         0 if heading is None else heading.end,
@@ -147,10 +149,10 @@ def edge_columns(text: Text, given: EdgeListOptions) -> EdgeColumns:
     )
 
 
-def _check_arguments(given: EdgeListOptions) -> None:
-    comments: object = given.comments
-    columns: Any = given.columns
-    weights: object = given.weights
+def _check_arguments(list_options: EdgeListOptions) -> None:
+    comments: object = list_options.comments
+    columns: Any = list_options.columns
+    weights: object = list_options.weights
     if not isinstance(comments, str) or not comments.isascii():
         raise ArgumentError(
             "not characters that begin comments",
@@ -174,7 +176,7 @@ def _check_arguments(given: EdgeListOptions) -> None:
             expected="a number from 0 on, a name from the header line, 'auto', or None",
         )
     for option in ("names", "header"):
-        value = getattr(given, option)
+        value = getattr(list_options, option)
         is_flag = isinstance(value, bool | np.bool_)
         if not (is_flag or (isinstance(value, str) and value == "auto")):
             raise GraphInputError(
@@ -223,11 +225,13 @@ def _first_lines(
     return separator or " ", first, second
 
 
-def _is_header(first: Line, second: Line | None, given: EdgeListOptions) -> bool | None:
+def _is_header(
+    first: Line, second: Line | None, list_options: EdgeListOptions
+) -> bool | None:
     """Whether the first line is a header; None if it may be an edge of words."""
-    columns, weights = given.columns, given.weights
-    if not isinstance(given.header, str):
-        return bool(given.header)
+    columns, weights = list_options.columns, list_options.weights
+    if not isinstance(list_options.header, str):
+        return bool(list_options.header)
     if not first.is_text:
         return False
     chosen = (*(columns or ()), weights)
@@ -262,9 +266,11 @@ def _check_width(text: Text, header: Line, row: Line, separator: str) -> None:
         )
 
 
-def _chosen(text: Text, header: Line | None, given: EdgeListOptions) -> list[int]:
+def _chosen(
+    text: Text, header: Line | None, list_options: EdgeListOptions
+) -> list[int]:
     """Return the numbers of the columns of source, target and weight."""
-    columns, weights = given.columns, given.weights
+    columns, weights = list_options.columns, list_options.weights
     names = None if header is None else header.names
     if columns is None:
         is_named = names is not None and set(_ENDS) <= set(names)

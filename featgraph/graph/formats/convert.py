@@ -91,10 +91,10 @@ def convert(
     if layout.are_words or options.get("names") is True:
         graph = read_graph(source, directed, **options)
         return write_graph(graph, folder, parts=parts)
-    with writing(folder) as beside:
-        spool = _Spool(layout, beside)
+    with writing(folder) as made:
+        spool = _Spool(layout, made)
         try:
-            return write_slices(beside, spool.edges())
+            return write_slices(made, spool.edges())
         finally:
             spool.remove()
 
@@ -113,8 +113,8 @@ def write_graph(
         side_of = np.searchsorted(side_bounds(graph.sides), ordered, "right")
         ordered = ordered[np.argsort(side_of, kind="stable")]
     if ordered is None:
-        with writing(Path(target)) as beside:
-            return write_rows(beside, _rows_of(graph, names))
+        with writing(Path(target)) as made:
+            return write_rows(made, _rows_of(graph, names))
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
@@ -126,8 +126,8 @@ def write_graph(
     edges = Edges(
         chunks, graph.vertex_count, graph.directed, dtype, names, ordered, graph.sides
     )
-    with writing(Path(target)) as beside:
-        return write_slices(beside, edges)
+    with writing(Path(target)) as made:
+        return write_slices(made, edges)
 
 
 def _rows_of(graph: Graph, names: Array | None) -> Rows:

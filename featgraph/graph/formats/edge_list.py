@@ -32,10 +32,14 @@ from featgraph.graph.formats.text import Table, Text, real_of, scan_table
 __all__ = ["check_ids", "parse_edge_list", "read_columns"]
 
 
-def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeList:
+def parse_edge_list(
+    text: Text, list_options: EdgeListOptions, **options: Any
+) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    sources, targets, values = read_columns(text, edge_columns(text, given), given)
-    if sources.size == 0 and given.vertex_count is None:
+    sources, targets, values = read_columns(
+        text, edge_columns(text, list_options), list_options
+    )
+    if sources.size == 0 and list_options.vertex_count is None:
         text.fail(
             "no edges",
             len(text.data),
@@ -43,15 +47,18 @@ def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeL
             expected="lines of two vertex ids",
             fix="pass vertex_count= and names=False for a graph without edges",
         )
-    options |= {"names": bool(given.names), "vertex_count": given.vertex_count}
+    options |= {
+        "names": bool(list_options.names),
+        "vertex_count": list_options.vertex_count,
+    }
     return edge_list(sources, targets, weights=values, **options)
 
 
 def read_columns(
-    text: Text, how: EdgeColumns, given: EdgeListOptions
+    text: Text, how: EdgeColumns, list_options: EdgeListOptions
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return sources and targets as in the file, and weights."""
-    names, comments = given.names, given.comments
+    names, comments = list_options.names, list_options.comments
     if how.are_words:
         return _read_words(text, how, comments)
     try:
@@ -66,7 +73,7 @@ def read_columns(
         table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
     )
     if not names:
-        check_ids(table, sources, targets, given.vertex_count)
+        check_ids(table, sources, targets, list_options.vertex_count)
     return sources, targets, values
 
 

@@ -182,8 +182,8 @@ def read_layout(
         made = replace(made, prefix="a", field_count=3, base=1)
         made = replace(made, vertex_count=count, entries=entries)
     else:
-        given = EdgeListOptions(**options)
-        return _edge_list(path, max_bytes, directed is not False, given)
+        list_options = EdgeListOptions(**options)
+        return _edge_list(path, max_bytes, directed is not False, list_options)
     _refuse_directed(made, directed)
     return made
 
@@ -200,11 +200,11 @@ def _refuse_directed(made: Layout, directed: bool | None) -> None:
 
 
 def _edge_list(
-    path: Any, max_bytes: int | None, directed: bool, given: EdgeListOptions
+    path: Any, max_bytes: int | None, directed: bool, list_options: EdgeListOptions
 ) -> Layout:
-    comments: Any = given.comments
+    comments: Any = list_options.comments
     text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
-    how = edge_columns(text, given)
+    how = edge_columns(text, list_options)
     kinds = ["-"] * (max(how.chosen) + 1)
     for column in how.chosen:
         kinds[column] = "i"
@@ -214,9 +214,9 @@ def _edge_list(
         made,
         field_count=how.field_count,
         separator=how.separator,
-        vertex_count=given.vertex_count,
+        vertex_count=list_options.vertex_count,
         directed=directed,
-        are_names=bool(given.names),
+        are_names=bool(list_options.names),
         are_words=how.are_words,
     )
 

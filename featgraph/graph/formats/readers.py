@@ -190,11 +190,13 @@ def read_edge_list(
     OSError
         If the file is missing or cannot be read.
     """
-    given = EdgeListOptions(
+    list_options = EdgeListOptions(
         columns, weights, comments, names, vertex_count, separator, header
     )
     text = read_text(path, max_bytes)
-    return Graph(parse_edge_list(text, given, directed=directed, duplicates=duplicates))
+    return Graph(
+        parse_edge_list(text, list_options, directed=directed, duplicates=duplicates)
+    )
 
 
 @loading
@@ -258,7 +260,7 @@ def read_graph(
     suffix, name = suffix_of(path), PurePath(path)
     if directed is not None:
         directed = require_flag("directed", directed)
-    asked = partition_request(partition, order, along, ranks)
+    request = partition_request(partition, order, along, ranks)
     require_options(path, options)
     if target is not None and suffix != SLICES:
         raise ArgumentError(
@@ -268,8 +270,8 @@ def read_graph(
             expected=f"a {SLICES} folder",
             fix="leave target out, or make one: featgraph convert",
         )
-    if asked is not None:
-        made = distributed_builders[0].of_file(asked, path, directed, options, target)
+    if request is not None:
+        made = distributed_builders[0].of_file(request, path, directed, options, target)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if suffix == SLICES:
@@ -454,10 +456,10 @@ def read_ratings(
     is_auto = isinstance(separator, str) and separator == "auto"
     if is_auto and text.data.partition(b"\n")[0].count(b"::") > 1:
         text, separator = replace(text, data=text.data.replace(b"::", b"\t")), "\t"
-    given = EdgeListOptions(
+    list_options = EdgeListOptions(
         columns, weights, names=True, separator=separator, header=header
     )
-    edges = parse_edge_list(text, given, directed=True, duplicates="keep")
+    edges = parse_edge_list(text, list_options, directed=True, duplicates="keep")
     names = range(edges.vertex_count) if edges.names is None else edges.names
     users, rows = np.unique(edges.sources, return_inverse=True)
     items, places = np.unique(edges.targets, return_inverse=True)

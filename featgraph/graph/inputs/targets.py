@@ -31,18 +31,18 @@ def chosen_target(target: object, default: str = "cuda") -> str:
     PlanError
         If the target is unknown.
     """
-    given = target if isinstance(target, str) else repr(target)
-    if given == "auto":
-        given = config.target
-    if given == "auto":
-        given = default if has_gpu() else "cpu"
-    if given == "cuda":
+    chosen = target if isinstance(target, str) else repr(target)
+    if chosen == "auto":
+        chosen = config.target
+    if chosen == "auto":
+        chosen = default if has_gpu() else "cpu"
+    if chosen == "cuda":
         dialect.require(gpu=True)
-    if given in {"cpu", "cuda"}:
-        return given
+    if chosen in {"cpu", "cuda"}:
+        return chosen
     raise PlanError(
         "unknown target",
         where="target=",
-        got=repr(given),
+        got=repr(chosen),
         expected="auto, cpu or cuda",
     )

@@ -63,8 +63,10 @@ def choose_partition(
             expected="one of the two",
             fix="leave parts out",
         )
-    given = Partition(cuts)  # type: ignore[arg-type]
-    return Partition(given.cuts, choose_order(graph, order, given.parts, weights).order)
+    partition = Partition(cuts)  # type: ignore[arg-type]
+    return Partition(
+        partition.cuts, choose_order(graph, order, partition.parts, weights).order
+    )
 
 
 def checked_parts(parts: object, name: str = "parts") -> int:
@@ -189,9 +191,9 @@ def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
     offsets, columns, times = _symmetric(graph)
     work = balance.edge * graph.in_degree + balance.vertex
     # At least a word per part: METIS warns about parts without vertices.
-    asked = min(parts, -(-graph.vertex_count // WORD))
+    count = min(parts, -(-graph.vertex_count // WORD))
     _, part = pymetis.part_graph(
-        asked,
+        count,
         adjacency=pymetis.CSRAdjacency(offsets, columns),
         vweights=np.rint(work).astype(np.int64),
         eweights=times,

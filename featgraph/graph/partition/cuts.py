@@ -59,9 +59,9 @@ class Balance(NamedTuple):
 
 def checked_balance(balance: object) -> Balance:
     """Return the checked weights of an in-edge, a vertex and a ghost."""
-    given = tuple(balance) if isinstance(balance, list | tuple) else ()
-    if len(given) == 3:
-        weights = Balance(*(require_real("balance", value) for value in given))
+    numbers = tuple(balance) if isinstance(balance, list | tuple) else ()
+    if len(numbers) == 3:
+        weights = Balance(*(require_real("balance", value) for value in numbers))
         if min(weights) >= 0 and weights.edge + weights.vertex > 0:
             return weights
     raise GraphInputError(

@@ -223,8 +223,8 @@ def _find_part(
     local = np.empty((2, edges.sources.size), np.int32)
     for places, renumbered in zip((edges.sources, edges.targets), local, strict=True):
         kernels.renumber(places, first, last, numbers, renumbered)
-    here = replace(edges, sources=local[0].copy(), targets=local[1].copy())
-    return _Part(here, ghosts)
+    local_edges = replace(edges, sources=local[0].copy(), targets=local[1].copy())
+    return _Part(local_edges, ghosts)
 
 
 def _edges_into(

@@ -198,8 +198,8 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
     if found[sums.GIVEN_WEIGHTS : sums.ROWS].any():
         if not manifest.directed and two(sums.TWIN_WEIGHTS) != two(sums.GIVEN_WEIGHTS):
             _fail(slices, "weights", "weights that are not the same both ways")
-        told = f"{manifest.weights_dtype} {two(sums.GIVEN_WEIGHTS)}"
-        if told != manifest.weights_digest:
+        digest = f"{manifest.weights_dtype} {two(sums.GIVEN_WEIGHTS)}"
+        if digest != manifest.weights_digest:
             _fail(slices, "weights", "weights that are not those of the digest")
     all_starts = sums.starts_of(manifest.vertex_count, manifest.edge_count)
     if has_order and int(found[sums.STARTS]) != all_starts:

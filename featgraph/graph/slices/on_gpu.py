@@ -50,8 +50,8 @@ Array = Any
 def count_inside(values: Array, begin: int, end: int, low: int, high: int) -> int:
     """Count the values in a range; waits for the GPU."""
     found = memory.filled((1,), 0, np.int64)
-    given = values, begin, end, low, high, found, 0
-    memory.launch_over(gpu_part_kernels.count_inside, end - begin, *given)
+    arguments = values, begin, end, low, high, found, 0
+    memory.launch_over(gpu_part_kernels.count_inside, end - begin, *arguments)
     return int(memory.read(found)[0])
 
 

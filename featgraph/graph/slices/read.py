@@ -329,10 +329,10 @@ def read_slices(path: object) -> EdgeList:
     names = read_names(slices)
     if order is not None:
         at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
-        given = order[at.sources], order[at.targets]
+        ends = order[at.sources], order[at.targets]
         count = manifest.vertex_count
         return EdgeList(
-            *given, at.weights, count, manifest.directed, names, manifest.sides
+            *ends, at.weights, count, manifest.directed, names, manifest.sides
         )
     known = {
         "digest": manifest.digest,

@@ -123,8 +123,8 @@ def write_rows(folder: Path, rows: Rows) -> Manifest:
         vertices["outs"] = rows.out_degree.astype(np.int64)
     for name, array in vertices.items():
         arrays[name] = _write_array(folder, name, array, array.dtype)
-    told = rows.digest, rows.weights_digest, rows.sides, arrays
-    manifest = Manifest(offsets.size - 1, rows.given, count, directed, *told)
+    entries = rows.digest, rows.weights_digest, rows.sides, arrays
+    manifest = Manifest(offsets.size - 1, rows.given, count, directed, *entries)
     write_manifest(folder, manifest)
     return manifest
 
@@ -294,8 +294,8 @@ def _write_edges(
             digests.add_ends(sums, records["row"], records["u"], records["v"])
             for name, writer in writers.items():
                 writer.write(records[fields[name][0]])
-        told = {name: writer.finish() for name, writer in writers.items()}
-    return told, digests.text_of(sums)
+        entries = {name: writer.finish() for name, writer in writers.items()}
+    return entries, digests.text_of(sums)
 
 
 def _write_vertices(

@@ -678,8 +678,8 @@ def collect_edge_values(
 ) -> NDArray[Any]:
     """Reorder values back to given order; see `Graph.collect_edge_values`."""
     has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
-    there = _on_gpu(stored)
-    if there is None and not isinstance(stored, DeviceValues):
+    on_gpu = _on_gpu(stored)
+    if on_gpu is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
     shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
     count = stored_count(graph) if has_unused else graph.edge_count
@@ -698,12 +698,12 @@ def collect_edge_values(
             got=True,
             expected="False",
         )
-    if there is not None and graph._edges.is_built_on_gpu:
-        return gpu_edges(graph).in_given_order(there, per_direction)
-    if there is not None and not isinstance(stored, DeviceValues):
+    if on_gpu is not None and graph._edges.is_built_on_gpu:
+        return gpu_edges(graph).in_given_order(on_gpu, per_direction)
+    if on_gpu is not None and not isinstance(stored, DeviceValues):
         from featgraph.cuda.download import read  # imports the dialect
 
-        stored = read(there)
+        stored = read(on_gpu)
     values = host_values(stored)
     if has_unused:
         values = values[graph.changing.stored_ids]

@@ -247,11 +247,11 @@ class GraphView:
         return self._sizes
 
     def _find_sizes(self) -> None:
-        graph, given = self.graph, self._given_sizes
+        graph, sizes = self.graph, self._given_sizes
         room = graph.vertex_count, graph.edge_count
-        self._sizes = given = Sizes(*room, room) if given is None else given
-        self.vertex_count, self.edge_count = given.vertices, given.edges
-        self.room = given.vertices, given.edges
+        self._sizes = sizes = Sizes(*room, room) if sizes is None else sizes
+        self.vertex_count, self.edge_count = sizes.vertices, sizes.edges
+        self.room = sizes.vertices, sizes.edges
 
     def advance(self, *changed: Aspect, sizes: Sizes | None = None) -> None:
         """Replace the stamps of changed aspects of the graph.
