@@ -206,7 +206,7 @@ def read_on_gpu(slices: Slices) -> EdgeList:
     found = rows.sums((ends, numbers, weights))
     require_sums(slices, found + sums_of_vertices(slices, outs, None))
     is_plain = manifest.directed and not _are_moved(numbers)
-    rows = GpuRowEdges(
+    row_edges = GpuRowEdges(
         closed_offsets(rows.degrees),
         ends,
         manifest.directed,
@@ -220,7 +220,7 @@ def read_on_gpu(slices: Slices) -> EdgeList:
     if outs is not None:
         dtype = offset_dtype(manifest.edge_count)
         known["out_degree"] = outs.astype(dtype, copy=False)
-    edges = GpuRowEdgeList(rows, weights, known)
+    edges = GpuRowEdgeList(row_edges, weights, known)
     edges.names = read_names(slices)
     edges.sides = manifest.sides
     return edges
