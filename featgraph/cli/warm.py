@@ -142,7 +142,7 @@ def _begin(cache_dir: Any, cache_path: Any) -> None:
 
 
 def _run(task: Task) -> Result:
-    """Compile what one task says."""
+    """Compile the kernels of one task."""
     begun = time.perf_counter()
     compiled = loaded = 0
     for as_large in (False, True) if task.name else (False,):

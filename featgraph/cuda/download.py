@@ -44,7 +44,7 @@ def read(
     Parameters
     ----------
     array : array on the GPU
-        Its rows may be padded, as those of a property.
+        Its rows may be padded, like the rows of a property.
     width : int, optional
         Copy only the first `width` elements of each row.
     into : ndarray, optional

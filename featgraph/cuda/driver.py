@@ -369,7 +369,7 @@ class Driver:
         self.check(self.api.cuEventSynchronize(event))
 
     def side_stream(self) -> Any:
-        """Return a nonblocking stream beside the default one, the same every time."""
+        """Return the driver's second stream, which is nonblocking."""
         if self._side is None:
             self._side = self.streams.make_stream()
         return self._side

@@ -86,10 +86,10 @@ def find_rows_without(source, bound, found):  # type: ignore[no-untyped-def]
 def fold_columns(source, target):  # type: ignore[no-untyped-def]
     """Find the least, largest and least positive value and the sum of each column.
 
-    The first axis of both arrays has these four; that of plain values has stride 0. Row
-    p of `target` has those of rows p, p + P, p + 2 P, ... of the source, with P its
-    number of rows, added in this order. The least of a column with nan is nan; the
-    third number is not positive if no value is.
+    The first axis of both arrays is for these four; for plain values, its stride is 0.
+    Row p of `target`, which has P rows, folds rows p, p + P, p + 2 P, ... of the
+    source, in this order. The least value of a column with nan is nan; the third number
+    is not positive if no value is.
     """
     _, parts, columns = target.shape
     for place in range(cuda.grid(1), parts * columns, cuda.gridsize(1)):

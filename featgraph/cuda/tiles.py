@@ -230,7 +230,7 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 def _spreading(typing: Any, value: Any, count: Any) -> Any:
     types: Any = dialect.dialect_module("types")
     if not hasattr(count, "literal_value"):
-        return None  # it is asked again, with the constant
+        return None  # the dialect calls again with a literal
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = [args[0]] * signature.return_type.count
@@ -285,7 +285,7 @@ def _loading(square: bool) -> Callable[..., Any]:
     def maker(typing: Any, array: Any, row: Any, column: Any, side: Any) -> Any:
         types: Any = dialect.dialect_module("types")
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         rows = side.literal_value if square else 1
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -329,7 +329,7 @@ def _with_rows(
         typing: Any, tile: Any, array: Any, row: Any, column: Any, side: Any
     ) -> Any:
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         s = side.literal_value
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -359,7 +359,7 @@ def _storing(square: bool) -> Callable[..., Any]:
         types: Any = dialect.dialect_module("types")
         ir: Any = import_whole("llvmlite.ir")
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         rows = side.literal_value if square else 1
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -116,14 +116,14 @@ def members(words, first, last):
 
 @device_function
 def add_shares(tile, box, share, shares, place, tiles):
-    """Add the tiles of all shares to those of the first one, pairwise.
+    """Add the tiles of all shares pairwise; the first share has the sum.
 
     Parameters
     ----------
     box : array of shape (shares // 2 * tiles, SIDE * SIDE)
         In shared memory.
     place, tiles : int
-        The number of a thread's tile in its share, and of all tiles.
+        The index of a thread's tile in its share, and the number of tiles.
     """
     while shares > 1:
         half = (shares + 1) >> 1

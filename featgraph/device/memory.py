@@ -163,7 +163,7 @@ def nth_bit(word, before, n):
     rest = int32(n - cuda.shfl_sync(0xFFFFFFFF, before, owner))
     bits = uint32(cuda.shfl_sync(0xFFFFFFFF, int32(word), owner))
     place, width = int32(owner * 32), uint32(16)
-    while width > 0:  # in the lower half of the bits, or behind it
+    while width > 0:  # in the lower or the upper half of the bits
         lower = count_bits(bits & ((uint32(1) << width) - uint32(1)))
         if rest >= lower:
             rest = int32(rest - lower)

@@ -159,14 +159,14 @@ def ask_for(array, first, count):
 
 @device_function
 def task_at(tasks, number):
-    """Return the range of a task; that of the last one for numbers beyond it."""
+    """Return the range of a task; the range of the last task beyond the end."""
     number = min(number, int64(tasks.shape[0] - 2))
     return int64(tasks[number]), int64(tasks[number + 1])
 
 
 @device_function
 def ends_at(sources, targets, place):
-    """Return the ends of the edge at a place; those of the last one beyond it."""
+    """Return the ends of the edge at a place; the ends of the last one beyond it."""
     place = min(place, int64(sources.shape[0] - 1))
     return sources[place], targets[place]
 
@@ -391,7 +391,7 @@ def append(flag, v, lists, number):
 def append_row(flag, v, degree, lists, number):
     """Add the vertices of a warp's lanes where `flag` is set to the sources.
 
-    They are those of superstep `number`; `degree` is the out-degree of each.
+    These are the sources of superstep `number`; `degree` is the vertex's out-degree.
     """
     edges = int64(degree) if flag else int64(0)
     before = warp.sum_before(edges)

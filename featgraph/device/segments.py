@@ -61,7 +61,7 @@ def row_of(begin, place, width):
 
 @device_function
 def rows_with_edges(count, width):
-    """Return a bit for each row with edges: that of the first lane of its group."""
+    """Return the bits of the first lanes of groups whose row has edges."""
     is_first = uint32(cuda.laneid) & uint32(width - 1) == 0
     return uint32(cuda.ballot_sync(FULL_WARP, is_first and count > 0))
 

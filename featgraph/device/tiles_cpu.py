@@ -176,10 +176,10 @@ scale_row = _make_row_operation(
 def eliminate(typing_context, work, first, right, panel, column):
     """Eliminate the rows of a factorised block from one another, at one vector.
 
-    Row `first` and those behind it, as many as a vector has elements, and row `right`.
-    ``work[panel + i, first + j]``, j > i, is the factor by which row i is added to row
-    j, and that with j = i is minus the inverse of the pivot. The products of rows and
-    these are left in `panel`.
+    The block has as many rows as a vector has elements, from `first` on, and row
+    `right`. ``work[panel + i, first + j]`` is, for j > i, the factor by which row i is
+    added to row j and, for j = i, minus the inverse of the pivot. The products of rows
+    and factors are stored in `panel`.
     """
     if not _is_rows(work):
         return None
@@ -245,10 +245,10 @@ def add_products(matrix, left, right, count, symmetric):
 
 @_njit
 def subtract_panel(work, k, first, panel):
-    """Subtract the products of 16 rows from the upper triangle behind `first`.
+    """Subtract the products of a panel's rows from the upper triangle after `first`.
 
-    ``work[panel : panel + n]`` has the negative multiples, ``work[first - n : first]``
-    the rows, n the elements of a vector.
+    With n elements of a vector, ``work[panel : panel + n]`` has the negative multiples,
+    and ``work[first - n : first]`` the rows.
     """
     size = VECTOR_BYTES // work.itemsize
     left, right = work[panel:], work[first - size :]

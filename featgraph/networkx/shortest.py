@@ -82,7 +82,7 @@ def shortest_path_length(
         return ((n, _lengths(G, found)) for n, found in _all_pairs(G, weight))
     if source is None or target is None:
         graph, node = (G, source) if target is None else (G.reversed, target)
-        what = "Source {} is not in G"  # another sentence than that of the paths
+        what = "Source {} is not in G"  # NetworkX's text differs from that for paths
         return _lengths(graph, _from(graph, node, weight, what))
     if weight is None:
         _require_both(G, source, target)
@@ -134,7 +134,7 @@ def _found(graph: NetworkXGraph, levels: Array, start: Array) -> Found:
 
 
 def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
-    """Return an iterator; what is declined is declined before it is asked for one."""
+    """Return an iterator over searches; calls are declined before the first one."""
     weights = graph.weights_of(weight)
     if weights is not None:
         addable(weights, weight)
@@ -192,8 +192,8 @@ def _length(
 def _meeting(graph: NetworkXGraph, s: int, t: int) -> list[int] | None:
     """Return the path on which searches from both ends meet, or None.
 
-    The end with fewer vertices to go on from goes on. The first vertex that it meets
-    and the other end knows is on the path.
+    The end with the smaller frontier advances. Its first new vertex that the other end
+    has visited is on the path.
     """
     levels = levels_from(graph, np.array([s]), None)
     if levels[t] < 0:
@@ -230,12 +230,12 @@ def _chain(before: Array, vertex: int) -> list[int]:
 
 
 def _only(graph: NetworkXGraph, s: int, t: int, weight: Any) -> list[int] | None:
-    """Return the shortest path by weight, or None where none leads.
+    """Return the shortest path by weight; None without one.
 
     Raises
     ------
     NotImplementedError
-        If another one is as short, as far as rounding lets tell.
+        If another path is as short, within rounding.
     """
     weights = graph.weights_of(weight)
     if weights is None:

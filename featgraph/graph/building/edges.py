@@ -115,7 +115,7 @@ class EdgeList:
         return None if self._weights is None else freeze(host_values(self._weights))
 
     def known(self) -> dict[str, Any]:
-        """Return what is known of their graph, by the names of its attributes."""
+        """Return known attributes of the graph by name."""
         return {}
 
     def holds(self, array: object) -> bool:
@@ -125,7 +125,7 @@ class EdgeList:
         return array is self._weights or array is vars(self).get("weights")
 
     def there(self, array: object) -> Any:
-        """Return what a GPU has, by edge id, of weights of the host; else None."""
+        """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
         return None
 
     def weights_on_gpu(self) -> Any:
@@ -138,7 +138,7 @@ class EdgeList:
         return None if given is None else memory.upload(given)
 
     def sum_ends(self) -> NDArray[np.uint64]:
-        """Return what a digest of the ends is made of, summed on the GPU."""
+        """Return the sums for the digest of ends, computed on the GPU."""
         from featgraph.graph.building.gpu_parts import (
             sums_of_ends,  # imports the dialect
         )

@@ -184,7 +184,7 @@ def fill_lower(
 
 
 def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
-    """Set the work of each row: its length, and that of rows intersected with it."""
+    """Set the work of each row: 1 + its length + parts of rows intersected with it."""
     work[:] = 1 + np.diff(offsets)
     behind = offsets[1:][_row_of_slots(offsets)] - np.arange(columns.size)
     np.add.at(work, columns, behind)

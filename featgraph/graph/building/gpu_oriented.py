@@ -128,8 +128,9 @@ class GpuOriented:
     def long_rows(self, least: int) -> tuple[HostArray, HostArray]:
         """Return rows with work and `least` or more upper neighbors, and their work.
 
-        Both on the host, in the order of rows. The work of a row is 1, plus its upper
-        neighbors, plus those of its lower neighbors from the row's place on.
+        Both are on the host, in the order of rows. The work of a row is 1 + its number
+        of upper neighbors + the upper neighbors, from the row's place on, of its lower
+        neighbors.
         """
         upper = self.upper
         work = arrays.empty((self.vertices.size,), np.int64)

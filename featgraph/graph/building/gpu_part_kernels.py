@@ -375,7 +375,7 @@ def flag_given(numbers, given, flags):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def number_locally(flags, twins, count, given):  # type: ignore[no-untyped-def]
-    """Set the row in given order of each twin, behind those of given edges."""
+    """Set the row in given order of each twin, after the rows of given edges."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         if flags[slot] == 0:
             given[slot] = given[twins[slot]] + count

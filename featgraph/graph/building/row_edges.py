@@ -72,7 +72,7 @@ class RowEdges(EdgeList):
                 freeze(array)
 
     def known(self) -> dict[str, Any]:
-        """Return what is known of their graph, by the names of its attributes."""
+        """Return known attributes of the graph by name."""
         return dict(self._known)
 
     @property
@@ -181,7 +181,7 @@ class GpuRowEdgeList(EdgeList):
         self.weights_dtype = None if weights is None else weights.dtype
 
     def known(self) -> dict[str, Any]:
-        """Return what is known of their graph, by the names of its attributes."""
+        """Return known attributes of the graph by name."""
         return dict(self._known)
 
     @property

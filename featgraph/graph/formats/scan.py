@@ -226,7 +226,7 @@ def _scan_fields(
             return OK, at, field
         if text[at] == separator:
             at = _skip_blanks(text, at + 1, separator)
-        elif separator != _NONE:  # more in the same field, behind a blank
+        elif separator != _NONE:  # more text in the same field, after a blank
             if kind == INTEGER:
                 return NOT_INTEGER, begin, field - 1
             if text[begin] == _QUOTE:
@@ -317,29 +317,29 @@ def scan_rows(
     reals: _Array,
     tokens: _Array,
 ) -> tuple[int, int, int]:
-    """Fill the columns from the lines behind byte `start`.
+    """Fill the columns from the lines from byte `start` on.
 
     Parameters
     ----------
     text : ndarray of uint8
     marks : ndarray of uint8, shape (256,)
-        Of `fields.marks_of`: bytes that begin comments, and the separator.
+        Table of `fields.marks_of`: comments and separators, by byte.
     prefix : int
-        Byte that is the first field of every line, not counted; 0 for none.
+        First field of every line, a byte that is not counted; 0 for none.
     field_count : int
-        Fields of every line.
+        Number of fields of every line.
     kinds : ndarray of int64, shape (C,)
         SKIP, INTEGER or REAL for each column; further columns are skipped.
     integers : ndarray of int64, shape (integer columns, capacity), filled
-        There is room for all rows.
+        Output with capacity for all rows.
     reals : ndarray of float64, shape (capacity,) or (0,), filled
     tokens : ndarray of int64, shape of `reals`, filled
-        Where a field starts that Python has to parse, or -1.
+        First byte of each field that Python must parse, or -1.
 
     Returns
     -------
     status, rows, position : int
-        Position is that of the offending byte where the status is not OK.
+        `position` is the first invalid byte, unless the status is `OK`.
     """
     at, row = start, 0
     separator = _separator(marks)

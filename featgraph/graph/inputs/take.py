@@ -328,7 +328,7 @@ def plain_scalar(value: Any) -> bool | int | float | None:
             return None
         found = value.item()
         return found if isinstance(found, bool | int | float) else float(found)
-    # Arrays of other libraries: only those of one number.
+    # Arrays of other libraries, with one number only.
     item = getattr(value, "item", None)
     is_one = getattr(value, "ndim", None) == 0 or getattr(value, "size", None) == 1
     if not (is_one and callable(item)):

@@ -162,9 +162,9 @@ def matching_edges(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> EdgeGroups:
-    """Group edges into maximal matchings, each of the edges left by those before.
+    """Group edges into maximal matchings, each from the edges left by earlier ones.
 
-    Matchings are taken greedily in the order. Parameters and result are those of
+    Matchings are chosen greedily in the order. Parameters and result are as in
     `levels`.
     """
     ends = _ends(sources, targets, order, sides)

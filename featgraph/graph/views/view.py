@@ -94,7 +94,7 @@ class Stamps:
     layout: RowLayout | None = None
 
     def after(self, *changed: Aspect) -> Stamps:
-        """Return stamps in which those of some aspects are new."""
+        """Return stamps with new ones for some aspects."""
         made: dict[str, Any] = {aspect: Stamp() for aspect in changed}
         return replace(self, **made)
 
