@@ -18,10 +18,7 @@ from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
 
-__all__ = [
-    "GpuRowEdgeList",
-    "RowEdges",
-]
+__all__ = ["GpuRowEdgeList", "RowEdges"]
 
 if TYPE_CHECKING:
     from featgraph.graph.building.gpu_edges import GpuEdges
@@ -29,7 +26,29 @@ if TYPE_CHECKING:
     from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
 
-class RowEdges(EdgeList):
+class _TargetOrder(EdgeList):
+    """Edges stored by target, with known attributes of their graph."""
+
+    _known: dict[str, Any]
+
+    def known(self) -> dict[str, Any]:
+        """Return known attributes of the graph by name."""
+        return dict(self._known)
+
+    def holds(self, array: object) -> bool:
+        """Whether a host array is `weights`."""
+        return array is not None and array is vars(self).get("weights")
+
+    @cached_property
+    def on_gpu_oriented(self) -> GpuOriented:
+        """The undirected edges on the GPU, oriented towards the higher degree."""
+        from featgraph.graph.building import gpu_oriented
+
+        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
+        return gpu_oriented.GpuOriented(edges.as_given())
+
+
+class RowEdges(_TargetOrder):
     """Edges whose CSC is on the host; owns its arrays and makes them read-only.
 
     Parameters
@@ -70,10 +89,6 @@ class RowEdges(EdgeList):
         for array in (rows, weights, names, *self._known.values()):
             if isinstance(array, np.ndarray):
                 freeze(array)
-
-    def known(self) -> dict[str, Any]:
-        """Return known attributes of the graph by name."""
-        return dict(self._known)
 
     @property
     def edge_count(self) -> int:
@@ -120,18 +135,6 @@ class RowEdges(EdgeList):
             max(bound, 1),
         )
 
-    @cached_property
-    def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges on the GPU, oriented towards the higher degree."""
-        from featgraph.graph.building import gpu_oriented
-
-        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return gpu_oriented.GpuOriented(edges.as_given())
-
-    def holds(self, array: object) -> bool:
-        """Whether an array is `weights`."""
-        return array is not None and array is vars(self).get("weights")
-
     @property
     def _ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
         return self.sources, self.targets
@@ -152,7 +155,7 @@ class RowEdges(EdgeList):
         return found
 
 
-class GpuRowEdgeList(EdgeList):
+class GpuRowEdgeList(_TargetOrder):
     """Edges whose CSC is on the GPU; host arrays are copied at the first use.
 
     Parameters
@@ -179,10 +182,6 @@ class GpuRowEdgeList(EdgeList):
         self._by_id, self._known = weights, dict(known or {})
         self._as_given = as_given
         self.weights_dtype = None if weights is None else weights.dtype
-
-    def known(self) -> dict[str, Any]:
-        """Return known attributes of the graph by name."""
-        return dict(self._known)
 
     @property
     def given_count(self) -> int:  # type: ignore[override]
@@ -211,10 +210,6 @@ class GpuRowEdgeList(EdgeList):
             return freeze(host_values(DeviceValues(self._by_id)))
         return freeze(self.on_gpu.in_given_order(self._by_id, per_direction=False))
 
-    def holds(self, array: object) -> bool:
-        """Whether a host array is `weights`."""
-        return array is not None and array is vars(self).get("weights")
-
     def weights_on_gpu(self) -> Any:
         """Return the weights on the GPU, in given order; None without."""
         from featgraph.cuda import arrays
@@ -231,11 +226,3 @@ class GpuRowEdgeList(EdgeList):
     def there(self, array: object) -> Any:
         """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
         return self._by_id if self.holds(array) else None
-
-    @cached_property
-    def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges, oriented towards the end of higher degree."""
-        from featgraph.graph.building import gpu_oriented
-
-        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return gpu_oriented.GpuOriented(edges.as_given())
