@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from featgraph.base.arguments import require_path
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import FileFormatError, GraphInputError
-from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
-from featgraph.graph.formats.edge_list import check_ids
+from featgraph.graph.formats.edge_list import EdgeListOptions, check_ids, edge_columns
 from featgraph.graph.formats.fields import marks_of
 from featgraph.graph.formats.matrix_market import (
     check_range,

@@ -20,9 +20,13 @@ from featgraph.base.arguments import require_flag, require_path
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
-from featgraph.graph.formats.columns import EdgeListOptions, divided, is_word
 from featgraph.graph.formats.dimacs import parse_dimacs
-from featgraph.graph.formats.edge_list import parse_edge_list
+from featgraph.graph.formats.edge_list import (
+    EdgeListOptions,
+    divided,
+    is_word,
+    parse_edge_list,
+)
 from featgraph.graph.formats.fields import separator_of, unquoted
 from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import Text, read_text

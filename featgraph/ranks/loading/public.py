@@ -249,7 +249,7 @@ def _require_numbers(
     engine: Engine, layout: Layout, chunks: list[Chunk], count: int
 ) -> None:
     """Raise FileFormatError on all ranks unless all ids from 0 to count - 1 occur."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     ends = sum(2 * chunk.size for chunk in chunks)
     about = "ids that occur"
@@ -258,10 +258,10 @@ def _require_numbers(
         raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
     words = np.zeros(-(-count // 32), np.uint32)
     for chunk in chunks:
-        part_kernels.mark(chunk.sources, words)
-        part_kernels.mark(chunk.targets, words)
+        kernels.mark(chunk.sources, words)
+        kernels.mark(chunk.targets, words)
     words = engine.all_reduce(words, "or", about=about)
-    occur = part_kernels.count_words(words, np.empty(words.size, np.int32))
+    occur = kernels.count_words(words, np.empty(words.size, np.int32))
     if occur < count:
         raise _named(layout, f"{occur} of 0 to {count - 1}")
 
