@@ -26,9 +26,9 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
 
-The other functions run on the host: they check that CUDA can be used, and compile
-kernels to PTX or LTO-IR without a GPU. `featgraph.cuda.code` links these to machine
-code.
+The other functions run on the host: they check that CUDA can be used, choose the target
+of a call, and compile kernels to PTX or LTO-IR without a GPU. `featgraph.cuda.code`
+links these to machine code.
 
 Notes
 -----
@@ -55,7 +55,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from featgraph.base.errors import DeviceError
+from featgraph.base.config import config
+from featgraph.base.errors import DeviceError, PlanError
 from featgraph.base.interrupts import holds_compiler, import_whole, shielded
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "acquire_at",
     "anew",
     "boolean",
+    "chosen_target",
     "clock_ns",
     "compile_ltoir",
     "compile_ptx",
@@ -266,6 +268,40 @@ def require(*, gpu: bool = False) -> None:
             "no CUDA driver or no GPU was found",
             fix='check that nvidia-smi lists a GPU, or choose target="cpu"',
         )
+
+
+def chosen_target(target: object, default: str = "cuda") -> str:
+    """Return "cpu" or "cuda" for the ``target=`` of a call.
+
+    Parameters
+    ----------
+    target : {"auto", "cpu", "cuda"}
+        "auto" selects `config.target`.
+    default : {"cuda", "cpu"}
+        The target if `config.target` is "auto", too, and a GPU is available.
+
+    Raises
+    ------
+    DeviceError
+        If the target is "cuda", and CUDA is not available.
+    PlanError
+        If the target is unknown.
+    """
+    chosen = target if isinstance(target, str) else repr(target)
+    if chosen == "auto":
+        chosen = config.target
+    if chosen == "auto":
+        chosen = default if is_available() else "cpu"
+    if chosen == "cuda":
+        require(gpu=True)
+    if chosen in {"cpu", "cuda"}:
+        return chosen
+    raise PlanError(
+        "unknown target",
+        where="target=",
+        got=repr(chosen),
+        expected="auto, cpu or cuda",
+    )
 
 
 def device_function(function: Callable[..., Any]) -> Any:

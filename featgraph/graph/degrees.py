@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.inputs.targets import has_gpu
+from featgraph.cuda import dialect
 from featgraph.graph.views.structure import (
     Structure,
     gpu_edges,
@@ -56,7 +56,7 @@ def _are_on_gpu(graph: Structure, target: str) -> bool:
     if is_given_on_gpu(graph):
         return True
     # A plan for a GPU can be made without one.
-    return target == "cuda" and is_built_on_gpu(graph) and has_gpu()
+    return target == "cuda" and is_built_on_gpu(graph) and dialect.is_available()
 
 
 def _on_host(graph: Structure, side: str) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from featgraph.base.arguments import require_flag, shown
 from featgraph.base.cached import cached_property
 from featgraph.base.config import config
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import DeviceValues, host_values, is_on_gpu
 from featgraph.graph.building.check import (
     checked_count,
@@ -24,7 +25,6 @@ from featgraph.graph.building.check import (
     vertex_ids,
 )
 from featgraph.graph.building.names import VertexNames, factorise
-from featgraph.graph.inputs.targets import chosen_target
 
 if TYPE_CHECKING:
     from featgraph.graph.building.gpu_edges import GpuEdges, Repeats

@@ -19,6 +19,7 @@ from featgraph.base.activity import loading
 from featgraph.base.arguments import require_flag, require_path
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import ArgumentError, FileFormatError, GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.formats.dimacs import parse_dimacs
 from featgraph.graph.formats.edge_list import (
@@ -31,7 +32,6 @@ from featgraph.graph.formats.fields import separator_of, unquoted
 from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import Text, read_text
 from featgraph.graph.graph import Graph
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.partition.requests import distributed_builders, partition_request
 from featgraph.graph.slices.read import open_slices, read_slices
 

@@ -2,5 +2,5 @@
 
 `take.given_array` and `take.storage_values` are the entries. `given` has the interface
 `GivenArray` and arrays on the host, `device` those on the GPU, and `numbers` the rules
-for conversions. `targets` chooses the device of a call.
+for conversions.
 """

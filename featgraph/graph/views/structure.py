@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import (
     DeviceValues,
     Rows,
@@ -23,7 +24,6 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.building.oriented import Oriented, orient
 from featgraph.graph.inputs.numbers import converted, host_array
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.views.view import Stamp, Stamps
 
 if TYPE_CHECKING:
