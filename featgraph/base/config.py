@@ -194,6 +194,7 @@ def _path_list(name: str, value: Any) -> tuple[Path, ...]:
     return tuple(Path(require_path(part, name)) for part in parts)
 
 
+#: Setting -> the check that returns its value.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "checked": require_flag,
     "cache": require_flag,

@@ -62,6 +62,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+#: Flags of `os.open`: closed in child programs; a new file, which must not exist.
 _CLOSED = getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOSED
 #: Nonblocking: a FIFO is opened at once, and refused.
@@ -372,6 +373,7 @@ def _not_arrays(path: str | os.PathLike[str], error: Exception) -> FileFormatErr
 # -- files of this user alone
 
 
+#: Write permission of other users.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 

@@ -102,6 +102,7 @@ class DataSet:
     files: tuple[RemoteFile, ...]
 
 
+#: The archive of MovieLens.
 _MOVIES = "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip"
 # At a commit, so that files do not change.
 _DEEPWALK = (

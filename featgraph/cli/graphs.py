@@ -26,6 +26,7 @@ __all__ = [
     "vertices_named",
 ]
 
+#: Name of a separator on the command line -> the separator.
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "blank": " "}
 
 

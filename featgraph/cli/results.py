@@ -26,6 +26,7 @@ __all__ = [
     "write_result",
 ]
 
+#: Formats of output files.
 FORMATS = ("csv", "tsv", "json", "npy")
 #: Arrays with one entry per given edge.
 _OF_EDGES = frozenset({"trussness", "currents"})

@@ -212,6 +212,7 @@ def point_to_words(packed: bytes) -> tuple[Any, npt.NDArray[np.uint64]]:
     return words, words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
 
 
+#: Differs from all arrays and scalars.
 _NO_ARRAY = object()
 
 

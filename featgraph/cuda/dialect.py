@@ -129,6 +129,7 @@ NUMBERS = frozenset(
     }
 )  # fmt: skip
 
+#: The fix in errors for missing parts of the CUDA target.
 _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 

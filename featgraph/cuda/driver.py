@@ -137,6 +137,7 @@ def _parameters(type_: Any) -> list[ParameterType | None]:
     return [ParameterType(dtype) if dtype in _SCALARS else None]
 
 
+#: Types of scalar parameters that `PackedArguments` can pack.
 _SCALARS = frozenset(
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 ) | {"bool", "float32", "float64"}

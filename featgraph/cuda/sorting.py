@@ -91,6 +91,7 @@ def scanned(values: Any) -> tuple[Any, Any]:
     return sums, total
 
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 #: Number of values of a digit, and of borders between them.
 DIGITS = 256

@@ -382,6 +382,7 @@ def _storing(square: bool) -> Callable[..., Any]:
     return maker
 
 
+#: Name of an intrinsic -> its typing function.
 _ARITHMETIC = {
     line.__name__[1:]: _of_tuples(line)
     for line in (

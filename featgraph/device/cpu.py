@@ -65,6 +65,7 @@ sum_holds = _njit(ordering.sum_holds)
 is_normal = _njit(ordering.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
+#: LLVM's name of relaxed order.
 _ORDERING = "monotonic"
 _INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 #: Number of `in_parallel` that run on several threads, and its name in compiled code.

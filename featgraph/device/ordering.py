@@ -36,6 +36,7 @@ from numba import int32, int64, uint32
 PACKED_NONE_FLOAT32 = 0x7F800000_FFFFFFFF
 PACKED_NONE_INT32 = 0x7FFFFFFF_FFFFFFFF
 
+# Bits of a float but its sign; bits of the source in a packed pair.
 _MAGNITUDE = 0x7FFFFFFF
 _LOW_HALF = 0xFFFFFFFF
 

@@ -27,6 +27,7 @@ warp takes part in every call, and `width` is a literal.
 from featgraph.cuda.dialect import cuda, device_function, int32, uint32
 from featgraph.device.memory import trailing_zeros
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 
 

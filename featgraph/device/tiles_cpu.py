@@ -31,6 +31,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+#: Bytes of a vector: an AVX-512 register, and a cache line.
 VECTOR_BYTES = 64
 #: Rows of a tile: 4 x 64 bytes fill 8 of AVX2's 16 registers, and 4 of AVX-512's 32.
 ROWS = 4

@@ -37,6 +37,7 @@ from numba.np import arrayobj
 #: other machines.
 SIZES = (16, 8, 4, 2, 1)
 
+# Never nnan or ninf: inf and nan must stay testable.
 _FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
 _njit = njit(cache=True, error_model="numpy", fastmath=set(_FAST))
 

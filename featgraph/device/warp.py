@@ -114,6 +114,7 @@ from featgraph.device.memory import (  # noqa: F401
     words_a_turn,
 )
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32

@@ -19,6 +19,7 @@ from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 
 __all__ = ["CLAIMS", "can_run", "convert_from_nx", "convert_to_nx", "should_run"]
 
+#: Modules whose public functions the backend has.
 MODULES = centrality, components, dijkstra, paths, shortest
 
 globals().update(

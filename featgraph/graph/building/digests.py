@@ -18,6 +18,7 @@ from featgraph.base.interrupts import jit
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]
 
+#: Edges that are hashed at once, which bounds temporaries.
 _CHUNK = 1 << 20
 
 

@@ -2,6 +2,7 @@
 
 from featgraph.cuda.dialect import cuda, device_function, float64, int32, int64, kernel
 
+#: Mask of all lanes of a warp; the place of rows in given order without an edge.
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
 #: Most degrees with a counter of their own.

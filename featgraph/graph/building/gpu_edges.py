@@ -356,6 +356,7 @@ def marked(is_marked: Array) -> Array:
 # -- repeated edges
 
 
+#: Policy -> its number in `kernels.choose_of_repeats`.
 _CHOSEN = {"last": kernels.LAST, "min": kernels.LEAST, "max": kernels.MOST}
 
 

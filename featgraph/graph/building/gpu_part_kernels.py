@@ -8,6 +8,7 @@ vertices and, cut along both directions, the entries of its edges at ghosts.
 
 from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint64
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 #: The local number of vertices that are not in a part.
 ABSENT = -1

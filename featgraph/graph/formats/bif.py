@@ -15,6 +15,7 @@ from featgraph.graph.formats.text import Text, Tokens, read_text
 
 __all__ = ["read_bif"]
 
+# Blanks and comments are skipped; words are quoted text, punctuation, and others.
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|//[^\n]*|/\*.*?\*/)"
     rb'|"[^"\n]*"|[{}()\[\]|,;]|[^\s{}()\[\]|,;"]+|"',

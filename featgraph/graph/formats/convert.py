@@ -35,6 +35,7 @@ from featgraph.graph.views.structure import require_fixed
 __all__ = ["convert", "write_graph"]
 
 Array = NDArray[Any]
+#: Edges that are written at once.
 _CHUNK = 1 << 18
 
 

@@ -259,6 +259,7 @@ def _weights(
 
 Column: TypeAlias = int | str
 
+#: A field that is an integer; one with several numbers.
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBERS = re.compile(r"[-+.\deE]+[,; \t][-+.\deE,; \t]*", re.ASCII)
 #: Highest column, which bounds the table of column kinds.

@@ -37,6 +37,7 @@ _NAMES = {" ": "blanks", "\t": "tabs", ",": "commas", ";": "semicolons"}
 COMMENT = 1
 SEPARATOR = 2
 
+# A field in quotes, in which two quotes stand for one; a run of blanks.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _RUN = re.compile(f"[{BLANKS}]+")
 

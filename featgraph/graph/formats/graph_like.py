@@ -36,6 +36,7 @@ class _Frame(Protocol):
 #: Types that algorithms accept as a graph; see `as_graph` for each.
 GraphLike: TypeAlias = Graph | _Sparse | _Networkx | _Frame | str | os.PathLike[str]
 
+#: The expected types in errors.
 _TAKEN = (
     "a featgraph.Graph, a SciPy sparse array or matrix, a networkx graph, a data frame "
     "with columns source and target, or the path of a file"

@@ -24,6 +24,7 @@ __all__ = [
     "parse_matrix_market",
 ]
 
+#: Field of the banner -> kinds of columns for `scan_table`.
 _FIELDS = {
     "pattern": "ii",
     "integer": "iii",

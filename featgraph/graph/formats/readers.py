@@ -51,6 +51,7 @@ __all__ = [
 
 _Path: TypeAlias = str | os.PathLike[str]
 
+#: Suffixes of each format.
 _MATRIX_MARKET = (".mtx", ".mm")
 _DIMACS = (".gr",)
 SLICES = ".fgs"
@@ -473,6 +474,7 @@ def read_ratings(
     return matrix, ids[users], ids[items]
 
 
+#: Largest id of a labelled vertex: int64.
 _MAX_ID = 2**63 - 1
 
 

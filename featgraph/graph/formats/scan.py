@@ -53,6 +53,7 @@ SKIP = 0
 INTEGER = 1
 REAL = 2
 
+# Bytes of characters, and the largest integer.
 _NEWLINE = 10
 _RETURN = 13
 _QUOTE = 34
@@ -399,6 +400,7 @@ def count_lines(text: _Array) -> int:
     return count
 
 
+# Exponents of ten outside of which doubles are zero or infinite; a half word.
 _LEAST, _MOST = -342, 308
 _HALF = np.uint64(0xFFFFFFFF)
 
@@ -415,6 +417,7 @@ def _power_of_five(exponent: int) -> int:
     return found >> max(found.bit_length() - 128, 0)
 
 
+#: Upper and lower word of the powers of five.
 _POWERS = np.array(
     [
         divmod(_power_of_five(exponent), 1 << 64)

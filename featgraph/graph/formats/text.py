@@ -36,8 +36,10 @@ __all__ = [
     "trusted_bytes",
 ]
 
+#: First bytes of gzip data, and of UTF-8 text with a byte order mark.
 GZIP_MAGIC = b"\x1f\x8b"
 UTF8_BOM = b"\xef\xbb\xbf"
+#: Bytes that are decompressed at once.
 _CHUNK_BYTES = 1 << 22
 
 # Default limit on memory, relative to the file: edge lists compress 3- to 10-fold
@@ -49,6 +51,7 @@ _FREE_BYTES = 64 << 20
 # Longer fields are not numbers: exact decimals of doubles have up to 767 digits.
 _MAX_TOKEN = 1100
 
+#: The fix in errors for words in place of ids.
 _NAMED = "where ids are words, pass names=True"
 
 # Indexed by the statuses of `scan`: the problem, and the expected text.

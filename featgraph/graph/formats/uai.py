@@ -17,6 +17,7 @@ __all__ = ["read_uai", "read_uai_evidence", "read_uai_marginals"]
 
 _Path: TypeAlias = str | os.PathLike[str]
 
+# Words are separated by blanks.
 _WORD = re.compile(rb"\S+")
 
 # Approximate bytes of the name of a state.

@@ -43,6 +43,7 @@ class DistributedBuilders:
 #: Has one entry when `featgraph.ranks` is imported.
 distributed_builders: list[DistributedBuilders] = []
 
+#: Orders of `Graph.partition`.
 _ORDERS = ("given", "spread", "locality", "metis")
 
 

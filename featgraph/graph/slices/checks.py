@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _Array: TypeAlias = NDArray[Any]
+#: The fix in errors.
 _AGAIN = "make the folder again: featgraph convert"
 
 

@@ -23,6 +23,7 @@ from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 __all__ = ["SliceWriter", "Slices"]
 
 Array = NDArray[Any]
+#: The fix in errors.
 _AGAIN = "copy the folder again, or make it again: featgraph convert"
 #: Blocks that a thread reads and checks at once.
 _TOGETHER = 4

@@ -29,6 +29,7 @@ __all__ = [
     "write_manifest",
 ]
 
+#: Identification in the manifest, and its file name.
 _FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
 #: Checksums of 2^31 edges, with weights of 8 bytes, take a thousandth of this.
 _MOST_BYTES = 1 << 28

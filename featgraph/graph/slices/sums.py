@@ -218,6 +218,7 @@ def _descents(targets: _Array, numbers: _Array) -> Any:
 # -- checksums of blocks
 
 
+# The primes of XXH64.
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
