@@ -31,10 +31,10 @@ from featgraph.graph.inputs.take import (
 )
 from featgraph.graph.views.structure import (
     edge_rows,
+    gpu_weights,
     is_in_given_order,
     owns,
     stored_count,
-    weights_on_gpu,
 )
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -163,7 +163,7 @@ def _lent_column(
     they are copied.
     """
     is_edge = type_.kind is PropertyKind.EDGE
-    is_there = is_edge and weights_on_gpu(graph, array) is not None
+    is_there = is_edge and gpu_weights(graph, array) is not None
     is_as_given = len(array) == graph.edge_count and graph.changing is None
     is_as_given &= not is_there
     if is_edge and not (is_as_given and is_in_given_order(graph)):

@@ -37,6 +37,7 @@ __all__ = [
     "expand_edge_values",
     "gpu_edges",
     "gpu_oriented",
+    "gpu_weights",
     "has_degrees_of_whole",
     "in_offsets",
     "incident_columns",
@@ -51,7 +52,6 @@ __all__ = [
     "set_degrees",
     "stored_count",
     "structure_digest",
-    "weights_on_gpu",
     "with_out_edges",
 ]
 
@@ -535,7 +535,7 @@ def gpu_oriented(graph: Structure) -> GpuOriented:
     return graph._edges.on_gpu_oriented
 
 
-def weights_on_gpu(graph: Structure, array: object) -> Any:
+def gpu_weights(graph: Structure, array: object) -> Any:
     """Return the GPU's copy, by edge id, of a host array of weights.
 
     None unless the array is the weights of the graph, and the GPU stores them.
