@@ -4,6 +4,7 @@ from pathlib import Path as _Path
 
 from featgraph import distributed
 from featgraph.base.arguments import checked_arguments
+from featgraph.base.config import VERSION as _VERSION
 from featgraph.base.config import config
 from featgraph.base.errors import (
     ArgumentError,
@@ -28,7 +29,6 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.base.files import read_arrays, write_arrays
-from featgraph.base.version import VERSION as _VERSION
 from featgraph.dynamic.events import TemporalEdges, read_temporal
 from featgraph.dynamic.graph import DynamicGraph
 from featgraph.dynamic.trim import trim

@@ -1,8 +1,8 @@
-"""What this process does at the moment, for those who wait for it.
+"""The current activity of this process: computing, compiling, loading or writing.
 
-Ranks that a launcher started tell it (0056): only a rank that computes can keep others
-waiting for too long. It costs runs nothing that can be measured: a few references are
-stored, and turned into text by the thread that tells.
+Ranks started by a launcher report it (0056), since only a rank that computes counts as
+stalled when it keeps others waiting. The cost to a run is not measurable: the run
+stores a few references, and the reporting thread makes text of them.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ = ["ACTIVITY", "PLACE_BYTES", "Activity", "doing", "loading", "place_in"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: A place as others can read it when the process has ended: superstep, how many bytes
-#: the phase has, and these.
+#: Header of a page that outlives the process: superstep, and bytes of the phase's name,
+#: which follow it.
 _PLACE = struct.Struct("<qH")
 PLACE_BYTES = 512
 
 
 class Activity:
-    """What a process does, as the code that does it has said.
+    """The activity of a process, recorded by the code that runs.
 
     Attributes
     ----------
     superstep : int or None
-        Of the State on which the last superstep ran, or runs.
+        Number of the superstep that runs, or ran last.
     phase : str
-        What of it.
+        Its current phase.
     checkpoints : str or None
         The folder of checkpoints that was opened last.
     compiling : int
-        How many compilations have begun and not ended.
+        Number of compilations in progress.
     page : writable buffer or None
-        Of `PLACE_BYTES`: shared memory that has the superstep and the phase, too.
+        Shared memory of `PLACE_BYTES`, to which superstep and phase are copied.
     """
 
     def __init__(self) -> None:
@@ -47,14 +47,15 @@ class Activity:
         self.checkpoints: str | None = None
         self.compiling = 0
         self.page: Any = None
-        self._said: list[tuple[str, str]] = []
+        #: Kind and subject of each `doing` block, the innermost one last.
+        self._blocks: list[tuple[str, str]] = []
 
     def enter(self, superstep: int, phase: str) -> None:
-        """Note which phase of which superstep begins."""
+        """Record that a phase of a superstep begins."""
         self.superstep, self.phase = superstep, phase
         if self.page is not None:
             text = phase.encode()[: PLACE_BYTES - _PLACE.size]
-            # It may be read at any time: no text is longer than what is there.
+            # Readers may come at any time: the length is zero while the text changes.
             self.page[: _PLACE.size] = _PLACE.pack(superstep, 0)
             self.page[_PLACE.size : _PLACE.size + len(text)] = text
             self.page[: _PLACE.size] = _PLACE.pack(superstep, len(text))
@@ -68,28 +69,28 @@ class Activity:
 
     @property
     def what(self) -> str:
-        """What is loaded or written, if that was said."""
+        """The file or folder being loaded or written; "" if unknown."""
         return self._innermost()[1]
 
     def _innermost(self) -> tuple[str, str]:
-        try:  # another thread may just leave it
-            return self._said[-1]
+        try:  # another thread may leave its block at the same time
+            return self._blocks[-1]
         except IndexError:
             return "computing", ""
 
     @contextmanager
     def doing(self, kind: str, what: object = "") -> Iterator[None]:
-        """Say what is done in a block: "compiling", "loading" or "writing"."""
-        said = kind, _path_or_text(what)
-        self._said.append(said)
+        """Record "compiling", "loading" or "writing" for the duration of a block."""
+        block = kind, _path_or_text(what)
+        self._blocks.append(block)
         try:
             yield
         finally:
-            self._said.remove(said)
+            self._blocks.remove(block)
 
 
 def place_in(page: bytes) -> tuple[int, str] | None:
-    """Return the superstep and the phase that a process has left; None for none."""
+    """Return the superstep and phase on a page; None if none was recorded."""
     superstep, length = _PLACE.unpack(page[: _PLACE.size])
     text = page[_PLACE.size : _PLACE.size + length].decode(errors="ignore")
     return (superstep, text) if any(page) else None
@@ -99,13 +100,13 @@ def _path_or_text(what: object) -> str:
     return os.fspath(what) if isinstance(what, os.PathLike) else f"{what!s:.200}"
 
 
-#: That of this process.
+#: The activity of this process.
 ACTIVITY = Activity()
 doing = ACTIVITY.doing
 
 
 def loading(reader: _F) -> _F:
-    """Have a function that reads a file, its first argument, say so."""
+    """Decorate a function that reads a file, its first argument, with `doing`."""
 
     @functools.wraps(reader)
     def read(*args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Checks of single arguments: kind, then range; an error names the parameter.
+"""Checks of single arguments: kind, then range; errors have the parameter's name.
 
-A value of another kind is an ArgumentError, which is a TypeError; a number out of its
-range is a GraphInputError, which is a ValueError, unless another class is given.
-Nothing is guessed: a truth value is no number, and text no flag. `checked_arguments`
-applies the checks of kinds to a whole function, by its annotations.
+A value of the wrong kind raises ArgumentError, which is a TypeError; a number out of
+range raises GraphInputError, which is a ValueError, unless the caller passes another
+class. Kinds are strict: a bool is not a number, and text is not a flag.
+`checked_arguments` checks the kinds of all arguments of a function by its annotations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _R = TypeVar("_R")
 
 
 def shown(value: object) -> str:
-    """Return a value of any type as text for an error, cut to one line."""
+    """Return a value of any type as one short line of text for an error."""
     try:
         text = repr(value)
     except Exception:  # a foreign __repr__, or more digits than Python prints
@@ -54,7 +54,7 @@ def shown(value: object) -> str:
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the fix for a name that is not known; None where no other is near."""
+    """Return a suggestion for an unknown name; None if no known name is similar."""
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else None
 
@@ -64,7 +64,7 @@ def _refuse(what: str, name: str, value: object, expected: str) -> ArgumentError
 
 
 def require_flag(name: str, value: object) -> bool:
-    """Return True or False; ArgumentError for what only has a truth value."""
+    """Return a bool; ArgumentError for values that are only truthy or falsy."""
     if value is True or value is False:
         return value
     if isinstance(value, np.bool_):
@@ -73,7 +73,7 @@ def require_flag(name: str, value: object) -> bool:
 
 
 def require_text(name: str, value: object) -> str:
-    """Return a string; ArgumentError where it is none."""
+    """Return a string; ArgumentError for any other type."""
     if isinstance(value, str):
         return value
     raise _refuse("not a string", name, value, "a string")
@@ -87,7 +87,7 @@ def require_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     known = list(choices)
     texts = [choice for choice in known if isinstance(choice, str)]
     raise ArgumentError(
-        "not one of the values that it can have",
+        "not one of the valid values",
         where=f"{name}=",
         got=shown(value),
         expected=", ".join(map(repr, known)),
@@ -96,7 +96,7 @@ def require_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
 
 
 def require_callable(name: str, value: Any, expected: str) -> Any:
-    """Return a function, or None; ArgumentError for what cannot be called."""
+    """Return a function or None; ArgumentError for classes and uncallable values."""
     if value is None or (callable(value) and not isinstance(value, type)):
         return value
     raise _refuse("not a function", name, value, expected)
@@ -111,20 +111,20 @@ def require_integer(
     what: str = "not an integer",
     error: type[FeatGraphError] = GraphInputError,
 ) -> int:
-    """Return an integer in its range; neither a truth value nor an array is one.
+    """Return an integer in a range; bools and arrays are refused.
 
     Parameters
     ----------
     name : str
-        The parameter.
+        Name of the parameter.
     value : object
-        As it was given.
+        The caller's argument.
     least, most : int, optional
-        The range.
+        The range, both ends included.
     what : str, optional
-        What is wrong with another value.
+        Message for a value that is not an integer.
     error : type, optional
-        Of a number out of range.
+        Class of the error for a number out of range.
     """
     expected = f"an integer{_range(least, most)}"
     try:
@@ -161,20 +161,20 @@ def require_real(
     is_finite: bool = True,
     error: type[FeatGraphError] = GraphInputError,
 ) -> float:
-    """Return a number in its range as a float; never NaN.
+    """Return a number in a range as a float; never NaN.
 
     Parameters
     ----------
     name : str
-        The parameter.
+        Name of the parameter.
     value : object
-        As it was given.
+        The caller's argument.
     least, most : float, optional
-        The range.
+        The range, both ends included.
     is_finite : bool, optional
         Whether infinity is refused.
     error : type, optional
-        Of a number out of range.
+        Class of the error for a number out of range.
     """
     kind = "a finite number" if is_finite else "a number"
     expected = f"{kind}{_range(least, most)}"
@@ -196,7 +196,7 @@ def require_real(
 
 
 def require_path(path: object, name: str = "path") -> str:
-    """Return a path as text; ArgumentError where it is none."""
+    """Return a path as text; ArgumentError for any other type."""
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(
             "not a path",
@@ -221,7 +221,7 @@ def require_path(path: object, name: str = "path") -> str:
 
 
 def require_dtype(name: str, value: Any) -> np.dtype[Any]:
-    """Return a NumPy type; ArgumentError for what names none."""
+    """Return a NumPy dtype; ArgumentError for a value that is not one."""
     try:
         if value is None:
             raise TypeError
@@ -234,7 +234,7 @@ def require_dtype(name: str, value: Any) -> np.dtype[Any]:
 
 
 def _as_given(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-    """Return a check that leaves a value as it was given."""
+    """Return a check that returns the value unchanged."""
 
     def checked(name: str, value: Any) -> Any:
         check(name, value)
@@ -258,20 +258,20 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Check the kinds of arguments by their annotations before a function runs.
 
     Parameters that are annotated as ``bool``, ``int``, ``float``, ``str``,
-    ``str | os.PathLike[str]`` or ``npt.DTypeLike`` are checked; those of other
-    annotations are left alone. ``| None`` lets None through.
-    The function is given plain Python values: ``np.float32(0.5)`` as 0.5.
+    ``str | os.PathLike[str]`` or ``npt.DTypeLike`` are checked; other annotations are
+    ignored. ``| None`` accepts None as well.
+    The function receives plain Python values: ``np.float32(0.5)`` as 0.5.
 
     Parameters
     ----------
     function : callable
-        Takes the arguments.
+        A function with annotated parameters.
 
     Returns
     -------
     callable
-        The same with checks. It raises an ArgumentError for an argument of another
-        kind, and a GraphInputError for NaN where a number is expected.
+        The function with checks. It raises an ArgumentError for an argument of the
+        wrong kind, and a GraphInputError for NaN where a number is expected.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
-            return function(*args, **kwargs)  # Python says which one is missing
+            return function(*args, **kwargs)  # Python's error lists missing arguments
         for name, value in given.arguments.items():
             if name in checks:
                 given.arguments[name] = checks[name](name, value)
@@ -310,7 +310,7 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _check_of(annotation: Any) -> Callable[[str, Any], Any] | None:
-    """Return the check of an annotation, a type or its text; None without."""
+    """Return the check for an annotation, a type or its text; None if it has none."""
     is_type = isinstance(annotation, type)
     text = annotation.__name__ if is_type else str(annotation)
     kind = text.removesuffix(" | None")

@@ -1,8 +1,8 @@
-"""Attributes that are computed where they are first asked for.
+"""`cached_property` without a lock: attributes that are computed at the first access.
 
-`functools.cached_property` of Python 3.11 holds a lock while it computes, one for all
-objects of a class: another thread may hold it while the process is forked, and the
-child would wait for it for ever. Without it, threads that ask at once may compute
+`functools.cached_property` of Python 3.11 holds one lock for all objects of a class
+while it computes. If another thread holds it during a fork, the child waits for ever.
+Without the lock, threads that access an attribute at the same time may compute it
 twice, as in later versions of Python; the first value stays.
 """
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from featgraph.base.arguments import (
 )
 from featgraph.base.errors import ArgumentError
 
-__all__ = ["Config", "config"]
+__all__ = [
+    "VERSION",
+    "Config",
+    "config",
+]
 
 #: Units of sizes: powers of ten, and of two.
 _UNITS = {
@@ -35,25 +40,25 @@ def _flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
 
 
-def _bytes_of(given: Any) -> int:
-    """Return a number of bytes that was given as one, or as text with a unit."""
-    if type(given) is int and given > 0:
-        return given
-    text = given.strip() if isinstance(given, str) else ""
+def _bytes_of(size: Any) -> int:
+    """Return a size in bytes from an integer, or from text with a unit."""
+    if type(size) is int and size > 0:
+        return size
+    text = size.strip() if isinstance(size, str) else ""
     number = text.rstrip("BbGgIiKkMmTt").rstrip()
     unit = text[len(number) :].strip().upper()
     try:
-        size = int(float(number) * _UNITS[unit])
+        count = int(float(number) * _UNITS[unit])
     except (KeyError, ValueError, OverflowError):
-        size = 0
-    if size <= 0:
+        count = 0
+    if count <= 0:
         raise ArgumentError(
             "not a size of memory",
             where="fg.config.memory_limit",
-            got=shown(given),
+            got=shown(size),
             expected="bytes, as an integer or as text such as '8 GB', or None",
         )
-    return size
+    return count
 
 
 def _cache_dir() -> Path:
@@ -64,8 +69,8 @@ def _cache_dir() -> Path:
     return Path(base) / "featgraph"
 
 
-def _paths(given: str) -> tuple[Path, ...]:
-    return tuple(Path(part) for part in given.split(os.pathsep) if part)
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part) for part in text.split(os.pathsep) if part)
 
 
 @dataclass
@@ -81,7 +86,7 @@ class Config:
         Keep generated sources and compiled kernels on disk. ``FEATGRAPH_CACHE``,
         default on.
     cache_dir : pathlib.Path
-        Where they are kept. ``FEATGRAPH_CACHE_DIR``, default the user's cache
+        The directory of this cache. ``FEATGRAPH_CACHE_DIR``, default the user's cache
         directory.
     cache_path : tuple of pathlib.Path
         Cache directories that are only read, and searched before `cache_dir`. They
@@ -89,30 +94,29 @@ class Config:
         sequence of paths, or as text with ``os.pathsep`` between them.
         ``FEATGRAPH_CACHE_PATH``, default none.
     target : str
-        ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for.
+        ``"auto"``, ``"cuda"`` or ``"cpu"``: the target of calls with ``target="auto"``.
         ``FEATGRAPH_TARGET``.
     replay : bool
-        Run supersteps that repeat on a GPU from recordings, which changes no result.
+        Replay repeated supersteps on a GPU from recordings, which changes no result.
         ``FEATGRAPH_REPLAY``, default on.
     compile_behind : bool
-        Have kernels that a run can do without compiled while it goes on, and behind it:
-        those of another direction, and loops over few vertices. Otherwise a run waits
-        for the former, and the latter are not compiled on a GPU.
-        ``FEATGRAPH_COMPILE_BEHIND``, default on.
-    gpu_links : str
-        How ranks on GPUs hand rows over: ``"windows"``, memory that peers store into;
-        ``"engine"``, messages over NCCL; ``"host"``, by way of the host's memory; or
-        ``"auto"``, the first of these that all ranks can. Alike on all ranks.
-        ``FEATGRAPH_GPU_LINKS``.
-    messages : bool
-        Write a line to stderr, once in a process and only on a terminal, where a call
-        waits for its kernels to compile for more than 2 s. ``FEATGRAPH_MESSAGES``,
+        Compile optional kernels in the background, during a run and after it: kernels
+        of the other direction, and loops over few vertices. If off, a run waits for the
+        former, and the latter are not compiled on a GPU. ``FEATGRAPH_COMPILE_BEHIND``,
         default on.
+    gpu_links : str
+        How ranks on GPUs exchange rows: ``"windows"``, stores into memory of the peer;
+        ``"engine"``, messages over NCCL; ``"host"``, copies through host memory; or
+        ``"auto"``, the first of these that works on all ranks. It must be the same on
+        all ranks. ``FEATGRAPH_GPU_LINKS``.
+    messages : bool
+        Write one line to stderr when a call waits more than 2 s for kernels to compile,
+        once per process and only on a terminal. ``FEATGRAPH_MESSAGES``, default on.
     memory_limit : int, str or None
-        How much memory of its GPU this process may take for graphs and States, in bytes
-        or as text: ``"8 GB"``. Edges for which that is too little stay in the host's
-        memory, and are streamed through the GPU; results have the same bits. None sets
-        no limit. It counts for graphs and States that come to the GPU from then on.
+        Most GPU memory for graphs and States of this process, in bytes or as text, such
+        as ``"8 GB"``. Edges that exceed it stay in host memory and are streamed through
+        the GPU; results are bitwise the same. None: no limit. A change applies to
+        graphs and States that are copied to the GPU afterwards.
         ``FEATGRAPH_MEMORY_LIMIT``.
     """
 
@@ -149,9 +153,9 @@ class Config:
         Raises
         ------
         ArgumentError
-            If there is no setting of that name, which would change nothing, or it
-            cannot have that value. Values of the environment are refused where they are
-            used: importing featgraph raises no error.
+            If there is no setting of that name, or the value is invalid. Invalid
+            environment variables raise at their first use, since importing featgraph
+            raises no error.
         """
         if name not in _CHECKS:
             raise ArgumentError(
@@ -171,25 +175,26 @@ class Config:
         Raises
         ------
         ArgumentError
-            If it is no size.
+            If the setting is not a size.
         """
         return None if self.memory_limit is None else _bytes_of(self.memory_limit)
 
 
-def _limit(name: str, given: Any) -> Any:
-    if given is not None:
-        _bytes_of(given)
-    return given
+def _limit(name: str, value: Any) -> Any:
+    if value is not None:
+        _bytes_of(value)
+    return value
 
 
-def _path_list(name: str, given: Any) -> tuple[Path, ...]:
-    """Return folders that were given as text, as one path or as several."""
-    if isinstance(given, str):
-        return _paths(require_path(given, name))
-    parts = given if isinstance(given, list | tuple) else [given]
+def _path_list(name: str, value: Any) -> tuple[Path, ...]:
+    """Return folders from text with ``os.pathsep``, one path or a sequence of paths."""
+    if isinstance(value, str):
+        return _paths(require_path(value, name))
+    parts = value if isinstance(value, list | tuple) else [value]
     return tuple(Path(require_path(part, name)) for part in parts)
 
 
+#: Setting -> the check that returns its value.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "checked": require_flag,
     "cache": require_flag,
@@ -203,3 +208,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "memory_limit": _limit,
 }
 config = Config()
+
+
+#: The version of the installed package.
+try:
+    VERSION = metadata.version("featgraph")
+except metadata.PackageNotFoundError:  # a checkout that is not installed
+    VERSION = "0"

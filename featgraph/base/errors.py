@@ -1,8 +1,8 @@
 """The exception tree.
 
 Every class derives from `FeatGraphError` and from the builtin that users expect, so
-that both ``except FeatGraphError`` and ``except ValueError`` work. A message says what
-is wrong, where, what was given, what is expected, and the fix.
+that both ``except FeatGraphError`` and ``except ValueError`` work. A message has up to
+five parts: the problem, its place, the value given, the value expected, and the fix.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class FeatGraphError(Exception):
     Parameters
     ----------
     what : str
-        What is wrong, in one clause.
+        The problem, in one clause.
     where : str, optional
         File and line, vertex, edge, index, or name.
     got, expected : object, optional
-        What was given, and what would have been right.
+        The value given, and a description of valid ones.
     fix : str, optional
-        The smallest change that helps.
+        The smallest change that solves the problem.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FeatGraphError(Exception):
 
 
 class ArgumentError(FeatGraphError, TypeError):
-    """An argument of a type that a call cannot take."""
+    """An argument of a type that the function does not accept."""
 
 
 class GraphInputError(FeatGraphError, ValueError):
@@ -96,18 +96,18 @@ class StateError(FeatGraphError, ValueError):
 
 
 class PlanError(FeatGraphError, ValueError):
-    """Options that this foldmap cannot be planned with."""
+    """Options with which a foldmap has no valid plan."""
 
 
 class KernelFaultError(FeatGraphError, RuntimeError):
-    """A generated kernel touched an index out of range (checked mode), or stalled.
+    """A generated kernel accessed an index out of range (checked mode), or deadlocked.
 
-    A schedule of exclusive functions stalls if edges wait for each other forever.
+    A schedule of exclusive functions deadlocks if edges wait for each other.
     """
 
 
 class DeviceError(FeatGraphError, RuntimeError):
-    """The CUDA target is asked for and cannot be used here."""
+    """The CUDA target was requested and is not available."""
 
 
 class DeviceMemoryError(FeatGraphError, MemoryError):
@@ -115,21 +115,21 @@ class DeviceMemoryError(FeatGraphError, MemoryError):
 
 
 class DivergenceError(FeatGraphError, ArithmeticError):
-    """A run whose values grew until they were not finite any more."""
+    """A run whose values grew until they were no longer finite."""
 
 
 class DistributedError(FeatGraphError, RuntimeError):
-    """Several ranks cannot go on together."""
+    """A run on several ranks that cannot continue."""
 
 
 class RankMismatchError(DistributedError):
-    """Ranks that went different ways; names them by what they called.
+    """Ranks that made different collective calls; the message lists the calls.
 
     Attributes
     ----------
     rank : int or None
-        The lowest one that did not do what most ranks did, or, where as many did
-        another thing, not what the lowest rank did.
+        The lowest rank whose call differs from that of most ranks; without a majority,
+        the lowest one whose call differs from that of the lowest rank.
     """
 
     def __init__(self, what: str, *, rank: int | None = None, **parts: Any) -> None:
@@ -138,20 +138,20 @@ class RankMismatchError(DistributedError):
 
 
 class WorkerLostError(DistributedError):
-    """A rank that failed, ended or was lost while others waited for it.
+    """A rank failed, ended or disconnected while other ranks waited for it.
 
     Attributes
     ----------
     rank : int or None
-        Its number, where it is known.
+        Number of the rank; None if unknown.
     host : str or None
-        Where it ran. This and what follows are known with ``featgraph launch``.
+        Host of the rank. Like the following, known only under ``featgraph launch``.
     superstep : int or None
-        The last one that it has begun.
+        The last superstep that the rank began.
     phase : str or None
-        The phase of it.
+        The last phase that it began.
     checkpoint : str or None
-        The folder of the newest checkpoint, where there is one.
+        Folder of the newest checkpoint; None without one.
     """
 
     def __init__(
@@ -172,23 +172,23 @@ class WorkerLostError(DistributedError):
 
 
 class CacheWarning(UserWarning):
-    """A stored kernel could not be read or written; it is compiled again."""
+    """A cached kernel could not be read or written; it is compiled again."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or is damaged; the run goes on without it."""
+    """A checkpoint could not be written, or is damaged; the run continues without."""
 
 
 class CompilationWarning(UserWarning):
-    """A kernel could not be compiled behind a run; runs go on without it."""
+    """A kernel could not be compiled in the background; runs continue without it."""
 
 
 class DistributedWarning(UserWarning):
-    """Something that one rank does by itself, where there are several."""
+    """An operation of one rank by itself in a run on several ranks."""
 
 
 class StaleSourcesWarning(UserWarning):
-    """A run goes on with values that came along edges which are gone."""
+    """A run starts from values that depend on edges which have been deleted."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -1,17 +1,22 @@
-"""Files that the package writes and reads back: States, checkpoints, slices, models.
+"""Files that the package writes and reads back: States, checkpoints, slices, kernels.
 
-They come from anywhere, and others may have changed them. One way to open a file and
-one way to write it therefore serve all formats:
+Such files are untrusted input. All formats use these functions to open and write them:
 
-``open_file``       a regular file, which is no link; never waits, as a FIFO would
-``read_file``       all of a file of at most so many bytes
-``load_json``       JSON; `ValueError` also where it is nested too deep
-``write_file``      a new file, synced to the disk; never through a link
-``replace_private`` a file of a cache, whole or not at all
-``read_arrays``     arrays of one file, which take no more memory than the file
+``open_file``       open a regular file, not a link; never blocks, as a FIFO would
+``read_file``       read a file of limited size
+``load_json``       parse JSON; `ValueError` also for nesting that is too deep
+``write_file``      write a new file and sync it to the disk; never through a link
+``replace_private`` replace a file of a cache atomically
+``read_arrays``     read arrays that take no more memory than their file
+``read_private``    read a file that only this user can have written
 
-All but the last raise `OSError` where a file is not what it should be, and callers say
-in an error of their format what to do.
+All but `read_arrays` raise `OSError` for an unexpected file; callers raise an error of
+their format from it.
+
+Compiled kernels are pickles: write access to one is enough to run code. Before such a
+file is read, `why_distrusted` and `read_private` check its folder, every folder above
+it and the file itself: each must belong to this user (above the cache: or to the
+system), and must not be writable by other users.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import secrets
 import stat
 import zipfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,52 +41,57 @@ from featgraph.base.arguments import checked_arguments
 from featgraph.base.errors import ArgumentError, FileFormatError
 
 __all__ = [
+    "DistrustedError",
     "NotPlainError",
     "create_file",
     "digest_of",
     "load_json",
+    "make_private",
     "open_file",
     "read_arrays",
     "read_file",
+    "read_private",
     "rename_file",
     "rename_whole",
     "replace_private",
     "sync_folder",
+    "why_distrusted",
     "write_arrays",
     "write_file",
 ]
 
 Array = npt.NDArray[Any]
 
+#: Flags of `os.open`: closed in child programs; a new file, which must not exist.
 _CLOSED = getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOSED
-#: Without waiting: a FIFO is opened at once, and refused.
+#: Nonblocking: a FIFO is opened at once, and refused.
 _OLD = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _CLOSED
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _CHUNK = 1 << 22
 
 
 class NotPlainError(OSError):
-    """A link, or no regular file; its text says what is there."""
+    """A link, or not a regular file; ``strerror`` describes it."""
 
 
 # -- reading
 
 
 def open_file(path: Path, *, follows: bool = False) -> tuple[int, int]:
-    """Open a regular file to be read; return a handle and its size.
+    """Open a regular file for reading; return its descriptor and size.
 
     Parameters
     ----------
     path : Path
     follows : bool, optional
-        Whether it may be a link: of files that the user names, not of those that stand
-        in a folder.
+        Whether links are followed: for a path that the user gave, not for files that
+        were found in a folder.
 
     Raises
     ------
     OSError
-        If there is none, or it is a link, a FIFO, a device, ...
+        If the file is missing, or is a link, a FIFO, a device, ...
     """
     try:
         handle = os.open(path, _OLD if follows else _OLD | _NO_LINK)
@@ -90,7 +101,7 @@ def open_file(path: Path, *, follows: bool = False) -> tuple[int, int]:
         if error.errno == errno.ELOOP and not follows:
             raise NotPlainError(errno.ELOOP, "a link", os.fspath(path)) from None
         raise
-    found = os.fstat(handle)  # of what is open, whatever stands there by now
+    found = os.fstat(handle)  # the open file; the path may have changed meanwhile
     if not stat.S_ISREG(found.st_mode):
         os.close(handle)
         raise NotPlainError(errno.EINVAL, "not a regular file", os.fspath(path))
@@ -103,7 +114,7 @@ def read_file(path: Path, most: int, *, follows: bool = False) -> bytes:
     Raises
     ------
     OSError
-        As `open_file`, and if it has more bytes than `most`.
+        As `open_file`, and if the file has more bytes than `most`.
     """
     handle, size = open_file(path, follows=follows)
     with os.fdopen(handle, "rb") as file:
@@ -113,12 +124,12 @@ def read_file(path: Path, most: int, *, follows: bool = False) -> bytes:
 
 
 def load_json(text: bytes | str) -> Any:
-    """Parse JSON; text that is nested too deep is a ValueError.
+    """Parse JSON.
 
     Raises
     ------
     ValueError
-        If it is none, or nested too deep.
+        If the text is not JSON, or is nested too deep.
     """
     try:
         return json.loads(text)
@@ -147,7 +158,7 @@ def digest_of(path: Path) -> str:
 
 
 def create_file(path: Path, mode: int = 0o666) -> int:
-    """Return a handle of a new file; `FileExistsError` if anything is there, a link."""
+    """Create a file and return its descriptor; `FileExistsError` if the path exists."""
     return os.open(path, _NEW, mode)
 
 
@@ -156,7 +167,7 @@ def write_file(
 ) -> str:
     """Write a new file to the disk; return its SHA-256, in hexadecimal digits.
 
-    Without `syncs`, it may be lost where the system fails: what can be made again.
+    Without `syncs`, the file may be lost in a system crash.
     """
     digest = hashlib.sha256()
     handle = create_file(path, mode)
@@ -174,32 +185,33 @@ def write_file(
 
 
 def replace_private(path: Path, parts: Iterable[Any]) -> None:
-    """Write a file of a cache whole or not at all, in place of what may be there.
+    """Write a file of a cache atomically, replacing an existing one.
 
-    It is this user's alone. It is written beside, under a name that cannot be foreseen.
+    Only this user can access the file. It is written under an unpredictable name in the
+    same folder, and renamed.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        write_file(beside, parts, 0o600, syncs=False)
-        _rename(beside, path)
+        write_file(temporary, parts, 0o600, syncs=False)
+        _rename(temporary, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def rename_file(source: Path, target: Path) -> None:
-    """Give a file another name, in place of what may have it."""
+    """Rename a file, replacing an existing target."""
     _rename(source, target)
 
 
 def rename_whole(source: Path, target: Path) -> None:
-    """Rename what is written, so that it stays where the system fails behind it."""
+    """Rename a file or folder, and sync the name to the disk."""
     _rename(source, target)
     sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync the names in a folder to the disk."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -209,7 +221,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# What may fail, one by one: tests let each.
+# System calls that may fail, each in a function that tests replace by a failing one.
 
 
 def _write(handle: int, data: memoryview) -> int:
@@ -229,14 +241,14 @@ def _rename(source: Path, target: Path) -> None:
 
 @checked_arguments
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays to one file, whole or not at all.
+    """Write arrays to one file, atomically.
 
     Parameters
     ----------
     path : str or path
-        It is replaced.
+        An existing file is replaced.
     arrays : mapping of str to array
-        Of numbers or text.
+        Arrays of numbers or text.
 
     Raises
     ------
@@ -247,11 +259,11 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
 
     See Also
     --------
-    read_arrays : Read them.
+    read_arrays : Read the arrays.
 
     Notes
     -----
-    The file is an archive of NumPy, as `numpy.savez` writes it.
+    The format is that of `numpy.savez`.
     """
     if not isinstance(arrays, Mapping):
         raise ArgumentError(
@@ -269,21 +281,21 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
                 expected="arrays of numbers or text",
             )
     target = Path(path)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(create_file(beside), "wb") as file:
+        with os.fdopen(create_file(temporary), "wb") as file:
             np.savez(file, **stored)  # type: ignore[arg-type]
             file.flush()
             _sync(file.fileno())
-        _rename(beside, target)
+        _rename(temporary, target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 @checked_arguments
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read what `write_arrays` has written; the file is not trusted.
+    """Read a file of `write_arrays`, as untrusted input.
 
     Parameters
     ----------
@@ -292,14 +304,14 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
     Returns
     -------
     dict of str to ndarray
-        They take no more memory than the file has bytes.
+        Arrays by name; together not larger than the file.
 
     Raises
     ------
     FileFormatError
-        If it is no such file, or a damaged one.
+        If the file has another format, or is damaged.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
 
     Examples
     --------
@@ -320,7 +332,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
         try:
             with zipfile.ZipFile(file) as archive:
                 return _arrays_of(archive, size)
-        except Exception as error:  # of `zipfile` and NumPy, or what these parse with
+        except Exception as error:  # any error of `zipfile` and NumPy's parsers
             raise _not_arrays(path, error) from error
 
 
@@ -356,3 +368,139 @@ def _not_arrays(path: str | os.PathLike[str], error: Exception) -> FileFormatErr
         expected="a regular file, as fg.write_arrays writes it",
         fix="save it again, or read another copy",
     )
+
+
+# -- files of this user alone
+
+
+#: Write permission of other users.
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class DistrustedError(OSError):
+    """A file that other users may have written; the message has the reason."""
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder and missing parents that only this user can access.
+
+    The mode does not depend on the process's umask.
+    """
+    if not folder.parent.exists():
+        make_private(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def why_distrusted(folder: Path, own: int = 1, *, or_root: bool = False) -> str:
+    """Return why code must not be loaded from a folder; "" if it may be.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder. Its last `own` levels must not be links.
+    own : int
+        Number of levels, from the last one up, that must belong to this user alone.
+        Levels above may belong to the system, or be sticky, as ``/tmp`` is.
+    or_root : bool, optional
+        Whether these levels may also belong to root.
+    """
+    for level in range(own):
+        place = folder if level == 0 else folder.parents[level - 1]
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{place} is a link or not a directory"
+        problem = _why_not_ours(found, or_root)
+        if problem:
+            return f"{place} {problem}"
+    above = Path(os.path.realpath(folder.parents[own - 1]))
+    for place in (above, *above.parents):
+        problem = _why_replaceable(place.lstat())
+        if problem:
+            return f"{place} {problem}"
+    return ""
+
+
+def read_private(path: Path, most: int = 1 << 62, *, or_root: bool = False) -> bytes:
+    """Return the contents of a file that belongs to this user alone.
+
+    Parameters
+    ----------
+    path : Path
+    most : int, optional
+        Most bytes of the file.
+    or_root : bool, optional
+        Whether the file may also belong to root.
+
+    Raises
+    ------
+    DistrustedError
+        If other users may have written the file.
+    OSError
+        If the file cannot be read, or has more bytes than `most`.
+    """
+    try:
+        handle, size = open_file(path)
+    except NotPlainError as error:
+        raise DistrustedError(f"is {error.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        problem = _why_not_ours(os.fstat(handle), or_root)
+        if problem:
+            raise DistrustedError(problem)
+        if size > most:
+            raise OSError(f"{path} has {size} bytes, more than {most}")
+        return file.read(size)
+
+
+def _why_not_ours(found: os.stat_result, or_root: bool) -> str:
+    trusted = {0} if or_root else set()
+    if hasattr(os, "getuid") and found.st_uid not in trusted | {os.getuid()}:
+        return "belongs to another user"
+    if hasattr(os, "getuid") and found.st_mode & _OTHERS:
+        return "can be written by others"
+    return ""
+
+
+def _why_replaceable(found: os.stat_result) -> str:
+    """Return why other users can replace the entries of a directory; "" if not."""
+    if not hasattr(os, "getuid"):
+        return ""
+    if found.st_uid not in {os.getuid(), 0} and found.st_uid != _unmapped_user():
+        return "belongs to another user, and can be replaced by that user"
+    writers = found.st_mode & _OTHERS
+    if writers & stat.S_IWGRP and _is_own_group(found.st_uid, found.st_gid):
+        writers &= ~stat.S_IWGRP
+    if writers and not found.st_mode & stat.S_ISVTX:
+        return "lets others replace what is in it: it can be replaced by others"
+    return ""
+
+
+@cache
+def _unmapped_user() -> int:
+    """Return the user id of unmapped users in a container; -1 if ids are not mapped.
+
+    In a user namespace, files of host users without a mapping, root among them, appear
+    to belong to this id.
+    """
+    try:
+        ids = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        if ids[:3] == ["0", "0", "4294967295"]:
+            return -1
+        return int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return -1
+
+
+@cache
+def _is_own_group(user: int, group: int) -> bool:
+    """Whether a group has this user's name and no other members.
+
+    Many systems create such a group for each user, and give it write permission.
+    """
+    import grp
+    import pwd
+
+    try:
+        name, found = pwd.getpwuid(user).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == name and set(found.gr_mem) <= {name}

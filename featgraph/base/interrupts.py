@@ -1,16 +1,17 @@
-"""Interrupts: deferred where they would cut a superstep or an import, or kept away.
+"""Interrupts, deferred or shielded where they would leave an inconsistent state.
 
-``deferred_interrupts``   SIGINT waits until a State is of one superstep
-``import_whole``          SIGINT waits until a module is imported
-``shielded``              all signals: a call runs on a thread that handles none
-``njit``                  Numba's, whose functions are compiled in that way
+``deferred_interrupts``   delay SIGINT until a State belongs to one superstep
+``import_whole``          delay SIGINT until a module is imported
+``shielded``              run a call on a thread that handles no signals
+``njit``                  Numba's decorator, with shielded compilation
+``jit``                   the decorator of host loops: `njit` with a disk cache
 
-Python handles signals on the main thread, between any two of its instructions. Within
-a compiler that is not safe: LLVM calls back through ctypes, which drops exceptions, and
-Numba's own tables may be left half filled. The calling thread therefore waits for the
-compiler, and only the wait is interrupted.
+Python runs signal handlers on the main thread, between any two bytecode instructions.
+Within a compiler this is not safe: LLVM calls back through ctypes, which drops
+exceptions, and Numba's tables may be left incomplete. The main thread therefore waits
+for a compiler on another thread, and only the wait is interrupted.
 
-Full collections of Python's are deferred as well, where other ranks would wait for one.
+Full garbage collections are deferred as well, where other ranks would wait for them.
 """
 
 from __future__ import annotations
@@ -29,36 +30,38 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 __all__ = [
     "BACKGROUND",
     "Stopped",
-    "compiled_aside",
     "deferred_interrupts",
     "holds_compiler",
     "import_whole",
+    "jit",
     "njit",
     "rare_collections",
     "shielded",
     "stop_threads",
     "stops_at_exit",
+    "with_shielded_compilation",
 ]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# What `signal` wraps: that looks for each handler among members of an enumeration,
-# which takes longer than all else that is done here.
+# The C module below `signal`, which looks up each handler in an enumeration: that takes
+# longer than everything else in `deferred_interrupts`.
 _bare: Any = importlib.import_module("_signal")
 
 
 class deferred_interrupts:
-    """Defer interrupts until the end; give the list of those that have come.
+    """Defer SIGINT until the end of a block; the block gets a list of those received.
 
-    Without `defers`, do nothing. Another thread than the first one handles none.
+    Without `defers`, and on other threads than the main one, this does nothing.
 
-    Python looks for signals behind every call, so nothing else could tell whether a
-    superstep had been launched when one came.
+    Python checks for signals after every call. An undeferred handler could run between
+    the launch of a superstep and the update of the State, with no way to detect which.
     """
 
     __slots__ = ("_before", "_came", "_defers")
@@ -85,11 +88,11 @@ class deferred_interrupts:
 
 
 def import_whole(name: str) -> Any:
-    """Import a module, all of it: interrupts wait until it is there.
+    """Import a module with interrupts deferred until it is complete.
 
-    Python forgets a package whose import was interrupted, but not the modules of it
-    that were imported by then, so that a second import finds them and leaves the
-    package without them. For Numba that lasts as long as the process.
+    Python drops a package whose import was interrupted, but keeps its submodules that
+    were imported by then. A second import finds these in `sys.modules` and does not
+    bind them to the package, which for Numba lasts until the process ends.
     """
     known = sys.modules.get(name)
     if known is not None:
@@ -105,9 +108,9 @@ def import_whole(name: str) -> Any:
 def _spare_linear_algebra() -> None:
     """Keep Numba from importing SciPy's linear algebra when it first compiles.
 
-    Numba imports `scipy.linalg`, which takes 0.17 s, to find out whether the host has a
-    BLAS. Whether SciPy is installed says as much. ``np.dot`` in a function imports it
-    as before, when that function is compiled.
+    Numba imports `scipy.linalg`, which takes 0.17 s, to check that the host has a BLAS.
+    Here the check is that SciPy is installed. A compiled function with ``np.dot`` still
+    imports it.
     """
     cpu: Any = sys.modules.get("numba.core.cpu")
     if cpu is None or "numba.np.arraymath" in sys.modules:
@@ -133,47 +136,47 @@ def _find_scipy() -> None:
         raise ImportError("SciPy is not installed")
 
 
-#: So often, in s, a thread that waits for a shielded call looks for signals that the
-#: system has delivered to another thread, which does not wake it.
-_LOOKS_S = 0.1
-#: So often, in s, a thread that compiles is told that the process ends: library code
-#: may not hear it at once.
+#: Interval in s at which a thread that waits for a shielded call polls for signals: the
+#: system may deliver one to another thread, which does not wake the waiting one.
+_POLL_S = 0.1
+#: Interval in s at which `Stopped` is raised again in a compiling thread: library code
+#: may catch the exception, or run long before it is raised.
 _AGAIN_S = 0.25
 
-#: Threads that must leave the compiler before the process ends, and whether each is in
-#: it now: LLVM does not survive the end of the interpreter.
+#: Thread -> whether it is in the compiler now. All must have left it before the process
+#: ends: LLVM does not survive the end of the interpreter.
 _in_compiler: weakref.WeakKeyDictionary[threading.Thread, Callable[[], bool]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-#: The name of the thread that compiles behind calls. No call waits for it.
+#: Name of the thread that compiles in the background. No call waits for it.
 BACKGROUND = "featgraph compiler"
 
 
 class Stopped(BaseException):
-    """Ends what a thread compiles: the process ends."""
+    """Raised in a compiling thread when the process ends."""
 
 
 def shielded(call: Callable[[], _T]) -> _T:
-    """Run a call to its end where no signal handler can cut it short; return its value.
+    """Run a call on a thread that handles no signals; return its value.
 
-    The main thread hands the call to a thread of its own and waits. An interrupt is
-    raised out of the wait, at once. The call then goes on to its end by itself, so it
-    must do no harm when its caller is gone: what a compiler makes is there for the next
-    call. Other threads handle no signals, and make the call themselves.
+    The main thread starts a new thread for the call and waits. An interrupt ends the
+    wait at once, while the call runs to its end. The call must therefore be safe
+    without its caller, as a compilation is, whose result serves the next call. Other
+    threads handle no signals, and make the call themselves.
 
     Parameters
     ----------
     call : callable
-        Takes no arguments. It must need no lock that the calling thread holds.
+        Takes no arguments, and needs no lock that the calling thread holds.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
     result: list[_T] = []
     errors: list[BaseException] = []
-    # A bare lock, which the thread only releases: an interrupt can leave the lock
-    # within an Event or a Future held for good.
+    # A bare lock, which the new thread only releases: an interrupt could leave the lock
+    # within an Event or a Future acquired for ever.
     unfinished = threading.Lock()
     unfinished.acquire()
     context = contextvars.copy_context()
@@ -188,14 +191,14 @@ def shielded(call: Callable[[], _T]) -> _T:
             finally:
                 unfinished.release()
 
-    # A daemon, so that the end of Python reaches `stop_threads`, and waits no longer.
+    # A daemon: the interpreter does not join it, and `stop_threads` runs at exit.
     thread = threading.Thread(target=run, name="featgraph shielded", daemon=True)
     try:
         with deferred_interrupts():
             thread.start()
-    except RuntimeError:  # there can be no more threads, as when Python ends
+    except RuntimeError:  # no new thread can start, as while the interpreter exits
         return call()
-    while not unfinished.acquire(timeout=_LOOKS_S):
+    while not unfinished.acquire(timeout=_POLL_S):
         pass
     if errors:
         raise errors.pop()
@@ -203,13 +206,13 @@ def shielded(call: Callable[[], _T]) -> _T:
 
 
 def holds_compiler() -> bool:
-    """Whether this thread has the compiler's lock, for which another would wait."""
+    """Whether this thread holds Numba's compiler lock."""
     lock: Any = importlib.import_module("numba.core.compiler_lock")
     return bool(lock.global_compiler_lock.is_locked())
 
 
-def compiled_aside(function: Any) -> Any:
-    """Have a function of Numba compile, or load its code, in a shielded call.
+def with_shielded_compilation(function: Any) -> Any:
+    """Make a Numba function compile, or load its code, in a shielded call.
 
     Parameters
     ----------
@@ -218,37 +221,52 @@ def compiled_aside(function: Any) -> Any:
     Returns
     -------
     Dispatcher
-        The same.
+        The same object.
     """
-    if "_compile_for_args" in vars(function):  # several modules import it
+    if "_compile_for_args" in vars(function):  # done already
         return function
-    compile_ = function._compile_for_args  # by this name its C code calls it
+    compile_ = function._compile_for_args  # Numba's C code calls it by this name
 
     @functools.wraps(compile_)
-    def compile_aside(*arguments: Any, **named: Any) -> Any:
+    def compile_shielded(*arguments: Any, **named: Any) -> Any:
         if holds_compiler():
             return compile_(*arguments, **named)
         return shielded(functools.partial(compile_, *arguments, **named))
 
-    function._compile_for_args = compile_aside
+    function._compile_for_args = compile_shielded
     return function
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return Numba's decorator with some options; functions are compiled aside."""
+    """Return Numba's decorator with some options and shielded compilation."""
     decorate = import_whole("numba").njit(**options)
-    return lambda function: compiled_aside(decorate(function))
+    return lambda function: with_shielded_compilation(decorate(function))
+
+
+def jit(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Compile a host loop for the argument types of its first call; cached on disk.
+
+    The loop releases the GIL. Modules of such loops are imported inside functions only,
+    so that ``import featgraph`` does not import Numba.
+    """
+    try:
+        compiled = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # Numba raises here if neither the package's folder nor the user's cache is
+        # writable. Compile in each process instead.
+        compiled = njit(nogil=True)(function)
+    return cast("Callable[_P, _T]", compiled)
 
 
 def stops_at_exit(thread: threading.Thread, is_busy: Callable[[], bool]) -> None:
-    """Have a thread stopped before the process ends, wherever it is busy."""
+    """Register a thread to be stopped before the process ends, while it is busy."""
     _in_compiler[thread] = is_busy
 
 
 def stop_threads(*threads: threading.Thread) -> None:
-    """Raise `Stopped` in threads, or all, until they have left the compiler."""
+    """Raise `Stopped` in threads until they end; by default in all registered ones."""
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda given: _report(hook, given)
+    sys.unraisablehook = lambda unraisable: _report(hook, unraisable)
     while alive := [t for t in threads or list(_in_compiler) if t.is_alive()]:
         for thread in alive:
             is_busy = _in_compiler.get(thread)
@@ -259,23 +277,24 @@ def stop_threads(*threads: threading.Thread) -> None:
         alive[0].join(_AGAIN_S)
 
 
-def _report(hook: Callable[[Any], Any], given: Any) -> None:
-    """Report an error that nothing can handle, but for what has ended a callback."""
-    if given.exc_type is not Stopped:
-        hook(given)
+def _report(hook: Callable[[Any], Any], unraisable: Any) -> None:
+    """Report an unraisable exception, unless it is a `Stopped` in a callback."""
+    if unraisable.exc_type is not Stopped:
+        hook(unraisable)
 
 
 atexit.register(stop_threads)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_compiler.clear)  # it has none of the threads
+    # A forked child has none of the threads.
+    os.register_at_fork(after_in_child=_in_compiler.clear)
 
 
-#: Within runs of ranks full collections come so many times as rarely.
+#: Factor on the interval between full collections during runs on several ranks.
 _RARER = 100
 
 
 class _Thresholds:
-    """Those of the collector, of which a process has one for all threads."""
+    """The thresholds of the garbage collector, which all threads share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -283,7 +302,7 @@ class _Thresholds:
         self._before = self._raised = (0, 0, 0)
 
     def raise_last(self) -> None:
-        """Have full collections come rarely, until `restore` is called as often."""
+        """Make full collections rare until `restore` was called as often as this."""
         with self._lock:
             self._users += 1
             if self._users == 1:
@@ -292,7 +311,7 @@ class _Thresholds:
                 gc.set_threshold(*self._raised)
 
     def restore(self) -> None:
-        """Have them come as before, unless someone else has set thresholds since."""
+        """Restore the thresholds, unless other code has changed them since."""
         with self._lock:
             self._users -= 1
             if self._users == 0 and gc.get_threshold() == self._raised:
@@ -303,11 +322,12 @@ _thresholds = _Thresholds()
 
 
 class rare_collections:
-    """Have Python's full collections wait until the end, or until many are due.
+    """Make full garbage collections `_RARER` times as rare within a block.
 
-    One takes as long as there are objects, 0.4 s where Numba and PyTorch are loaded,
-    and each rank comes to it at another superstep, for which all others wait. What is
-    due comes behind the run. Without `are_rare`, do nothing.
+    A full collection takes time in proportion to all objects: 0.4 s with Numba and
+    PyTorch loaded. Each rank would run it in another superstep, and all other ranks
+    would wait. A collection that is due runs after the block. Without `are_rare`, this
+    does nothing.
     """
 
     __slots__ = ("_are_rare",)

@@ -9,17 +9,17 @@ import numpy as np
 
 __all__ = ["MULTIPLES", "row_stride", "stored_shape"]
 
-#: Rows of three or more features are padded to a multiple of the first of these that
+#: Rows of three or more features are padded to the first multiple in this list that
 #: makes them at most 1.6 times as long. Benches set others, before any preparation.
 MULTIPLES = (4,)
-#: Bytes of elements for which kernels use vector loads.
+#: Element sizes in bytes for which kernels use vector loads.
 _LOADED = frozenset({4, 8})
 
 
 def row_stride(width: int) -> int:
-    """Return the elements from a row of K features to the next, K or more.
+    """Return the stride between rows of K features in elements: K or more.
 
-    At most K + 7, and at most 1.6 K from K = 5 on.
+    The stride is at most K + 7, and at most 1.6 K from K = 5 on.
     """
     for multiple in MULTIPLES if width > 2 else ():
         stride = -(-width // multiple) * multiple
@@ -50,5 +50,5 @@ def stored_shape(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
 
 @lru_cache(1 << 10)
 def _stride(width: int, dtype: Any, multiples: tuple[int, ...]) -> int:
-    """Return the elements from a row of K features to the next, by dtype."""
+    """Return the stride between rows of K features in elements, for a dtype."""
     return row_stride(width) if np.dtype(dtype).itemsize in _LOADED else width

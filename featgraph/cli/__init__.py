@@ -29,26 +29,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
 
     Returns
     -------
     int
-        Exit status: 0, or 2 where the input or an option is at fault. What is at fault
-        stands on stderr, without a traceback. Ranks that fail: 1.
+        Exit status: 0; 2 for an error in the input or an option, which is printed to
+        stderr without a traceback; 1 if a rank failed.
     """
     # OpenMP threads spin at the end of a parallel loop, and on a busy machine the one
-    # that others wait for has no core: 129 supersteps on the digits took 3.1 s, and
-    # 0.06 s this way (2 cores at a load of 4, 2026-11-21). Read when libgomp is loaded.
+    # that others wait for gets no core: 129 supersteps on the digits took 3.1 s, and
+    # 0.06 s without spinning (2 cores at a load of 4, 2026-11-21). libgomp reads this
+    # variable when it is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Each command imports what it needs when it runs: --help and --version stay quick.
+    # Commands import their modules when they run: --help and --version are fast.
     options = _parser().parse_args(arguments)
     try:
         with speaking_of_flags(options.parser):
             status = options.command(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        # Buffered output is written when the interpreter ends, and needs a destination.
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        # The interpreter flushes buffered output at its end, and needs a destination.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (FeatGraphError, OSError) as error:
@@ -289,7 +290,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from featgraph.cli.names import ALGORITHMS
+    from featgraph.cli.flags import ALGORITHMS
 
     name = options.algorithm.replace("_", "-")
     if name not in ALGORITHMS:
@@ -311,7 +312,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from featgraph.cli.names import ALGORITHMS
+    from featgraph.cli.flags import ALGORITHMS
 
     width = max(map(len, ALGORITHMS))
     for name, line in ALGORITHMS.items():

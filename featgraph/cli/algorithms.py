@@ -1,7 +1,6 @@
-"""``featgraph run NAME`` of any algorithm: options from its signature, files of users.
+"""``featgraph run NAME`` for any algorithm, with options from its signature.
 
-Label propagation has a command of its own, in `featgraph.cli.run`, whose labels may be
-words.
+Label propagation has its own module, `featgraph.cli.run`, in which labels may be words.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.base.errors import FileFormatError
-from featgraph.cli.flags import speaking_of_flags
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED, speaking_of_flags
 from featgraph.cli.graphs import (
     add_graph_options,
     add_text_options,
@@ -28,7 +27,6 @@ from featgraph.cli.graphs import (
     vertex_ids,
     vertices_named,
 )
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
 from featgraph.cli.results import (
     FORMATS,
     check_output,
@@ -39,13 +37,13 @@ from featgraph.cli.results import (
 
 __all__ = ["run_algorithm"]
 
-#: Values of vertices missing in a file of ``vertex value``; 0 elsewhere.
+#: Argument -> value of vertices missing in a file of ``vertex value``; default 0.
 _FILL = {"voltages": np.nan, "given": np.nan, "labels": -1}
-#: Of which an algorithm takes ids of vertices, as the graph's file writes them.
+#: Arguments that are ids of vertices, as in the graph's file.
 _VERTICES = frozenset({"sources"})
-#: Arguments that mean nothing here: the graph's own weights are chosen by --weights.
+#: Arguments without an option.
 _LEFT_OUT = frozenset({"callback", "history", "initial"})
-#: Those that run foldmaps one by one, without `featgraph.iterate`.
+#: Algorithms that run foldmaps one by one, without `featgraph.iterate`.
 _SILENT = frozenset(
     {
         "betweenness-centrality",
@@ -57,14 +55,14 @@ _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": st
 
 
 def run_algorithm(name: str, arguments: list[str]) -> None:
-    """Run an algorithm by its name with dashes, with the arguments behind the name.
+    """Run an algorithm by its name with dashes.
 
     Parameters
     ----------
     name : str
-        One of `featgraph.cli.names.ALGORITHMS`.
+        A key of `featgraph.cli.flags.ALGORITHMS`.
     arguments : list of str
-        Its arguments on the command line.
+        The arguments after the name on the command line.
 
     Raises
     ------
@@ -99,7 +97,7 @@ def _run(
     taken: list[inspect.Parameter],
     options: argparse.Namespace,
 ) -> None:
-    check_output(options.output, options.format)  # before the work, not behind it
+    check_output(options.output, options.format)  # before the work, not after it
     read = {"graph": read_given_graph, "ratings": _read_ratings, "model": _read_model}
     source = read[takes](options)
     given = {p.name: _value(p, options, source) for p in taken}
@@ -110,7 +108,7 @@ def _run(
     if name not in _SILENT and not options.quiet and sys.stderr.isatty():
         given["progress"] = True
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fg.ConvergenceWarning)  # said in the summary
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)  # in the summary
         result = function(source, **given, target=options.target)
     if not options.quiet:
         print(summary_of(result), file=sys.stderr)
@@ -120,7 +118,7 @@ def _run(
 def _add_argument(
     parser: argparse.ArgumentParser, parameter: inspect.Parameter
 ) -> bool:
-    """Add the option of one argument; False where a command line cannot give it."""
+    """Add the option for an argument; return False if it cannot have one."""
     name, kind = parameter.name, str(parameter.annotation)
     is_needed = parameter.default is parameter.empty
     if (
@@ -137,7 +135,7 @@ def _add_argument(
         what = "a number, or a file: lines `vertex value`, or .npy"
         if name in _VERTICES:
             what = "ids of vertices as in the file, with commas between"
-        elif name == "weights":  # beside those of the graph, which --weights names
+        elif name == "weights":  # --weights already selects weights of the graph
             flag, what = "--edge-weights", "a .npy with a row an edge"
         parser.add_argument(flag, required=is_needed, metavar="FILE", help=what)
     elif kind == "bool":

@@ -1,4 +1,4 @@
-"""``featgraph convert``: a graph as a folder of slices, of which ranks read ranges."""
+"""``featgraph convert``: store a graph as slices, of which ranks read ranges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
 
 
 def convert_graph(options: argparse.Namespace) -> None:
-    """Write the folder, and print a summary.
+    """Write the folder of slices, and print a summary.
 
     Raises
     ------

@@ -1,38 +1,44 @@
-"""``featgraph demo``: handwritten digits, labelled from a few."""
+"""``featgraph demo``: label propagation on handwritten digits, beside scikit-learn."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from featgraph.algorithms.label_propagation import LabelPropagationResult
-from featgraph.base.errors import FeatGraphError
-from featgraph.cli.digits import (
-    CURVE_SEEDS,
-    CURVE_SHARES,
-    Array,
-    Digits,
-    Outcome,
-    accuracy,
-    accuracy_curves,
-    label_spreading,
-    load_graph_of_digits,
-    propagate,
-    split,
+import featgraph as fg
+from featgraph.algorithms.label_propagation import (
+    LabelPropagationResult,
+    label_propagation,
 )
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FeatGraphError
 from featgraph.cli.results import check_output
 
-__all__ = ["demo"]
+__all__ = [
+    "CURVE_SEEDS",
+    "CURVE_SHARES",
+    "Digits",
+    "Outcome",
+    "accuracy",
+    "accuracy_curves",
+    "demo",
+    "label_spreading",
+    "load_graph_of_digits",
+    "propagate",
+    "split",
+]
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Run label propagation on digits, print it beside scikit-learn, draw it.
+    """Run label propagation on digits, compare it with scikit-learn, and draw it.
 
     Parameters
     ----------
@@ -122,7 +128,7 @@ def draw(
     outcomes: list[Outcome],
     curves: dict[str, list[list[float]]],
 ) -> Any:
-    """Draw the graph, samples of every class, and how accuracy depends on labels.
+    """Draw the graph, samples of every class, and accuracy by number of labels.
 
     Parameters
     ----------
@@ -133,14 +139,14 @@ def draw(
     result : LabelPropagationResult
         The result.
     outcomes : list of Outcome
-        Ours and scikit-learn's, on this split.
+        Results of featgraph and scikit-learn on this split.
     curves : dict
         Method -> accuracies by share (outer) and seed (inner).
 
     Returns
     -------
     matplotlib.figure.Figure
-        Not shown, not saved.
+        The figure, neither shown nor saved.
     """
     import matplotlib
 
@@ -168,7 +174,7 @@ def draw(
             x=0.01,
             ha="left",
         )
-    plt.close(figure)  # takes it from pyplot's list; the figure itself stays usable
+    plt.close(figure)  # removes it from pyplot's list only
     return figure
 
 
@@ -181,7 +187,7 @@ def _colors() -> Any:
 def _draw_graph(
     axes: Any, digits: Digits, labels: Array, result: LabelPropagationResult
 ) -> None:
-    """Draw every image as a dot, close to its neighbors, in its predicted color."""
+    """Draw every image as a dot near its neighbors, in the color of its prediction."""
     from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
@@ -256,7 +262,7 @@ def _draw_graph(
     axes.set_axis_off()
 
 
-#: Rows of the samples: what is shown of each predicted class.
+#: Rows of the samples of each predicted class.
 _ROWS = ("labelled", "surest", "middling", "least sure\nof the right", "wrong")
 
 
@@ -302,7 +308,7 @@ def _draw_samples(
 def _samples(
     digits: Digits, labels: Array, of_class: Array, sure: Array, digit: int
 ) -> list[int | None]:
-    """Return a vertex for each of `_ROWS`, or None where there is none."""
+    """Return a vertex for each of `_ROWS`, or None without one."""
     is_right = digits.truth == digit
     right = np.flatnonzero(of_class & is_right & (labels < 0))
     wrong = np.flatnonzero(of_class & ~is_right)
@@ -339,7 +345,7 @@ def _draw_curves(axes: Any, curves: dict[str, list[list[float]]]) -> None:
 
 
 def _draw_activity(axes: Any, run: Any) -> None:
-    """Draw how many vertices each superstep committed."""
+    """Draw the number of vertices that each superstep committed."""
     supersteps = np.arange(1, len(run.active_counts) + 1)
     axes.fill_between(supersteps, run.active_counts, color="#2ca02c", alpha=0.25, lw=0)
     axes.plot(supersteps, run.active_counts, color="#2ca02c", lw=1.5)
@@ -350,3 +356,227 @@ def _draw_activity(axes: Any, run: Any) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+# -- digits, and measures of results
+
+
+Array = npt.NDArray[Any]
+
+#: Shares of labelled digits, and seeds for each, of the curve in the picture.
+CURVE_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
+CURVE_SEEDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """scikit-learn's handwritten digits, and the graph of their nearest neighbors.
+
+    Attributes
+    ----------
+    images : ndarray of shape (V, 8, 8)
+        Grey levels, 0 to 16.
+    truth : ndarray of int64, shape (V,)
+        The digit of each image.
+    neighbors : int
+        The number of nearest neighbors of each image.
+    affinity : scipy.sparse matrix of shape (V, V)
+        1 if either image is a nearest neighbor of the other.
+    graph : Graph
+        The undirected graph of `affinity`.
+    """
+
+    images: Array
+    truth: npt.NDArray[np.int64]
+    neighbors: int
+    affinity: Any
+    graph: fg.Graph
+
+    @property
+    def points(self) -> Array:
+        """Images as rows, (V, 64)."""
+        return self.images.reshape(len(self.images), -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of one method on one split.
+
+    Attributes
+    ----------
+    name : str
+        The method.
+    accuracy : float
+        Share of right labels among the images that were not labelled.
+    rounds : int
+        Supersteps or iterations.
+    seconds : float
+        Wall time.
+    """
+
+    name: str
+    accuracy: float
+    rounds: int
+    seconds: float
+
+
+def load_graph_of_digits(neighbors: int) -> Digits:
+    """Load the digits that come with scikit-learn and make their graph.
+
+    Parameters
+    ----------
+    neighbors : int
+        The number of nearest neighbors of each image.
+
+    Returns
+    -------
+    Digits
+        1,797 images.
+
+    Raises
+    ------
+    FeatGraphError
+        If there are fewer images.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import NearestNeighbors
+
+    images, truth = load_digits().images, load_digits().target
+    if neighbors >= len(truth):
+        raise FeatGraphError(
+            "more neighbors than images", got=neighbors, expected=f"< {len(truth)}"
+        )
+    search = NearestNeighbors(n_neighbors=neighbors).fit(images.reshape(len(truth), -1))
+    named = search.kneighbors_graph().astype(bool)
+    affinity = named.maximum(named.T).tocsr().astype(np.float64)
+    graph = fg.Graph.from_scipy(affinity, directed=False)
+    return Digits(images, truth.astype(np.int64), neighbors, affinity, graph)
+
+
+def split(
+    truth: npt.NDArray[np.int64], share: float, seed: int
+) -> npt.NDArray[np.int64]:
+    """Return the labels with all but a random `share` of them replaced by -1.
+
+    Parameters
+    ----------
+    truth : ndarray of int64, shape (V,)
+        All labels.
+    share : float
+        In (0, 1).
+    seed : int
+        Of the random choice.
+
+    Returns
+    -------
+    ndarray of int64, shape (V,)
+        At least one label is kept.
+    """
+    order = np.random.default_rng(seed).permutation(len(truth))
+    kept = order[: max(1, round(share * len(truth)))]
+    labels = np.full(len(truth), -1, np.int64)
+    labels[kept] = truth[kept]
+    return labels
+
+
+def accuracy(predicted: Array, truth: Array, labels: Array) -> float:
+    """Return the share of right predictions among the unlabelled.
+
+    Parameters
+    ----------
+    predicted, truth, labels : ndarray of int64, shape (V,)
+        Labels; -1 in `labels` marks the unlabelled.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+    """
+    return float((predicted == truth)[labels < 0].mean())
+
+
+def propagate(digits: Digits, labels: Array, target: str) -> LabelPropagationResult:
+    """Run label propagation with its defaults.
+
+    Parameters
+    ----------
+    digits : Digits
+        The graph.
+    labels : ndarray of int64, shape (V,)
+        -1 for the unlabelled.
+    target : str
+        Where to run.
+
+    Returns
+    -------
+    LabelPropagationResult
+        Over ten classes, also where some are not among the labels.
+    """
+    return label_propagation(
+        digits.graph, labels, class_count=10, history=False, target=target
+    )
+
+
+def label_spreading(digits: Digits, labels: Array, *, same_graph: bool) -> Outcome:
+    """Run scikit-learn's LabelSpreading, its other parameters at their defaults.
+
+    Parameters
+    ----------
+    digits : Digits
+        Points and graph.
+    labels : ndarray of int64, shape (V,)
+        -1 for the unlabelled.
+    same_graph : bool
+        Whether to use our graph; otherwise ``kernel="knn"`` builds a directed one.
+
+    Returns
+    -------
+    Outcome
+        The time includes building the graph if scikit-learn builds it.
+    """
+    from sklearn.semi_supervised import LabelSpreading
+
+    kernel: Any = (lambda x, y: digits.affinity) if same_graph else "knn"
+    model = LabelSpreading(kernel=kernel, n_neighbors=digits.neighbors)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows that no label reaches are 0/0
+        model.fit(digits.points, labels)
+    seconds = time.perf_counter() - started
+    name = "same graph" if same_graph else 'kernel="knn"'
+    return Outcome(
+        f"scikit-learn LabelSpreading, {name}",
+        accuracy(model.transduction_, digits.truth, labels),
+        model.n_iter_,
+        seconds,
+    )
+
+
+def accuracy_curves(digits: Digits, target: str) -> dict[str, list[list[float]]]:
+    """Compute accuracy by share of labelled digits for both methods, on our graph.
+
+    Parameters
+    ----------
+    digits : Digits
+        Points and graph.
+    target : str
+        Target of label propagation.
+
+    Returns
+    -------
+    dict
+        Method -> accuracies, by `CURVE_SHARES` (outer) and seed (inner).
+    """
+    ours, theirs = [], []
+    for share in CURVE_SHARES:
+        splits = [split(digits.truth, share, seed) for seed in range(CURVE_SEEDS)]
+        ours.append(
+            [
+                accuracy(propagate(digits, s, target).labels, digits.truth, s)
+                for s in splits
+            ]
+        )
+        theirs.append(
+            [label_spreading(digits, s, same_graph=True).accuracy for s in splits]
+        )
+    return {"featgraph": ours, "scikit-learn LabelSpreading": theirs}

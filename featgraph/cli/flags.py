@@ -1,8 +1,8 @@
-"""Errors on the command line: options of Python become flags of the command.
+"""Names on the command line: of algorithms, and flags in place of options in errors.
 
-Readers and algorithms name their options as Python has them: ``names=True``,
-``duplicates="first"``. The flags are taken from the parser of a command, so that option
-names are defined only there.
+Errors of readers and algorithms have Python options, such as ``names=True``.
+`speaking_of_flags` replaces them by flags, which it takes from the parser of a command,
+so that flags are defined only there.
 """
 
 from __future__ import annotations
@@ -15,30 +15,36 @@ from typing import Any
 
 from featgraph.base.errors import FeatGraphError
 
-__all__ = ["CommandError", "in_flags", "speaking_of_flags"]
+__all__ = [
+    "ALGORITHMS",
+    "UNDIRECTED",
+    "CommandError",
+    "in_flags",
+    "speaking_of_flags",
+]
 
-#: An option with its value, as Python code has it.
+#: An option with its value in Python syntax.
 _OPTION = re.compile(
     r"""\b([a-z][a-z_]*)=(?:'([^']*)'|"([^"]*)"|(True|False)\b|([\w.]+))?"""
 )
-#: The name of an option that is no English word.
+#: The name of an option with an underscore, which is not an English word.
 _NAME = re.compile(r"(?<![-\w.])[a-z]+(?:_[a-z]+)+\b(?!\()")
-#: Fixes that only a Python program can carry out.
+#: Fixes that apply only to Python programs.
 _CODE = re.compile(r"\w\(|\b(fg|numpy|np|scipy|pandas)\.|\bGraph\.|\b[a-z_]+=")
 
 
 class CommandError(FeatGraphError):
-    """An error whose text has the flags of a command."""
+    """An error with the flags of a command in place of Python options."""
 
 
 @contextmanager
 def speaking_of_flags(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Raise errors of featgraph again, with the flags of a parser for options.
+    """Replace options in errors of a block by the flags of a parser.
 
     Raises
     ------
     CommandError
-        For any other `FeatGraphError`.
+        For any `FeatGraphError`.
     """
     try:
         yield
@@ -49,28 +55,28 @@ def speaking_of_flags(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandError:
-    """Return an error with flags; fixes that apply only to programs are left out."""
+    """Return an error with flags, without fixes that apply only to programs."""
     flags = _flags_of(parser)
 
-    def said(text: object) -> Any:
-        # Quoted text was given by the user.
+    def with_flags(text: object) -> Any:
+        # Quoted text comes from the user, and is not changed.
         if not isinstance(text, str) or text.startswith(("'", '"')):
             return text
         text = _OPTION.sub(lambda match: _flag(match, flags), text)
         return _NAME.sub(lambda match: flags.get(match[0], [match[0]])[0], text)
 
-    fix, where = said(error.fix), said(error.where)
+    fix, where = with_flags(error.fix), with_flags(error.where)
     return CommandError(
-        said(error.what),
+        with_flags(error.what),
         where=flags[where][0] if where in flags else where,
-        got=said(error.got),
-        expected=said(error.expected),
+        got=with_flags(error.got),
+        expected=with_flags(error.expected),
         fix=None if fix is None or _CODE.search(fix) else fix,
     )
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """Return, by option name, its flag and its negative flag."""
+    """Return a dict of option name -> its flag, and its negative flag if any."""
     found = {}
     for action in parser._actions:
         flags = [flag for flag in action.option_strings if flag.startswith("--")]
@@ -89,3 +95,47 @@ def _flag(match: re.Match[str], flags: dict[str, list[str]]) -> str:
         return flags[name][-1 if truth == "False" else 0]
     value = next((v for v in (single, double, plain) if v is not None), None)
     return flags[name][0] if value is None else f"{flags[name][0]} {value}"
+
+
+#: Name of an algorithm on the command line -> description; a test checks the names.
+ALGORITHMS = {
+    "als": "factors of users and items, from ratings",
+    "belief-propagation": "marginals of a pairwise model, from arrays",
+    "betweenness-centrality": "which part of all shortest paths runs through a vertex",
+    "bfs": "levels and parents of a breadth-first search",
+    "circuit-simulation": "voltages and currents of a network of resistors",
+    "closeness-centrality": "how near the others are to a vertex",
+    "clustering": "local clustering coefficients",
+    "connected-components": "components, weak ones of directed graphs",
+    "eigenvector-centrality": "the eigenvector of the largest eigenvalue",
+    "factor-propagation": "marginals of a model in a .bif or .uai file",
+    "gradient-factorization": "the same as als, by gradient descent",
+    "heat-simulation": "heat that spreads along edges",
+    "hits": "hubs and authorities",
+    "k-core": "core numbers",
+    "k-truss": "the trussness of every edge",
+    "katz-centrality": "how many walks lead to a vertex",
+    "label-propagation": "spread the labels of some vertices to all others",
+    "label-set-propagation": "the same for several sets of labels",
+    "multi-manifold-ranking": "nearness to a query along several manifolds",
+    "multimodal-learning": "given values spread over several modalities",
+    "neural-network": "neurons on any graph, settled for given inputs",
+    "pagerank": "how often a random surfer is found at a vertex",
+    "pagerank-push": "the same from few seeds of a large graph",
+    "sgd-factorization": "the same as als, by stochastic gradient descent",
+    "sssp": "shortest paths: distances and predecessors",
+    "sswp": "widest paths: widths and predecessors",
+    "strongly-connected-components": "strong components",
+    "triangle-count": "triangles of each vertex",
+}
+
+#: Algorithms that always read the lines of an edge list as undirected edges.
+UNDIRECTED = frozenset(
+    {
+        "belief-propagation",
+        "circuit-simulation",
+        "clustering",
+        "k-truss",
+        "triangle-count",
+    }
+)

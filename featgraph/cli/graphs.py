@@ -1,4 +1,4 @@
-"""Flags for the graph to read and its format; names of vertices on a command line."""
+"""Options for the graph to read and its format, and look-up of vertex names."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ __all__ = [
     "vertices_named",
 ]
 
+#: Name of a separator on the command line -> the separator.
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "blank": " "}
 
 
@@ -114,7 +115,7 @@ def add_text_options(parser: argparse._ActionsContainer) -> None:
 
 
 def column(text: str) -> int | str:
-    """Return a column: its number if it is one, else its name."""
+    """Return a column: an integer for a number, else its name."""
     return int(text) if text.isdecimal() else text
 
 
@@ -163,7 +164,7 @@ def read_given_graph(options: argparse.Namespace) -> Graph:
 
 
 def vertex_ids(flag: str, given: str, graph: Graph) -> npt.NDArray[Any]:
-    """Return the ids in a list with commas, as `vertices_named` takes them."""
+    """Return the ids in a comma-separated list, for `vertices_named`."""
     (words,) = csv.reader([given], skipinitialspace=True)
     if isinstance(graph.vertex_names, tuple):
         return np.array(words)

@@ -1,4 +1,4 @@
-"""Results of algorithms as tables: their columns, and files of them."""
+"""Results of algorithms as tables, and their output to files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ __all__ = [
     "write_result",
 ]
 
+#: Formats of output files.
 FORMATS = ("csv", "tsv", "json", "npy")
-#: Arrays with an entry a given edge.
+#: Arrays with one entry per given edge.
 _OF_EDGES = frozenset({"trussness", "currents"})
-#: Arrays that say how a run went, or that the command line has no use for.
-_ASIDE = frozenset(
+#: Arrays that are not in tables: statistics of runs, and others.
+_LEFT_OUT = frozenset(
     {
         "edges",
         "messages",
@@ -41,7 +42,7 @@ _ASIDE = frozenset(
         "vertices",
     }
 )
-#: Arrays of vertices, which have names; of some algorithms alone, or of all.
+#: Arrays of vertices, which are printed as names.
 _OF_VERTICES = frozenset({"parents", "predecessors"})
 _LABELLED_BY_VERTEX = frozenset(
     {"connected-components", "strongly-connected-components"}
@@ -49,7 +50,7 @@ _LABELLED_BY_VERTEX = frozenset(
 
 
 class Table(NamedTuple):
-    """Columns by name, and the array that ``.npy`` files have for all of them."""
+    """Columns by name, and the array for ``.npy`` files, which replaces all columns."""
 
     columns: dict[str, Any]
     first: npt.NDArray[Any]
@@ -71,12 +72,12 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     Returns
     -------
     Table
-        A row a vertex, an edge, a user or an item, or a state of a variable.
+        One row per vertex, edge, user, item, or state of a variable.
     """
-    said = _attributes(result)
+    values = _attributes(result)
     numbers = {
         key: value
-        for key, value in said.items()
+        for key, value in values.items()
         if isinstance(value, bool | int | float | np.number)
     }
     if hasattr(result, "user_factors"):
@@ -85,15 +86,15 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
         return _marginals(source, result, numbers)
     arrays = {
         key: value
-        for key, value in said.items()
-        if isinstance(value, np.ndarray) and key not in _ASIDE
+        for key, value in values.items()
+        if isinstance(value, np.ndarray) and key not in _LEFT_OUT
     }
     first = next(iter(arrays.values()))
     is_of_edges = next(iter(arrays)) in _OF_EDGES
     names = _names(source)
     columns: dict[str, Any] = {"vertex": names[:-1]}
     if len(first) != source.vertex_count and hasattr(result, "vertices"):
-        columns = {"vertex": names[result.vertices]}  # only some were asked for
+        columns = {"vertex": names[result.vertices]}  # a result for some vertices
     if is_of_edges:
         columns = {"source": names[source.sources], "target": names[source.targets]}
     for key, array in arrays.items():
@@ -107,12 +108,12 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
 
 
 def _attributes(result: Any) -> dict[str, Any]:
-    """Return the values of a result by name; this reads all answers."""
+    """Return the values of a result by name, which computes lazy ones."""
     return {one.name: getattr(result, one.name) for one in fields(result)}
 
 
 def _names(graph: fg.Graph) -> npt.NDArray[Any]:
-    """Return (V + 1,): the name of each vertex, and nothing for -1."""
+    """Return the names of vertices, shape (V + 1,), with "" at the end for -1."""
     names: Any = graph.vertex_names
     if names is None:
         names = range(graph.vertex_count)
@@ -123,7 +124,7 @@ def _names(graph: fg.Graph) -> npt.NDArray[Any]:
 
 
 def _split(key: str, array: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return a column for each feature, numbered from 0 where there are several."""
+    """Return a column for each feature; several are numbered from 0."""
     if array.ndim == 1:
         return {key: array}
     flat = array.reshape(len(array), -1)
@@ -152,28 +153,28 @@ def _marginals(model: fg.FactorGraph, result: Any, numbers: dict[str, Any]) -> T
 
 
 def summary_of(result: Any) -> str:
-    """Return a line about the run, with the results that are not arrays."""
-    said = [f"{result.supersteps:,} supersteps"]
+    """Return one line about the run, with the results that are not arrays."""
+    parts = [f"{result.supersteps:,} supersteps"]
     run = getattr(result, "run", None)
     if run is not None:
-        said[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
+        parts[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
         if not run.converged:
-            said.append("ended by the limit of supersteps")
+            parts.append("ended by the limit of supersteps")
     for key, value in _attributes(result).items():
         if isinstance(value, bool | int | float | np.number) and key != "supersteps":
-            said.append(f"{key} {value:.6g}")
-    return "; ".join(said)
+            parts.append(f"{key} {value:.6g}")
+    return "; ".join(parts)
 
 
 def check_output(output: str | None, format_: str | None = None) -> None:
-    """Raise an error if a result could not be written, before there is one.
+    """Raise if the output of a result cannot be written; called before the run.
 
     Raises
     ------
     FileFormatError
-        Something else than a file has that name, or a ``.npy`` has none.
+        If the name exists and is not a file, or ``.npy`` output has no name.
     OSError
-        Its folder is missing, or may not be written.
+        If the folder is missing or not writable.
     """
     if output is None:
         if _format(output, format_) == "npy":
@@ -197,7 +198,7 @@ def require_place(output: str, *, makes_folders: bool = False) -> None:
     ----------
     output : str
     makes_folders : bool
-        Whether folders that are missing will be made.
+        Whether missing folders will be created.
     """
     folder = Path(output).absolute().parent
     while makes_folders and not folder.exists():
@@ -219,17 +220,17 @@ def write_result(table: Table, output: str | None, format_: str | None) -> None:
     Parameters
     ----------
     table : Table
-        From `columns_of`.
+        A result of `columns_of`.
     output : str, optional
-        The file. Default: standard output, but not for ``npy``.
+        The file. Default: standard output, which is invalid for ``npy``.
     format_ : str, optional
-        One of `FORMATS`. Default: the suffix of `output`, else csv.
+        One of `FORMATS`. Default: from the suffix of `output`, else csv.
     """
     chosen = _format(output, format_)
     if output is None:
         _write_text(sys.stdout, table, chosen)
         return
-    # A process that reads the file never sees a part of it.
+    # Written to a temporary file and renamed: no reader sees a part of it.
     partial = Path(f"{output}.{os.getpid()}.part")
     try:
         if chosen == "npy":
@@ -246,7 +247,7 @@ def write_result(table: Table, output: str | None, format_: str | None) -> None:
 def _write_text(stream: Any, table: Table, format_: str) -> None:
     columns = {key: _listed(values) for key, values in table.columns.items()}
     if format_ == "json":
-        # JSON has no nan and no infinities.
+        # JSON has neither nan nor infinities.
         content = {key: [_finite(x) for x in values] for key, values in columns.items()}
         numbers = {key: _finite(_listed([x])[0]) for key, x in table.numbers.items()}
         json.dump(numbers | content, stream, default=str, allow_nan=False)
@@ -259,7 +260,7 @@ def _write_text(stream: Any, table: Table, format_: str) -> None:
 
 
 def _listed(values: Any) -> list[Any]:
-    """Return plain Python values; float32 with as many digits as it has."""
+    """Return plain Python values; float32 with its shortest decimal digits."""
     array = np.asarray(values)
     if array.dtype == np.float32:
         return [float(str(value)) for value in array]

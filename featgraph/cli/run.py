@@ -1,4 +1,4 @@
-"""``featgraph run``: an algorithm on files."""
+"""``featgraph run label-propagation``: labels, which may be words, from files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["run_label_propagation"]
 
 
 def run_label_propagation(options: argparse.Namespace) -> None:
-    """Read a graph and labels, propagate, write vertex, label, probability.
+    """Read a graph and labels, propagate them, and write vertex, label, probability.
 
     Parameters
     ----------
     options : argparse.Namespace
-        Those of `add_graph_options`; labels, column, output, alpha, epsilon, format,
+        Options of `add_graph_options`; labels, column, output, alpha, epsilon, format,
         max_supersteps, no_clamp, quiet, target.
 
     Raises
@@ -39,13 +39,11 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     OSError
         If a file cannot be read or written.
     """
-    check_output(options.output, options.format)  # before the work, not behind it
+    check_output(options.output, options.format)  # before the work, not after it
     graph = read_given_graph(options)
     labels = _read_labels(options, graph)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", fg.ConvergenceWarning
-        )  # said below, without code
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)  # in the summary below
         result = label_propagation(
             graph,
             labels.codes,
@@ -70,7 +68,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     if options.output is None:
         _write(sys.stdout, rows, options.format)
         return
-    # A process that reads the file never sees a part of it.
+    # Written to a temporary file and renamed: no reader sees a part of it.
     partial = Path(f"{options.output}.{os.getpid()}.part")
     try:
         with open(partial, "w", newline="", encoding="utf-8") as stream:
@@ -86,9 +84,9 @@ class Labels(NamedTuple):
     Attributes
     ----------
     codes : ndarray of int64, shape (V,)
-        Index into `names`; -1 where there is no label.
+        Index into `names`; -1 for no label.
     names : ndarray of shape (K,)
-        The labels as in the file, ascending.
+        The labels in the file, ascending.
     """
 
     codes: npt.NDArray[np.int64]

@@ -28,7 +28,7 @@ def show(options: argparse.Namespace) -> None:
     ------
     FeatGraphError
         If the module, the foldmap, the pass or the schedule is not found, or the
-        foldmap cannot be folded so.
+        foldmap has no valid plan.
     """
     module_name, _, name = options.module.partition(":")
     step = _foldmap(_module(module_name), name)
@@ -58,12 +58,12 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _module(name: str) -> ModuleType:
-    """Import an algorithm by its short name, a module by its full one, or a file."""
+    """Import an algorithm by its short name, a module by its full name, or a file."""
     folder, names = "", [f"featgraph.algorithms.{name.replace('-', '_')}", name]
     if name.endswith(".py"):
         path = Path(name).resolve()
         folder, names = str(path.parent), [path.stem]
-    sys.path.insert(0, folder)  # "" is the current folder, as in `python -m`
+    sys.path.insert(0, folder)  # "" is the current folder, like `python -m`
     try:
         for candidate in names:
             if _exists(candidate):
@@ -79,7 +79,7 @@ def _module(name: str) -> ModuleType:
 def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # a parent that is missing, a name with no parent
+    except (ImportError, ValueError):  # a missing parent package, or a relative name
         return False
 
 

@@ -1,9 +1,8 @@
-"""``featgraph warm``: kernels stored before the first calls that need them.
+"""``featgraph warm``: compile and store kernels before the first calls.
 
-Each algorithm runs on graphs that are small, and differ in what kernels depend on:
-directed or not, with weights or without, with a long row or without, with vertices that
-have no edges or without. It runs once more on each as on a large graph: see
-`featgraph.runtime.warming`.
+Each algorithm runs on small graphs that cover the properties on which kernels depend:
+directed or not, and with or without weights, a long row, and vertices without edges.
+Each run is repeated with the plan of a large graph: see `featgraph.runtime.warming`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import featgraph as fg
 from featgraph import algorithms
 from featgraph.base.arguments import near_name
 from featgraph.base.errors import ArgumentError
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED
 from featgraph.runtime import warming
 
 __all__ = ["warm"]
 
-#: Those whose kernels have as many features as a call says: see `_given`.
+#: Algorithms whose number of features depends on the call: see `_given`.
 _OF_WIDTH = frozenset(
     {
         "als",
@@ -41,18 +40,18 @@ _OF_WIDTH = frozenset(
         "sgd-factorization",
     }
 )
-#: Vertices of a graph, its random edges for each, and edges of its long row. Of a row
-#: with more than 512, sums are made in blocks.
+#: Vertices of a graph, random edges per vertex, and edges of the long row: more than
+#: 512, from which on blocks sum rows.
 _VERTICES, _DEGREE, _LONG = 600, 3, 560
 
 
 class Task(NamedTuple):
-    """The kernels that a process compiles at a time.
+    """The kernels that one process compiles.
 
     Attributes
     ----------
     name : str
-        An algorithm; "" for the kernels of a GPU that all programs share.
+        An algorithm; "" for the GPU kernels that all programs share.
     k : int
         Features.
     cc : (int, int) or None
@@ -65,7 +64,7 @@ class Task(NamedTuple):
 
 
 def warm(options: argparse.Namespace) -> None:
-    """Store the kernels of some algorithms, or of all.
+    """Compile and store the kernels of some algorithms, or of all.
 
     Parameters
     ----------
@@ -127,9 +126,9 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), spawning, initializer=_begin, initargs=settings
     ) as pool:
-        asked: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
+        running: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
         try:
-            for done in as_completed(asked):
+            for done in as_completed(running):
                 yield done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -143,7 +142,7 @@ def _begin(cache_dir: Any, cache_path: Any) -> None:
 
 
 def _run(task: Task) -> Result:
-    """Compile what one task says."""
+    """Compile the kernels of one task."""
     begun = time.perf_counter()
     compiled = loaded = 0
     for as_large in (False, True) if task.name else (False,):

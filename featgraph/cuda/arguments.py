@@ -1,9 +1,9 @@
 """Arguments of a CUDA kernel, packed for the driver.
 
-A kernel takes its arguments one by one: of an array two null pointers, its size, the
-bytes of an item, its address, its shape and its strides; of the namedtuple `d` one
-field after the other. Packing them costs more than the launch itself, so what has not
-changed since the last launch stays where it is.
+Each parameter of a kernel is a number of 64-bit words. An array takes two null
+pointers, its size, the bytes of an item, its address, its shape and its strides; the
+namedtuple `d` takes the words of its fields. Packing all of them costs more than the
+launch itself, so words that have not changed since the last launch stay in place.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
-from operator import call, is_not
+from operator import call, is_not, itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.pick import picker
 from featgraph.cuda.driver import ParameterType
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "PackedArguments",
     "flatten",
     "layout_of",
+    "picker",
     "point_to_words",
     "tuples_of",
 ]
@@ -34,9 +34,9 @@ __all__ = [
 Array = Any
 Words = npt.NDArray[np.int64]
 _Known = tuple[weakref.ref[Array], ParameterType, Words, int]
-#: Words of an array before its shape.
+#: Words of an array before its shape: two null pointers, size, item bytes, address.
 _SHAPE = 5
-#: Types of values that a compiler takes for the same type.
+#: Name of a scalar's type -> Python and NumPy types that compile to it.
 _SPELLINGS: dict[str, frozenset[type]] = {
     "bool": frozenset({bool, np.bool_}),
     "int64": frozenset({int, np.int64}),
@@ -45,17 +45,17 @@ _SPELLINGS: dict[str, frozenset[type]] = {
 
 
 class OtherTypesError(Exception):
-    """The arguments are of other types than those that were packed for."""
+    """The arguments have other types than the kernel was compiled for."""
 
 
 def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
-    """Return which of the arguments are namedtuples."""
-    return tuple(n for n, given in enumerate(arguments) if isinstance(given, tuple))
+    """Return the positions of arguments that are namedtuples."""
+    return tuple(n for n, each in enumerate(arguments) if isinstance(each, tuple))
 
 
 def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
-    """Return the arguments with the fields of some in their place."""
-    if tuples == (0,):  # mostly `d` alone
+    """Return the arguments with namedtuples at some positions replaced by fields."""
+    if tuples == (0,):  # the usual case: `d` alone
         first, *others = arguments
         return [*first, *others]
     flat = list(arguments)
@@ -65,18 +65,18 @@ def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
 
 
 class ArrayWords:
-    """The words of arrays, as long as these live.
+    """Cache of the packed words of arrays, which it does not keep alive.
 
     Parameters
     ----------
     address_of : callable
-        Gives the device address of an array.
+        Returns the device address of an array.
     """
 
     def __init__(self, address_of: Callable[[Array], int]) -> None:
         self._address_of = address_of
-        #: Identity of an array -> a reference to it, its type, its words, and where it
-        #: is. That is found sooner than by the array itself, at every launch.
+        #: ``id(array)`` -> a weak reference to it, its type, words and address. A plain
+        #: dict by id is faster than a WeakKeyDictionary, and is read at every launch.
         self._known: dict[int, _Known] = {}
         self._types: dict[ParameterType, ParameterType] = {}
 
@@ -96,14 +96,14 @@ class ArrayWords:
         return known
 
     def address_of(self, array: Array) -> int:
-        """Return where an array is."""
+        """Return the device address of an array."""
         known = self._known.get(id(array))
         if known is None or known[0]() is not array:
             known = self.find(array)
         return known[3]
 
     def same_type(self, type_: ParameterType) -> ParameterType:
-        """Return a type as the object that `find` gives for it."""
+        """Return the equal type object that `find` returns."""
         return self._types.setdefault(type_, type_)
 
     def _make(self, array: Array) -> tuple[ParameterType, Words]:
@@ -117,21 +117,21 @@ class ArrayWords:
 class PackedArguments:
     """The memory from which the driver takes a kernel's arguments.
 
-    Arrays are known by weak references: an array that is the same object as at the last
-    launch is where it was, and none is kept alive for being packed. Scalars are written
-    where they are other objects.
+    Arrays are held by weak references: an array that is the same object as at the last
+    launch has the same words. Scalars are compared by identity, and written when the
+    object is another one.
 
     Parameters
     ----------
     types : sequence of ParameterType
-        What the kernel was compiled for, namedtuples flattened.
+        Types that the kernel was compiled for, namedtuples flattened.
     array_words : ArrayWords
-        May be shared with others.
+        Words of arrays; kernels may share one.
 
     Attributes
     ----------
     address : int
-        Of the array of pointers that the driver wants.
+        Address of the array of pointers to parameters that the driver takes.
     """
 
     def __init__(self, types: Sequence[ParameterType], array_words: ArrayWords) -> None:
@@ -141,7 +141,7 @@ class PackedArguments:
         for type_ in types:
             size = 1 if type_.rank is None else _SHAPE + 2 * type_.rank
             firsts.append(firsts[-1] + size)
-        # One word each: of a narrower scalar the driver reads the first bytes.
+        # One word per scalar: the driver reads the first bytes for a narrower type.
         words = np.zeros(firsts[-1], np.int64)
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
@@ -157,65 +157,67 @@ class PackedArguments:
             view = own.view(kind) if kind.kind == "f" else own
             spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
             scalars.append((place, view, spelt))
-        #: Of each array its words, and its type; and what is packed there.
+        #: Words and type of each array parameter; reference to the array packed there.
         self._arrays = [each[1:] for each in arrays]
         self._bound: list[Callable[[], Any]] = [_nothing] * len(arrays)
-        #: Of each scalar a view of its word in which item 0 is it, and types of values.
+        #: Typed view of each scalar's word, and Python types that it accepts; the
+        #: object packed there.
         self._scalars = [each[1:] for each in scalars]
         self._written: list[Any] = [_NO_ARRAY] * len(scalars)
         self._pick_arrays = picker([each[0] for each in arrays])
         self._pick_scalars = picker([each[0] for each in scalars])
 
     def pack(self, values: Sequence[Any]) -> None:
-        """Write what has changed of the flattened arguments.
+        """Write the words of flattened arguments that have changed.
 
-        What has not is passed over without a loop of Python.
+        Unchanged ones are skipped without a Python loop.
 
         Raises
         ------
         OtherTypesError
-            If an argument has another type than the kernel was compiled for, or there
-            are more or fewer. Nothing must be launched then.
+            If the number of arguments, or the type of one, differs from those that the
+            kernel was compiled for. The kernel must not be launched then.
         """
         if len(values) != self._count:
             raise OtherTypesError
-        given, bound = self._pick_arrays(values), self._bound
-        for place in compress(count(), map(is_not, map(call, bound), given)):
-            bound[place] = _nothing  # until all of it is written
+        arrays, bound = self._pick_arrays(values), self._bound
+        for place in compress(count(), map(is_not, map(call, bound), arrays)):
+            bound[place] = _nothing  # until all words are written
             own, type_ = self._arrays[place]
-            reference, found, words, _ = self._array_words.find(given[place])
+            reference, found, words, _ = self._array_words.find(arrays[place])
             if found is not type_:
                 raise OtherTypesError
             own[:] = words
             bound[place] = reference
-        # An object that is a number is the same number for ever.
-        given, written = self._pick_scalars(values), self._written
-        for place in compress(count(), map(is_not, written, given)):
-            value = given[place]
+        # Numbers are immutable: the same object has the same value.
+        scalars, written = self._pick_scalars(values), self._written
+        for place in compress(count(), map(is_not, written, scalars)):
+            value = scalars[place]
             view, types = self._scalars[place]
             if type(value) not in types:
                 raise OtherTypesError
             view[0] = written[place] = value
 
     def copy_words(self) -> bytes:
-        """Return what is packed, for `point_to_words`."""
+        """Return a copy of the packed words, for `point_to_words`."""
         return self._words.tobytes()
 
 
 def point_to_words(packed: bytes) -> tuple[Any, npt.NDArray[np.uint64]]:
-    """Return packed words, and the pointers to them that the driver wants.
+    """Return an array of packed words, and pointers to them for the driver.
 
-    Keep both until the driver has read them.
+    Both must stay alive until the driver has read them.
     """
     words = np.frombuffer(packed, np.int64)
     return words, words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
 
 
+#: Differs from all arrays and scalars.
 _NO_ARRAY = object()
 
 
 def _nothing() -> object:
-    """Stand in for a reference to an array that has not been packed."""
+    """Stand in for the reference to an array where none is packed."""
     return _NO_ARRAY
 
 
@@ -223,16 +225,22 @@ def _nothing() -> object:
 def layout_of(
     shape: tuple[int, ...], strides: tuple[int, ...], item: int
 ) -> tuple[str, tuple[int, ...]]:
-    """Return the layout of an array as the dialect sees it, and strides to pack.
+    """Return the layout of an array in the dialect's terms, and the strides to pack.
 
-    An array with a stride of zero has any strides, though it had one element; strides
-    over a single element, and those of nothing, are packed as of a contiguous array.
+    A stride of zero makes the layout "A", even along a single element. Otherwise
+    strides along single elements, and those of an empty array, count as contiguous.
 
     Parameters
     ----------
     shape, strides : tuple of int
     item : int
         Bytes of an element.
+
+    Returns
+    -------
+    layout : {"C", "F", "A"}
+        C or Fortran order, or any other strides.
+    strides : tuple of int
     """
     dense = _strides(shape, item)
     if 0 in shape:
@@ -247,7 +255,7 @@ def layout_of(
 
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a type, which NumPy makes up anew each time."""
+    """Return the name of a dtype; cached, since NumPy computes it each time."""
     return dtype.name
 
 
@@ -261,7 +269,25 @@ def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
 
 
 def _same_strides(
-    shape: tuple[int, ...], given: tuple[int, ...], wanted: tuple[int, ...]
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
 ) -> bool:
-    """Whether strides agree where there is a second element to stride to."""
-    return all(n == 1 or g == w for n, g, w in zip(shape, given, wanted, strict=True))
+    """Whether strides agree along all axes of more than one element."""
+    return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+def picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function from a container to a tuple of its items at some keys.
+
+    Unlike `operator.itemgetter`, it returns a tuple for one key and for none. It runs
+    no Python loop, and raises KeyError or IndexError for a missing item.
+    """
+    if not keys:
+        return _none
+    if len(keys) == 1:
+        [key] = keys
+        return lambda items: (items[key],)
+    return itemgetter(*keys)
+
+
+def _none(items: Any) -> tuple[Any, ...]:
+    return ()

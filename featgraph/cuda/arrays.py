@@ -1,10 +1,17 @@
-"""GPU arrays of the package: allocation, copies, and launches of kernels over them."""
+"""GPU arrays of the package: allocation, copies, and launches of kernels over them.
+
+Everything runs in order on the default stream. `write_pieces` copies data that threads
+of the host produce piece by piece, through page-locked memory: the reverse of
+`featgraph.cuda.download`.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -16,7 +23,13 @@ from featgraph.cuda import download, elements
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import Driver, Streams, address_of
 from featgraph.cuda.launch import Launches, PlainDriver
-from featgraph.cuda.memory import Strided, array_of, has_lent, is_lent, unused_bytes
+from featgraph.cuda.memory import (
+    Strided,
+    array_of,
+    has_exposed,
+    is_exposed,
+    unused_bytes,
+)
 
 __all__ = [
     "BLOCK",
@@ -25,8 +38,8 @@ __all__ = [
     "current_gpu",
     "empty",
     "filled",
-    "has_lent",
-    "is_lent",
+    "has_exposed",
+    "is_exposed",
     "launch",
     "launch_over",
     "memory_bytes",
@@ -43,13 +56,14 @@ __all__ = [
     "upload",
     "wait_for_stream",
     "write",
+    "write_pieces",
 ]
 
-#: Threads of a block, and most blocks of a kernel that goes over elements.
+#: Threads of a block, and most blocks of a grid-stride kernel over elements.
 BLOCK, MOST_BLOCKS = 256, 1 << 14
 
 
-#: Functions that release cached memory; each returns whether it has released any.
+#: Functions that release cached memory; each returns whether it released any.
 _releases: list[Callable[[], bool]] = []
 
 
@@ -76,11 +90,11 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
         return array_of(shape, dtype)
     except Exception as error:
         wanted = math.prod(shape) * np.dtype(dtype).itemsize
-        told = memory_error(wanted, error)
-        is_short = isinstance(told, DeviceMemoryError)
+        failure = memory_error(wanted, error)
+        is_short = isinstance(failure, DeviceMemoryError)
         released = [release() for release in _releases] if is_short else []
         if not any(released):
-            raise told from error
+            raise failure from error
     try:
         return array_of(shape, dtype)
     except Exception as error:
@@ -94,12 +108,12 @@ def piece_of(array: Any, begin: int, nbytes: int, item: int) -> Strided:
 
 
 def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
-    """Return an array with one integer everywhere."""
+    """Return an array filled with an integer; asynchronous."""
     made = empty(shape, dtype)
     item = np.dtype(dtype).type(value).tobytes()
     if item != item[:1] * len(item):
         launch_over(elements.fill, made.size, made, value)
-    elif made.size:  # by the driver, without a kernel to compile
+    elif made.size:  # equal bytes: the driver fills them, without a kernel to compile
         _driver().set_bytes(address_of(made), item[0], made.size * len(item))
     return made
 
@@ -112,7 +126,7 @@ def copy_of(array: Any) -> Any:
 
 
 def copy(target: Any, source: Any) -> None:
-    """Copy an array to another one of the same dtype and shape; asynchronous."""
+    """Copy an array to another of the same dtype and shape; asynchronous."""
     size = source.size * source.dtype.itemsize
     if size:
         _driver().copy(address_of(target), address_of(source), size)
@@ -120,26 +134,26 @@ def copy(target: Any, source: Any) -> None:
 
 def upload(values: npt.NDArray[Any]) -> Any:
     """Return a copy of a host array on the GPU."""
-    given = np.ascontiguousarray(values)
-    made = empty(given.shape, given.dtype)
-    write(made, given)
+    source = np.ascontiguousarray(values)
+    made = empty(source.shape, source.dtype)
+    write(made, source)
     return made
 
 
 def write(target: Any, values: npt.NDArray[Any]) -> None:
-    """Copy an array of the host to the first elements of one on the GPU."""
-    given = np.ascontiguousarray(values)
-    if given.size:
-        _driver().write(address_of(target), int(given.ctypes.data), given.nbytes)
+    """Copy a host array to the first elements of a GPU array, in C order."""
+    source = np.ascontiguousarray(values)
+    if source.size:
+        _driver().write(address_of(target), int(source.ctypes.data), source.nbytes)
 
 
 def read(array: Any) -> npt.NDArray[Any]:
-    """Return a copy on the host; waits for the GPU."""
+    """Return a copy of a GPU array on the host; waits for the GPU."""
     return download.read(array)
 
 
 class _Found(threading.local):
-    """An int64 on the GPU for the result of a kernel, one a thread."""
+    """An int64 on the GPU for the result of a kernel; each thread has its own."""
 
     def __init__(self) -> None:
         self.place = empty((1,), np.int64)
@@ -166,18 +180,18 @@ def read_found() -> int:
 
 
 def pinned(size: int) -> npt.NDArray[np.uint8]:
-    """Return page-locked memory of the host, of `size` bytes, 1 or more."""
+    """Return `size` bytes of page-locked host memory; at least one."""
     made: npt.NDArray[np.uint8] = cuda.pinned_array(size, np.uint8)
     return made
 
 
 def streams() -> Streams:
-    """Return the driver's operations on streams: copies, events and waits."""
+    """Return the driver's stream operations: copies, events and waits."""
     return _driver().streams
 
 
 def synchronize() -> None:
-    """Wait for all work of the default stream."""
+    """Wait for all work on the default stream."""
     _driver().wait_for_stream(0)
 
 
@@ -187,7 +201,7 @@ def wait_for_stream(stream: int) -> None:
 
 
 def current_gpu() -> int:
-    """Return the number of the GPU that kernels run on."""
+    """Return the ordinal of the GPU on which kernels run."""
     return _driver().current_gpu()
 
 
@@ -197,12 +211,12 @@ def memory_bytes() -> int:
 
 
 def multiprocessors() -> int:
-    """Return how many blocks run at a time where one fits a multiprocessor."""
+    """Return the number of multiprocessors of the GPU."""
     return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def launch(kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
-    """Launch a kernel with blocks of some threads, or of `BLOCK`; asynchronous."""
+    """Launch a kernel with `threads` per block, default `BLOCK`; asynchronous."""
     _launches()(kernel, blocks, threads or BLOCK, arguments)
 
 
@@ -220,7 +234,99 @@ def memory_error(wanted: int, error: Exception) -> Exception:
     free += unused_bytes()
     return DeviceMemoryError(
         "the device has not enough memory",
-        got=f"{wanted / 1e9:.2f} GB asked for",
+        got=f"{wanted / 1e9:.2f} GB requested",
         expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
         fix="use a narrower dtype, fewer features, or target='cpu'",
     )
+
+
+# -- pieces that threads of the host fill
+
+Bytes = npt.NDArray[np.uint8]
+#: ``fill(number, piece)`` fills a piece, and returns the byte range to copy.
+Fill = Callable[[int, Bytes], tuple[int, int]]
+#: Most threads: a dozen read and check files as fast as the bus copies.
+_MOST_THREADS = 16
+
+
+class _Staging:
+    """Pieces of page-locked memory of one GPU; one writer at a time."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Bytes] = []
+        self._events: list[Any] = []
+        self._writing = threading.Lock()
+
+    def write(
+        self, count: int, room: int, threads: int, fill: Fill, address: int
+    ) -> None:
+        """Copy `count` pieces, each filled by a thread, to an address of the GPU."""
+        with self._writing:
+            threads = min(threads, _MOST_THREADS)
+            self._make(min(2 * threads, max(count, 1)), room)
+            driver, slots = streams(), len(self._pieces)
+            # Half of the slots are being filled, half are in flight to the GPU.
+            ahead, written = -(-slots // 2), 0
+            filled: deque[Future[tuple[int, int]]] = deque()
+            try:
+                with ThreadPoolExecutor(threads, "featgraph-staging") as pool:
+                    for number in range(count + ahead):
+                        if number < count:
+                            slot = number % slots
+                            if number >= slots:  # the last copy from this slot
+                                driver.wait(self._events[slot])
+                            filled.append(pool.submit(fill, number, self._pieces[slot]))
+                        if number >= ahead and filled:
+                            begin, end = filled.popleft().result()
+                            slot, size = (number - ahead) % slots, end - begin
+                            first = int(self._pieces[slot].ctypes.data) + begin
+                            driver.start_write(address + written, first, size, 0)
+                            driver.mark(self._events[slot], 0)
+                            written += size
+            finally:  # also after an error, copies must end before slots are reused
+                synchronize()
+
+    def _make(self, count: int, room: int) -> None:
+        """Allocate up to `count` pieces of `room` bytes or more."""
+        if self._pieces and self._pieces[0].size < room:
+            self._pieces, self._events = [], []
+        missing = count - len(self._pieces)
+        if missing > 0:
+            made = pinned(missing * room).reshape(missing, room)
+            self._pieces += list(made)
+            self._events += [streams().make_event() for _ in range(missing)]
+
+
+_stagings: dict[int, _Staging] = {}
+_making = threading.Lock()
+
+
+def write_pieces(
+    count: int, room: int, threads: int, fill: Fill, target: Any, begin: int = 0
+) -> None:
+    """Copy pieces one after another to a GPU array; wait for all copies.
+
+    Parameters
+    ----------
+    count : int
+        Number of pieces.
+    room : int
+        Most bytes of a piece.
+    threads : int
+        Most threads that fill pieces.
+    fill : callable
+        ``fill(number, piece)`` fills a piece, and returns the byte range to copy;
+        called once for each piece, on any thread.
+    target : array
+        The array on the GPU.
+    begin : int
+        Byte offset in the array of the first piece.
+
+    Raises
+    ------
+    Exception
+        The error of the first piece whose `fill` failed, after all threads have ended.
+    """
+    with _making:
+        staging = _stagings.setdefault(current_gpu(), _Staging())
+    staging.write(count, room, threads, fill, address_of(target) + begin)

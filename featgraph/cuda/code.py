@@ -1,4 +1,4 @@
-"""Machine code of kernels, and what it takes: needs no GPU and no system CUDA."""
+"""Machine code of kernels, and its resources: needs no GPU and no system CUDA."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["Resources", "link_cubin", "sass"]
 
 @dataclass(frozen=True)
 class Resources:
-    """What the assembler says that a kernel takes.
+    """Resources of a kernel, from the report of the assembler.
 
     Attributes
     ----------
     registers : int
-        Registers a thread.
+        Registers per thread.
     spill_stores_bytes, spill_loads_bytes : int
-        Register spills a thread.
+        Register spills per thread.
     stack_bytes : int
-        Stack frame a thread; local arrays that are not registers.
+        Stack frame per thread; local arrays that are not in registers.
     shared_bytes : int
-        Static shared memory a block.
+        Static shared memory per block.
     """
 
     registers: int
@@ -47,13 +47,13 @@ class Resources:
         log : str
             The whole report.
         ptx : str
-            What was assembled: the dialect declares shared arrays outside the kernel,
-            where the report does not count them.
+            The PTX that was assembled. The dialect declares shared arrays outside the
+            kernel, where the report does not count them.
 
         Returns
         -------
         Resources
-            The figures; the largest where the report has several functions.
+            The largest figures over all functions in the report.
         """
 
         def largest(pattern: str) -> int:
@@ -70,7 +70,7 @@ class Resources:
 
 
 def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resources]:
-    """Make machine code with nvJitLink; needs no GPU and no system CUDA.
+    """Link machine code with nvJitLink; needs no GPU and no system CUDA.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resourc
     Returns
     -------
     (bytes, Resources)
-        The cubin, and what the kernel takes.
+        The cubin, and the kernel's resources.
     """
     require()
     core = import_whole("cuda.core")
@@ -91,11 +91,11 @@ def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resourc
         arch=f"sm_{cc[0]}{cc[1]}",
         ptxas_options=["-v"],
         link_time_optimization=not ptx,
-        no_cache=True,  # code from a cache comes without the report
+        no_cache=True,  # cached code comes without the report
     )
-    made = core.ObjectCode
-    given = made.from_ptx(ptx.encode()) if ptx else made.from_ltoir(code)
-    linker = core.Linker(given, options=options)
+    make = core.ObjectCode
+    source = make.from_ptx(ptx.encode()) if ptx else make.from_ltoir(code)
+    linker = core.Linker(source, options=options)
     cubin = linker.link("cubin")
     log = linker.get_info_log() or linker.get_error_log()
     return bytes(cubin.code), Resources.from_log(log, ptx)

@@ -8,32 +8,34 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``cuda``                the dialect's namespace (``cuda.shfl_xor_sync``, ...)
 ``int32``, ...          types of numbers, for casts and signatures
 ``overload``            compile-time choice of a device function by argument types
-``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
-``store_row``           the same for stores
-``anew``                an index that the compiler takes for another each time
-``clock_ns``            the time of the GPU, in ns
-``load_at``             a number at an address, which may be another GPU's memory
+``load_row``            load adjacent entries of a row, 8 or 16 bytes at a time
+``store_row``           store adjacent entries of a row, 8 or 16 bytes at a time
+``anew``                an index whose value the compiler treats as unknown
+``clock_ns``            the global timer of the GPU, in ns
+``load_at``             load a number from an address, also in another GPU's memory
 ``store_at``            store a number at an address
-``acquire_at``          a flag at an address; what was stored before it is seen
-``acquire``             an entry of an array; the same, on one GPU
-``fence``               order what a thread stores for those that acquire
-``prefetch``            ask for an entry of an array, to be read soon
-``raise_at``            raise a flag at an address; a fence of the system comes before
-``set_condition``       tell a conditional node of a graph whether it runs (again)
-``select``              one of two numbers, of which compilers never make two loops
+``acquire_at``          load a flag at an address: acquire order, system scope
+``acquire``             load an entry of an array: acquire order, GPU scope
+``fence``               fence of acquire and release order, GPU scope
+``prefetch``            prefetch an entry of an array into the L1 cache
+``raise_at``            store a flag at an address: relaxed, system scope; a fence of
+                        the system must come before
+``set_condition``       set whether a conditional node of a CUDA graph runs (again)
+``select``              choose one of two numbers, without a branch
 ``device_function``     decorator: a function that kernels call; always inlined
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
 
-The rest serves the host: whether CUDA can be used, and what a kernel compiles to, for
-which no GPU is needed. `featgraph.cuda.code` makes machine code of that.
+The other functions run on the host: they check that CUDA can be used, choose the target
+of a call, and compile kernels to PTX or LTO-IR without a GPU. `featgraph.cuda.code`
+links these to machine code.
 
 Notes
 -----
 No fastmath. ``fastmath=True`` of this dialect sets no ``nnan`` or ``ninf``, but it
 flushes denormals, approximates division and square root, and replaces ``exp``, ``log``
 and ``pow`` by versions of low precision; results must agree with the CPU target.
-Contraction to fused multiply-add, the one gain that loses nothing, is on without it.
+Contraction to fused multiply-add, which loses no precision, is on without it.
 ``x / 0`` gives inf or nan, never an exception.
 """
 
@@ -53,7 +55,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from featgraph.base.errors import DeviceError
+from featgraph.base.config import config
+from featgraph.base.errors import DeviceError, PlanError
 from featgraph.base.interrupts import holds_compiler, import_whole, shielded
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "acquire_at",
     "anew",
     "boolean",
+    "chosen_target",
     "clock_ns",
     "compile_ltoir",
     "compile_ptx",
@@ -117,7 +121,7 @@ if TYPE_CHECKING:
 
 ComputeCapability = tuple[int, int]
 
-#: Types of numbers that kernels have, as the dialect calls them.
+#: Names of the dialect's number types.
 NUMBERS = frozenset(
     {
         "boolean", "float32", "float64", "int8", "int16", "int32", "int64",
@@ -125,11 +129,12 @@ NUMBERS = frozenset(
     }
 )  # fmt: skip
 
+#: The fix in errors for missing parts of the CUDA target.
 _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 
 def __getattr__(name: str) -> Any:
-    """Import the dialect when the first of its names is asked for."""
+    """Import the dialect at the first access to one of its names."""
     if name in NUMBERS:
         return getattr(import_whole("numba"), name)
     known = import_whole("featgraph.cuda.intrinsics").INTRINSICS
@@ -148,24 +153,24 @@ def _dialect() -> Any:
     return globals().get("cuda") or __getattr__("cuda")
 
 
-#: The module of the dialect that looks up ``np.row_stack``. The dialect imports it
-#: with the first kernel that it compiles.
+#: The module of the dialect that looks up ``np.row_stack``. The dialect imports it when
+#: it compiles the first kernel.
 _USES_ROW_STACK = "numba.cuda.np.arrayobj"
 _first_import = threading.Lock()
 
 
 def dialect_module(name: str) -> Any:
-    """Import a module of the dialect, with any NumPy that Numba takes.
+    """Import a module of the dialect, with any NumPy version that Numba supports.
 
-    numba-cuda 0.30 looks up ``np.row_stack``, which NumPy 2.5 removed, and makes a
-    timedelta without a unit, of which NumPy 2.5 warns. It does both while it is
-    imported, and never later. The first import therefore provides the name and ignores
-    the warning; behind it NumPy and the filters are as they were.
+    While it is imported, numba-cuda 0.30 looks up ``np.row_stack``, which NumPy 2.5
+    removed, and makes a timedelta without a unit, for which NumPy 2.5 warns. The first
+    import therefore provides the name and ignores the warning, and restores NumPy and
+    the warning filters afterwards.
 
     Parameters
     ----------
     name : str
-        The name behind ``numba.cuda.``.
+        The name after ``numba.cuda.``.
 
     Returns
     -------
@@ -184,7 +189,7 @@ def _is_ready() -> bool:
 
 def _import_with_row_stack() -> None:
     def row_stack(arrays: Any) -> Any:
-        # Not NumPy's vstack itself, for which the dialect has an implementation.
+        # Not np.vstack itself: the dialect registers another implementation for it.
         return np.vstack(arrays)
 
     with warnings.catch_warnings():
@@ -197,35 +202,35 @@ def _import_with_row_stack() -> None:
 
 
 def import_of_numbers(*names: str) -> str:
-    """Return the statement with which generated modules import types of numbers.
+    """Return the import statement for number types in generated modules.
 
     Parameters
     ----------
     *names : str
-        Of `NUMBERS`.
+        Names in `NUMBERS`.
     """
     return f"from numba import {', '.join(names)}"
 
 
 def is_of_driver(error: BaseException) -> bool:
-    """Tell whether the dialect raised an error for one of the CUDA driver."""
+    """Whether an error of the dialect reports an error of the CUDA driver."""
     driver = sys.modules.get("numba.cuda.cudadrv.driver")
     return driver is not None and isinstance(error, driver.CudaAPIError)
 
 
 def is_installed() -> bool:
-    """Tell whether numba-cuda is installed; imports nothing.
+    """Whether numba-cuda is installed; imports nothing.
 
     Returns
     -------
     bool
-        True if kernels can be compiled here, with a GPU or without.
+        True if kernels can be compiled, with or without a GPU.
     """
     return importlib.util.find_spec("numba_cuda") is not None
 
 
 def is_available() -> bool:
-    """Tell whether kernels can be launched here.
+    """Whether kernels can be launched.
 
     Returns
     -------
@@ -237,8 +242,8 @@ def is_available() -> bool:
     return bool(_gpus)
 
 
-#: Has one entry once a GPU has been found: each call of a foldmap asks for one, and the
-#: dialect takes longer to answer than a launch.
+#: Has one entry once a GPU was found. Each call of a foldmap checks for one, and the
+#: dialect's check takes longer than a launch.
 _gpus: list[bool] = []
 
 
@@ -248,12 +253,12 @@ def require(*, gpu: bool = False) -> None:
     Parameters
     ----------
     gpu : bool
-        Ask for a GPU to launch on, not only for the compiler.
+        Require a GPU to launch on, not only the compiler.
 
     Raises
     ------
     featgraph.base.errors.DeviceError
-        If numba-cuda is missing or, with `gpu`, if no driver or no GPU is found.
+        If numba-cuda is missing; with `gpu`, also if no driver or GPU is found.
     """
     if gpu and _gpus:
         return
@@ -266,16 +271,50 @@ def require(*, gpu: bool = False) -> None:
         )
 
 
+def chosen_target(target: object, default: str = "cuda") -> str:
+    """Return "cpu" or "cuda" for the ``target=`` of a call.
+
+    Parameters
+    ----------
+    target : {"auto", "cpu", "cuda"}
+        "auto" selects `config.target`.
+    default : {"cuda", "cpu"}
+        The target if `config.target` is "auto", too, and a GPU is available.
+
+    Raises
+    ------
+    DeviceError
+        If the target is "cuda", and CUDA is not available.
+    PlanError
+        If the target is unknown.
+    """
+    chosen = target if isinstance(target, str) else repr(target)
+    if chosen == "auto":
+        chosen = config.target
+    if chosen == "auto":
+        chosen = default if is_available() else "cpu"
+    if chosen == "cuda":
+        require(gpu=True)
+    if chosen in {"cpu", "cuda"}:
+        return chosen
+    raise PlanError(
+        "unknown target",
+        where="target=",
+        got=repr(chosen),
+        expected="auto, cpu or cuda",
+    )
+
+
 def device_function(function: Callable[..., Any]) -> Any:
     """Compile a function for calls from kernels.
 
-    It is inlined by the compiler's middle end, so that arguments which are constants
-    at the call (a group's width) unroll its loops.
+    LLVM inlines it, so that arguments which are constant at the call, such as the width
+    of a group, unroll its loops.
 
     Parameters
     ----------
     function : callable
-        The function, or one that is a device function already.
+        A plain function, or a device function.
 
     Returns
     -------
@@ -304,13 +343,13 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         The kernel, or the decorator.
     """
     if function is None:
-        # The options go with the function: given to the decorator alone, some are lost.
+        # The dialect loses some options that are passed to its decorator alone.
         return lambda decorated: kernel(decorated, **options)
-    return _compiled_aside(_dialect().jit(function, **options))
+    return _with_shielded_compilation(_dialect().jit(function, **options))
 
 
-def _compiled_aside(kernel: Any) -> Any:
-    """Have a kernel compiled in a shielded call, on the GPU of the calling thread."""
+def _with_shielded_compilation(kernel: Any) -> Any:
+    """Make a kernel compile in a shielded call, for the GPU of the calling thread."""
     dialect, compile_ = _dialect(), kernel._compile_for_args
 
     def compile_lean(*arguments: Any) -> Any:
@@ -318,26 +357,26 @@ def _compiled_aside(kernel: Any) -> Any:
             return compile_(*arguments)
 
     def compile_on(number: int, arguments: tuple[Any, ...]) -> Any:
-        with dialect.gpus[number]:  # a new thread has none
+        with dialect.gpus[number]:  # a new thread has no current GPU
             return compile_lean(*arguments)
 
-    def compile_aside(*arguments: Any) -> Any:
+    def compile_shielded(*arguments: Any) -> Any:
         if holds_compiler():
             return compile_lean(*arguments)
         number = dialect.current_context().device.id
         return shielded(functools.partial(compile_on, number, arguments))
 
-    kernel._compile_for_args = compile_aside
+    kernel._compile_for_args = compile_shielded
     return kernel
 
 
 def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
-    """Bind a kernel to a grid, without the dialect's advice about small ones.
+    """Bind a kernel to a grid, without the dialect's warnings about small grids.
 
     Parameters
     ----------
     kernel : numba.cuda.dispatcher.CUDADispatcher
-        What `kernel` returned.
+        A kernel decorated with `kernel`.
     blocks, threads : int
         Blocks of the grid, threads of a block.
     stream : object, optional
@@ -346,7 +385,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     Returns
     -------
     callable
-        Takes the kernel's arguments, compiles it for their types unless it is, and
+        Takes the kernel's arguments, compiles it for their types at the first call, and
         launches it.
     """
     settings: Any = dialect_module("core.config")
@@ -366,14 +405,15 @@ def _have_no_blas() -> None:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Have the dialect compile kernels without what takes long and serves nothing.
+    """Compile kernels in a block without three slow and unnecessary steps.
 
-    That is Python's collector, which goes through all that was imported, again and
-    again, for a compiler whose trees are freed without it, and the PTX of kernels that
-    are linked from LTO-IR: the dialect makes it to search it for names of its library.
-    The LLVM code, of which both are made, has the same names. Nor is SciPy's linear
-    algebra imported to know whether the host has it, which kernels cannot call. No
-    other thread compiles meanwhile.
+    - Python's cyclic collector, which traverses all imported objects again and again.
+      The compiler's trees are freed by reference counts.
+    - PTX for kernels that are linked from LTO-IR. The dialect generates it only to
+      search for names of its library, and the LLVM code has the same names.
+    - The import of SciPy's linear algebra, which kernels cannot call.
+
+    No other thread compiles in the meantime.
     """
     codegen: Any = dialect_module("codegen")
     settings: Any = dialect_module("core.config")
@@ -381,7 +421,7 @@ def compiling() -> Iterator[None]:
     linalg: Any = dialect_module("np.linalg")
     library = codegen.CUDACodeLibrary
     make_ptx, ensure_blas = library.get_asm_str, linalg.ensure_blas
-    # Its memory management is known by declarations of PTX.
+    # The dialect's memory management is recognized by declarations in PTX.
     needs_ptx = getattr(settings, "CUDA_ENABLE_NRT", False)
 
     def searched(own: Any, cc: Any = None) -> str:
@@ -402,10 +442,10 @@ def compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def target_cc(cc: ComputeCapability) -> Iterator[None]:
-    """Compile for a compute capability instead of for the GPU that is present.
+    """Compile for a compute capability instead of that of the GPU.
 
-    Device functions ask the driver which capability to compile for; inside this context
-    they are told. Not for threads.
+    The dialect queries the driver for the capability when it compiles device functions;
+    within this context, the query returns `cc`. Not thread-safe.
 
     Parameters
     ----------
@@ -414,21 +454,21 @@ def target_cc(cc: ComputeCapability) -> Iterator[None]:
     """
     require()
     dispatcher: Any = dialect_module("dispatcher")
-    asks_driver = dispatcher.get_current_device
+    query = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     try:
         yield
     finally:
-        dispatcher.get_current_device = asks_driver
+        dispatcher.get_current_device = query
 
 
 @contextlib.contextmanager
 def storing_for(cc: ComputeCapability) -> Iterator[None]:
-    """Have kernels compiled, and stored, for a GPU that need not be present.
+    """Compile kernels, and store them in the cache, for a GPU that is not present.
 
-    The dialect stores machine code by the compute capability of the GPU, and loads what
-    it has compiled onto that. Here `cc` stands for the GPU's, and nothing is loaded.
-    Not for threads.
+    The dialect stores machine code by the compute capability of the current GPU, and
+    loads it there. Within this context it uses `cc`, and loads nothing. Not
+    thread-safe.
 
     Parameters
     ----------
@@ -437,7 +477,7 @@ def storing_for(cc: ComputeCapability) -> Iterator[None]:
     """
     codegen: Any = dialect_module("codegen")
     kernels: Any = dialect_module("dispatcher")._Kernel
-    # Stored code is found by the text of this type.
+    # The cache key contains the text of this type.
     capability = import_whole("cuda.core._device").ComputeCapability(*cc)
     device = SimpleNamespace(compute_capability=capability)
     contexts, bind = codegen.devices, kernels.bind
@@ -463,13 +503,13 @@ def compile_ptx(
     Parameters
     ----------
     py_kernel : callable
-        The kernel, plain or decorated with `kernel`.
+        A plain function, or one decorated with `kernel`.
     signature : tuple of numba types, or numba signature
         The types of its arguments.
     cc : (int, int)
         The compute capability.
     launch_bounds : int or tuple of int, optional
-        Threads a block, blocks a multiprocessor.
+        Threads per block, and blocks per multiprocessor.
 
     Returns
     -------
@@ -486,7 +526,7 @@ def compile_ltoir(
     *,
     launch_bounds: int | tuple[int, ...] | None = None,
 ) -> bytes:
-    """Compile a kernel to what a launch links: code to be optimized at link time.
+    """Compile a kernel to LTO-IR, which is optimized when a launch links it.
 
     Parameters
     ----------
@@ -496,8 +536,8 @@ def compile_ltoir(
     Returns
     -------
     bytes
-        The LTO-IR, for `featgraph.cuda.code.link_cubin`. Of a kernel without bounds
-        on its blocks the linker makes code with fewer registers than of its PTX.
+        The LTO-IR, for `featgraph.cuda.code.link_cubin`. For a kernel without launch
+        bounds, the result takes fewer registers than code linked from PTX.
     """
     return bytes(_compile(py_kernel, signature, cc, "ltoir", launch_bounds))
 
@@ -511,7 +551,7 @@ def _compile(
 
     def compile_() -> Any:
         with lock, target_cc(cc):
-            # The default ABI is C's, which kernels do not have.
+            # The default is the C ABI, which kernels do not use.
             code, _ = _dialect().compile(
                 plain, signature, cc=cc, device=False, abi="numba", output=output,
                 **options,
@@ -525,7 +565,7 @@ def _compile(
         if missing is None:
             raise
         raise DeviceError(
-            "the compiler of the CUDA target is not complete",
+            "the compiler of the CUDA target is incomplete",
             got=missing,
             expected="NVVM, NVRTC and nvJitLink, which come from pip and need no GPU",
             fix=_INSTALL,
@@ -533,7 +573,7 @@ def _compile(
     return code
 
 
-#: What numba-cuda and NVIDIA's packages raise where a library of theirs is missing.
+#: Errors of numba-cuda and NVIDIA's packages for a missing library.
 _MISSING_PARTS = frozenset(
     {
         "DynamicLibNotFoundError",
@@ -545,7 +585,7 @@ _MISSING_PARTS = frozenset(
 
 
 def _missing_part(error: BaseException | None) -> str | None:
-    """Return what a failed compilation says is missing, None if it is not that."""
+    """Return the error's text for a missing library; None for other errors."""
     while error is not None:
         if {kind.__name__ for kind in type(error).__mro__} & _MISSING_PARTS:
             return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

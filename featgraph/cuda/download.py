@@ -1,9 +1,8 @@
 """Copies of GPU arrays to the host through page-locked memory.
 
-To pageable memory, the driver copies on one thread through a buffer of its own, and
-that thread takes the fault of each new page: 3 to 4 GB/s on a bus of 50 GB/s. Here
-pieces are copied to page-locked memory, while several threads copy earlier pieces to
-their destination.
+For pageable memory, the driver copies on one thread through its own buffer, and that
+thread takes all page faults: 3 to 4 GB/s on a bus of 50 GB/s. Here pieces are copied to
+page-locked memory, while several threads copy earlier pieces to their destination.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from featgraph.cuda.memory import Strided
 __all__ = ["LEAST", "read"]
 
 Bytes = npt.NDArray[np.uint8]
-#: Arrays of fewer bytes are copied by the driver, but for those of FEW bytes or less.
+#: Arrays of LEAST bytes or more are copied in pieces, those of FEW or less through one
+#: small buffer; the driver copies the others.
 LEAST, FEW = 1 << 22, 1 << 16
-#: Bytes of a piece, and number of pieces: half of them in flight from the GPU, half
-#: being copied to their destination.
+#: Bytes of a piece, and number of pieces: half of them are in flight from the GPU, half
+#: are being copied to their destination.
 PIECE, PIECES = 1 << 21, 16
 #: Most threads that copy pieces.
 _MOST_THREADS = PIECES // 2
@@ -41,9 +41,19 @@ def read(
 ) -> npt.NDArray[Any]:
     """Return a copy of a GPU array on the host; waits for the GPU.
 
-    Rows may be padded, as those of a property; rows of the copy are not. They have all
-    elements, or the first `width` ones. The copy is stored in `into` if given: an array
-    of the same shape and dtype, in C order.
+    Parameters
+    ----------
+    array : array on the GPU
+        Its rows may be padded, like the rows of a property.
+    width : int, optional
+        Copy only the first `width` elements of each row.
+    into : ndarray, optional
+        Destination of the shape and dtype of the result, in C order.
+
+    Returns
+    -------
+    ndarray
+        The values without padding; `into` if given.
     """
     shape = tuple(array.shape) if width is None else (array.shape[0], width)
     made = np.empty(shape, array.dtype) if into is None else into
@@ -84,7 +94,7 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """Bytes from the first row's begin to the last row's end."""
+        """Bytes from the begin of the first row to the end of the last one."""
         return (self.count - 1) * self.stride + self.width
 
 
@@ -132,17 +142,17 @@ class _Landing:
     def read(self, rows: _Rows, into: Bytes) -> None:
         """Copy rows, without their padding.
 
-        After an interrupt, copies in flight finish before those of the next reader, by
-        the order of the stream.
+        After an interrupt, copies in flight finish before those of the next reader
+        begin, since all run on the default stream.
         """
         together = PIECE // rows.stride
         with self._reading:
             taken: list[Future[None] | None] = [None] * PIECES
-            under_way: deque[tuple[int, Any, int, int]] = deque()
+            in_flight: deque[tuple[int, Any, int, int]] = deque()
 
-            def take_on() -> None:
-                """Wait for the first piece in flight, and begin to copy it."""
-                place, event, first, count = under_way.popleft()
+            def start_copy() -> None:
+                """Wait for the first piece in flight, and copy it on a thread."""
+                place, event, first, count = in_flight.popleft()
                 self._driver.wait_for(event)
                 target = into[first * rows.width : (first + count) * rows.width]
                 taken[place] = self._threads.submit(
@@ -151,8 +161,8 @@ class _Landing:
 
             for number, first in enumerate(range(0, rows.count, together)):
                 place, count = number % PIECES, min(together, rows.count - first)
-                if len(under_way) == PIECES // 2:
-                    take_on()
+                if len(in_flight) == PIECES // 2:
+                    start_copy()
                 before = taken[place]
                 if before is not None:
                     before.result()
@@ -161,9 +171,9 @@ class _Landing:
                     rows.address + first * rows.stride,
                     (count - 1) * rows.stride + rows.width,
                 )
-                under_way.append((place, event, first, count))
-            while under_way:
-                take_on()
+                in_flight.append((place, event, first, count))
+            while in_flight:
+                start_copy()
             for before in taken:
                 if before is not None:
                     before.result()

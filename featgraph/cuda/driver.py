@@ -1,7 +1,7 @@
-"""The CUDA driver, where the dialect takes too long: launches, small copies.
+"""Calls of the CUDA driver where the dialect takes too long: launches, small copies.
 
-The runtime launches a kernel through the dialect until that has compiled it, and then
-through the driver. Importing this needs neither a GPU nor the driver.
+The runtime launches a kernel through the dialect the first time, which compiles it, and
+then through the driver. Importing this module needs neither a GPU nor the driver.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def _api() -> Any:
 
 
 class ParameterType(NamedTuple):
-    """What a compiled kernel takes at one place.
+    """Type of one parameter of a compiled kernel.
 
     Attributes
     ----------
     dtype : str
         NumPy name of a scalar's type, or of an array's items.
     rank : int or None
-        Dimensions of an array; None for a scalar.
+        Number of dimensions of an array; None for a scalar.
     layout : str
-        Of an array, as the dialect has it: "C" or "F" where it is contiguous, "A" for
-        any other strides.
+        Layout of an array in the dialect's terms: "C" or "F" if it is contiguous, "A"
+        for any other strides.
     """
 
     dtype: str
@@ -63,9 +63,9 @@ class Compiled:
     Attributes
     ----------
     handle : object
-        What the driver launches.
+        The driver's function handle.
     parameters : tuple of ParameterType
-        Its arguments, those of namedtuples one by one.
+        Parameter types, with namedtuples flattened.
     """
 
     handle: Any
@@ -73,22 +73,22 @@ class Compiled:
 
 
 def compiled(kernel: Any, arguments: Sequence[Any]) -> Compiled | None:
-    """Return what the dialect has compiled of a kernel for some arguments.
+    """Return the dialect's machine code of a kernel for some arguments.
 
-    It reaches for the dialect's own names, since no public ones lead there.
+    It uses private names of the dialect, which has no public ones for this.
 
     Parameters
     ----------
     kernel : numba.cuda.dispatcher.CUDADispatcher
-        It has been launched with arguments of these types.
+        A kernel that was launched with arguments of these types.
     arguments : sequence
-        What it was launched with.
+        The arguments of that launch.
 
     Returns
     -------
     Compiled or None
-        None where the dialect does not tell, or the kernel wants more than a plain
-        launch.
+        None if the dialect does not expose the code, or the kernel needs more than a
+        plain launch.
     """
     try:
         types = tuple(kernel.typeof_pyval(argument) for argument in arguments)
@@ -98,12 +98,12 @@ def compiled(kernel: Any, arguments: Sequence[Any]) -> Compiled | None:
 
 
 def compiled_ahead(kernel: Any, types: Sequence[Any]) -> Compiled | None:
-    """Compile a kernel for some types of the dialect, or load it from its cache.
+    """Compile a kernel for types of the dialect, or load it from the dialect's cache.
 
     Returns
     -------
     Compiled or None
-        As `compiled`.
+        The same as `compiled` returns.
     """
     dialect.cuda.current_context()
     with dialect.compiling():
@@ -112,7 +112,7 @@ def compiled_ahead(kernel: Any, types: Sequence[Any]) -> Compiled | None:
 
 
 def _compiled_for(kernel: Any, types: tuple[Any, ...]) -> Compiled | None:
-    """Return what the dialect has compiled of a kernel for some types."""
+    """Return the dialect's machine code of a kernel for some of its types."""
     try:
         overload = kernel.overloads[types]
         plain = not (overload.cooperative or overload.debug or overload.extensions)
@@ -128,7 +128,7 @@ def _compiled_for(kernel: Any, types: tuple[Any, ...]) -> Compiled | None:
 
 
 def _parameters(type_: Any) -> list[ParameterType | None]:
-    """Return the parameters of one argument; None for what is not known here."""
+    """Return the parameters of one argument; None for an unsupported type."""
     if hasattr(type_, "types"):  # a namedtuple
         return [parameter for field in type_ for parameter in _parameters(field)]
     if hasattr(type_, "layout"):
@@ -137,6 +137,7 @@ def _parameters(type_: Any) -> list[ParameterType | None]:
     return [ParameterType(dtype) if dtype in _SCALARS else None]
 
 
+#: Types of scalar parameters that `PackedArguments` can pack.
 _SCALARS = frozenset(
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 ) | {"bool", "float32", "float64"}
@@ -148,17 +149,17 @@ def address_of(array: Any) -> int:
 
 
 def device_of(array: Any) -> int:
-    """Return the number of the GPU that has the memory of an array of the dialect."""
+    """Return the ordinal of the GPU that holds an array's memory."""
     api = _api()
     ordinal = api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, found = api.cuPointerGetAttribute(ordinal, address_of(array))
     if status != api.CUresult.CUDA_SUCCESS:
-        raise DeviceError("memory of no GPU", got=f"status {int(status)}")
+        raise DeviceError("not memory of a GPU", got=f"status {int(status)}")
     return int(found)
 
 
 def uuid_of_current() -> str:
-    """Return what tells the current GPU from all others."""
+    """Return the UUID of the current GPU, in hexadecimal digits."""
     dialect.cuda.current_context()
     api = _api()
     status, device = api.cuCtxGetDevice()
@@ -170,13 +171,16 @@ def uuid_of_current() -> str:
 
 
 class Mapping:
-    """Memory of another process's GPU, mapped into this one until it is closed."""
+    """GPU memory of another process, mapped into this process until it is closed."""
 
     def __init__(self, api: Any, address: Any) -> None:
         self._api, self._address = api, address
 
     def close(self) -> None:
-        """Unmap it: behind all work on it, and before its owner gives it back."""
+        """Unmap the memory.
+
+        All work on it must have finished, and its owner must not have freed it yet.
+        """
         self._api.cuIpcCloseMemHandle(self._address)
 
 
@@ -185,9 +189,9 @@ _HANDLE_BYTES = 64
 
 
 class IpcMemory:
-    """Handles of memory that the driver has allocated, for other processes.
+    """Interprocess handles of GPU memory.
 
-    They are bytes: the process, an address there, and the driver's handle.
+    A handle is a byte string: process id, address in that process, driver's handle.
 
     Parameters
     ----------
@@ -199,31 +203,33 @@ class IpcMemory:
         self._api = api or _api()
 
     def describe(self, address: int) -> bytes:
-        """Return what another process opens memory by, or finds its address in."""
+        """Return a handle of the memory at an address, for `open` in any process."""
         api, process = self._api, os.getpid()
         status, handle = api.cuIpcGetMemHandle(api.CUdeviceptr(address))
         has_handle = status == api.CUresult.CUDA_SUCCESS
         raw = ctypes.string_at(handle.getPtr(), _HANDLE_BYTES) if has_handle else b""
         return struct.pack("<qq", process, address) + raw
 
-    def open(self, described: bytes) -> tuple[int, Mapping | None]:
-        """Return the address of memory here, and its mapping if it has one.
+    def open(self, handle: bytes) -> tuple[int, Mapping | None]:
+        """Return the address of memory in this process, and its mapping.
+
+        There is no mapping if the memory belongs to this process.
 
         Raises
         ------
         DeviceError
-            If it is of another process, and cannot be mapped.
+            If memory of another process cannot be mapped.
         """
         api, head = self._api, struct.calcsize("<qq")
-        process, address = struct.unpack("<qq", described[:head])
+        process, address = struct.unpack("<qq", handle[:head])
         if process == os.getpid():
             return address, None
-        handle = api.CUipcMemHandle()
-        if len(described) == head:
+        own = api.CUipcMemHandle()
+        if len(handle) == head:
             raise DeviceError("memory of another GPU has no handle")
-        ctypes.memmove(handle.getPtr(), described[head:], _HANDLE_BYTES)
+        ctypes.memmove(own.getPtr(), handle[head:], _HANDLE_BYTES)
         flag = api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-        status, mapped = api.cuIpcOpenMemHandle(handle, int(flag))
+        status, mapped = api.cuIpcOpenMemHandle(own, int(flag))
         if status != api.CUresult.CUDA_SUCCESS:
             _, name = api.cuGetErrorName(status)
             raise DeviceError(
@@ -233,14 +239,14 @@ class IpcMemory:
         return int(mapped), Mapping(api, mapped)
 
 
-#: The driver puts so many bytes aside, and does not wait until they are there.
+#: Up to this size, the driver stages a copy from pageable memory and returns at once.
 _FEW_BYTES = 1 << 16
-#: Events of a thread, of which a few are waited for at a time.
+#: Events of a thread, reused in turn; only the last few are ever waited for.
 _EVENTS = 16
 
 
 class _OfThread(threading.local):
-    """A thread's events, given out in turn, and whether it has a context."""
+    """A thread's ring of events, and whether its context is current."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -249,10 +255,9 @@ class _OfThread(threading.local):
 
 
 class Driver:
-    """The driver's calls that the runtime makes at every superstep.
+    """Driver calls of every superstep, which take several times as long in the dialect.
 
-    The dialect's own take several times as long. All work goes to the default stream,
-    unless said otherwise, in order.
+    All work goes to the default stream, in order, unless a stream is given.
     """
 
     def __init__(self) -> None:
@@ -263,8 +268,8 @@ class Driver:
         self._own = _OfThread()
 
     def check(self, result: tuple[Any, ...]) -> Any:
-        """Return what a call of the driver gives besides its status."""
-        # The same object for all calls that succeed, or an equal one.
+        """Return the result of a driver call; DeviceError for a failure."""
+        # Mostly the same object for all successful calls, which compares faster.
         if result[0] is not self._success and result[0] != self._success:
             _, name = self.api.cuGetErrorName(result[0])
             raise DeviceError(
@@ -274,7 +279,7 @@ class Driver:
         return result[1] if len(result) > 1 else None
 
     def enter(self) -> None:
-        """Have the dialect make its context current, once a thread."""
+        """Make the dialect's context current, once per thread."""
         if not self._own.has_context:
             dialect.cuda.current_context()
             self._own.has_context = True
@@ -287,13 +292,13 @@ class Driver:
         Parameters
         ----------
         handle : object
-            Of a `Compiled`.
+            `Compiled.handle` of the kernel.
         blocks, threads : int
             Blocks of the grid, threads of a block.
         stream : object
             A stream of the dialect; 0 is the default one.
         parameters : int
-            Address of the pointers to its arguments.
+            Address of the array of pointers to its arguments.
         """
         if not self._own.has_context:
             self.enter()
@@ -305,26 +310,26 @@ class Driver:
             self.check(result)
 
     def set_words(self, address: int, value: int, count: int) -> None:
-        """Set `count` words of 32 bits."""
+        """Set `count` words of 32 bits; asynchronous."""
         if not self._own.has_context:
             self.enter()
         self.check(self.api.cuMemsetD32Async(address, value, count, 0))
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
-        """Set `count` bytes."""
+        """Set `count` bytes; asynchronous."""
         self.enter()
         self.check(self.api.cuMemsetD8Async(address, value, count, 0))
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes within the device."""
+        """Copy `size` bytes within the device; asynchronous."""
         self.enter()
         self.check(self.api.cuMemcpyDtoDAsync(target, source, size, 0))
 
     def write(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes from the host, which may then write there again.
+        """Copy `size` bytes from the host; the source may be overwritten afterwards.
 
-        Few bytes do not wait for the device: the driver puts what is not page-locked
-        aside.
+        Up to 64 KiB, the copy does not wait for the device: the driver stages pageable
+        memory.
         """
         self.enter()
         if size > _FEW_BYTES:
@@ -335,50 +340,50 @@ class Driver:
         self.check(self.api.cuMemcpyHtoDAsync(target, address, size, 0))
 
     def read(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes to pinned memory of the host, and wait for all work."""
+        """Copy `size` bytes to page-locked host memory, and wait for all work."""
         self.enter()
         self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
         self.check(self.api.cuStreamSynchronize(0))
 
     def current_gpu(self) -> int:
-        """Return the number of the GPU of the context."""
+        """Return the ordinal of the context's GPU."""
         self.enter()
         return int(self.check(self.api.cuCtxGetDevice()))
 
     def memory_bytes(self) -> int:
-        """Return how much memory the GPU of the context has."""
+        """Return the bytes of memory of the context's GPU."""
         return int(self.check(self.api.cuDeviceTotalMem(self.current_gpu())))
 
     def wait_for_stream(self, stream: int) -> None:
-        """Wait for what a stream was given; 0 is the default one."""
+        """Wait for all work on a stream; 0 is the default one."""
         self.enter()
         self.check(self.api.cuStreamSynchronize(stream))
 
     def start_read(self, target: int, source: int, size: int) -> Any:
-        """Have bytes copied to pinned memory of the host; return an event behind it."""
+        """Start a copy to page-locked host memory; return an event after it."""
         self.enter()
         self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
         return self.record_event(0)
 
     def wait_for(self, event: Any) -> None:
-        """Wait until what was asked for before an event has been done."""
+        """Wait for an event: all work recorded before it has finished."""
         self.check(self.api.cuEventSynchronize(event))
 
     def side_stream(self) -> Any:
-        """Return a stream that waits for nothing it is not told to."""
+        """Return the driver's second stream, which is nonblocking."""
         if self._side is None:
             self._side = self.streams.make_stream()
         return self._side
 
     @cached_property
     def streams(self) -> Streams:
-        """Copies and waits on other streams."""
+        """Operations on other streams than the default one."""
         return Streams(self)
 
     def record_event(self, stream: Any) -> Any:
-        """Return an event behind what a stream was given.
+        """Record an event on a stream, and return it.
 
-        It is given out again after 15 others, since making one takes long.
+        The event is reused after 15 others of this thread, since creating one is slow.
         """
         own = self._own
         if len(own.events) < _EVENTS:
@@ -392,7 +397,7 @@ class Driver:
 
 
 class Streams:
-    """What is done on other streams than the default one, and who waits for whom.
+    """Copies on streams, and the order between streams by events.
 
     Parameters
     ----------
@@ -403,9 +408,9 @@ class Streams:
         self._driver, self._api = driver, driver.api
 
     def make_stream(self, *, is_urgent: bool = False) -> Any:
-        """Return a stream that waits for nothing it is not told to.
+        """Return a new nonblocking stream.
 
-        Blocks of an urgent one begin before those of others that have not begun.
+        Pending blocks of an urgent stream start before those of other streams.
         """
         self._driver.enter()
         api, check = self._api, self._driver.check
@@ -417,36 +422,36 @@ class Streams:
         return check(api.cuStreamCreateWithPriority(flag, greatest))
 
     def make_event(self) -> Any:
-        """Return an event that is the caller's own."""
+        """Return a new event without timing, which belongs to the caller."""
         self._driver.enter()
         no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         return self._driver.check(self._api.cuEventCreate(int(no_timing)))
 
     def mark(self, event: Any, stream: Any) -> None:
-        """Put an event behind what a stream was given; 0 is the default one."""
+        """Record an event on a stream; 0 is the default one."""
         self._driver.enter()
         self._driver.check(self._api.cuEventRecord(event, stream))
 
     def hold(self, stream: Any, event: Any) -> None:
-        """Have what a stream is given from now on wait for an event."""
+        """Make later work on a stream wait for an event."""
         self._driver.enter()
         self._driver.check(self._api.cuStreamWaitEvent(stream, event, 0))
 
     def wait(self, event: Any) -> None:
-        """Have the host wait for an event."""
+        """Wait for an event on the host."""
         self._driver.wait_for(event)
 
     def start_write(self, target: int, source: int, size: int, stream: Any) -> None:
-        """Have bytes copied from pinned memory of the host."""
+        """Start a copy from page-locked host memory on a stream."""
         self._driver.enter()
         self._driver.check(self._api.cuMemcpyHtoDAsync(target, source, size, stream))
 
     def start_read(self, target: int, source: int, size: int, stream: Any) -> None:
-        """Have bytes copied to pinned memory of the host."""
+        """Start a copy to page-locked host memory on a stream."""
         self._driver.enter()
         self._driver.check(self._api.cuMemcpyDtoHAsync(target, source, size, stream))
 
     def copy_any(self, target: int, source: int, size: int) -> None:
-        """Copy bytes between the device and pinned memory, on the default stream."""
+        """Copy bytes between GPU and page-locked memory, on the default stream."""
         self._driver.enter()
         self._driver.check(self._api.cuMemcpyAsync(target, source, size, 0))

@@ -1,15 +1,15 @@
-"""Kernels that fill arrays, and copy and check those of other libraries."""
+"""Kernels over elements: fill arrays, and copy and check arrays of other libraries."""
 
 import math
 
 from featgraph.cuda.dialect import cuda, kernel
 
-#: Axes of source arrays.
+#: Number of axes of source arrays.
 AXES = 3
 #: Checks of values: none; in a range; in a range and integral; in the range if finite,
-#: and zero only if the source is zero.
+#: and not rounded to zero.
 ANY, RANGE, WHOLE, FINITE = range(4)
-#: No index: larger than any, and eight equal bytes.
+#: No index: larger than any index, and eight equal bytes, which the driver can fill.
 NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
 
 
@@ -55,8 +55,8 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
                 cuda.atomic.min(lost, 0, row * features + feature)
 
 
-# -- checks and transforms of callers' arrays with three axes; `graph/inputs/given.py`
-# does the same on the host, to the same bits.
+# -- checks and transforms of callers' arrays with three axes. `graph/inputs/given.py`
+# computes the same on the host; results are bitwise equal.
 
 
 @kernel(cache=True)
@@ -86,10 +86,10 @@ def find_rows_without(source, bound, found):  # type: ignore[no-untyped-def]
 def fold_columns(source, target):  # type: ignore[no-untyped-def]
     """Find the least, largest and least positive value and the sum of each column.
 
-    The first axis of both arrays has these four; that of plain values has stride 0. Row
-    p of `target` has those of rows p, p + P, p + 2 P, ... of the source, with P its
-    number of rows, added in this order. The least of a column with nan is nan; the
-    third number is not positive if no value is.
+    The first axis of both arrays is for these four; for plain values, its stride is 0.
+    Row p of `target`, which has P rows, folds rows p, p + P, p + 2 P, ... of the
+    source, in this order. The least value of a column with nan is nan; the third number
+    is not positive if no value is.
     """
     _, parts, columns = target.shape
     for place in range(cuda.grid(1), parts * columns, cuda.gridsize(1)):

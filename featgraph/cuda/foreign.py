@@ -1,4 +1,9 @@
-"""Arrays of other libraries on the GPU: views, checked copies, and the reverse."""
+"""GPU arrays of other libraries: views, checked copies, and exports of our arrays.
+
+`foreign_array` makes a `Foreign` of any object with the CUDA array interface or DLPack;
+its methods copy and convert on the GPU. `unpadded`, `reshaped`, `flat`, `three_axes`
+and `strided` make views. `array_interface` and `dlpack_capsule` export our arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays, dialect, elements
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import address_of, device_of
-from featgraph.cuda.memory import Strided, lend
+from featgraph.cuda.memory import Strided, expose
 from featgraph.cuda.values import (
     DLPACK_CUDA,
     DeviceValues,
@@ -27,18 +32,18 @@ from featgraph.cuda.values import (
 
 __all__ = [
     "Foreign",
+    "array_interface",
     "as_numbers",
     "copied_to_host",
-    "described",
     "dlpack_capsule",
     "dlpack_device",
     "finish",
     "flat",
     "foreign_array",
-    "lent",
     "reshaped",
     "strided",
     "three_axes",
+    "unpadded",
 ]
 
 #: The default stream, as the DLPack protocol numbers it.
@@ -47,12 +52,12 @@ _DEFAULT_STREAM = 1
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """A read-only array of another library on the GPU.
+    """A read-only GPU array of another library.
 
     Attributes
     ----------
     array : Strided, or array of the dialect
-        A view of its memory with its strides.
+        View of its memory, with its strides.
     """
 
     array: Any
@@ -81,14 +86,14 @@ class Foreign:
         ----------
         dtype : numpy.dtype
         rows : Rows, optional
-            The row of this array for each row of the copy. Default: unchanged.
+            Order of rows of the copy. Default: unchanged.
 
         Raises
         ------
         LostValue
-            If the dtype cannot hold a value.
+            If the dtype cannot represent a value.
         DeviceMemoryError
-            If the GPU has not enough memory.
+            If the GPU has too little free memory.
         """
         shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
         made = arrays.empty(stored_shape(shape, dtype), dtype)
@@ -105,7 +110,7 @@ class Foreign:
         Raises
         ------
         LostValue
-            If `is_checked`, and the dtype cannot hold a value.
+            If `is_checked`, and the dtype cannot represent a value.
         """
         made = arrays.empty(self.shape, dtype)
         self._place(made, None, is_checked)
@@ -132,11 +137,11 @@ class Foreign:
 
 
 def finish() -> None:
-    """Wait for all copies of callers' arrays, which may be written afterwards."""
+    """Wait for all copies from callers' arrays, which may then be overwritten."""
     arrays.synchronize()
 
 
-#: Owner of a row order -> the order on the GPU.
+#: Owner of a row order -> the order on the GPU. Keys are weak.
 _orders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -150,25 +155,25 @@ def _order(rows: Rows) -> Any:
 
 
 def foreign_array(values: Any, where: str) -> Foreign | None:
-    """Return a view of an array on the GPU; None for everything else.
+    """Return a view of an array on the GPU; None for anything else.
 
     None also for scalars, empty arrays, dtypes and shapes that kernels cannot read, and
-    if there is no GPU: these are left to the host.
+    without a GPU: the host handles these.
 
     Raises
     ------
     StateError
-        If it is on another GPU, or its library does not export it.
+        If the array is on another GPU, or its library fails to export it.
     """
     try:
         made = _view(values)
-    except Exception as error:  # whatever a foreign property or __dlpack__ raises
+    except Exception as error:  # any error of a foreign property or __dlpack__
         raise StateError(
             "the array on the GPU cannot be read",
             where=where,
             got=f"{type(values).__name__}: {error}",
             expected="__cuda_array_interface__ without a mask, or __dlpack__",
-            fix="give a plain array (a PyTorch tensor with gradient: .detach())",
+            fix="pass a plain array (a PyTorch tensor with gradient: .detach())",
         ) from error
     if made is None or made.size == 0 or not made.shape:
         return None
@@ -194,69 +199,69 @@ _READ = frozenset(
 
 
 def _view(values: Any) -> Any:
-    """Return a view of another library's array; waits for its writes."""
+    """Return a view of another library's array; waits for writes on its stream."""
     if isinstance(values, Strided):
         return values
-    described = getattr(values, "__cuda_array_interface__", None)
+    interface = getattr(values, "__cuda_array_interface__", None)
     if not dialect.is_available():
         return None
-    if described is not None:
-        return _seen(described, values)
+    if interface is not None:
+        return _view_of(interface, values)
     views: Any = import_whole("cuda.core.utils").StridedMemoryView
     view = views.from_dlpack(values, stream_ptr=_DEFAULT_STREAM)
     size = view.dtype.itemsize
-    described = {
+    interface = {
         "data": (view.ptr, True),
         "shape": tuple(view.shape),
         "strides": view.strides and tuple(size * step for step in view.strides),
         "typestr": view.dtype.str,
         "version": 3,
     }
-    return _seen(described, view)
+    return _view_of(interface, view)
 
 
 def copied_to_host(values: Any) -> npt.NDArray[Any]:
-    """Return a copy on the host of an array with the CUDA array interface."""
+    """Return a host copy of an array with the CUDA array interface."""
     dialect.require()
     return np.asarray(dialect.cuda.as_cuda_array(values).copy_to_host())
 
 
-def _seen(described: dict[str, Any], owner: Any) -> Strided:
+def _view_of(interface: dict[str, Any], owner: Any) -> Strided:
     """Return a view of the memory of a CUDA array interface; waits for its stream."""
-    if described.get("mask") is not None:
+    if interface.get("mask") is not None:
         raise NotImplementedError("masked arrays are not supported")
-    dtype, shape = np.dtype(described["typestr"]), tuple(described["shape"])
-    address, _ = described["data"]
-    stream = described.get("stream")
+    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+    address, _ = interface["data"]
+    stream = interface.get("stream")
     if stream is not None:
         arrays.wait_for_stream(int(stream))
-    steps = described.get("strides")
+    steps = interface.get("strides")
     if steps is None:
         ends = range(1, len(shape) + 1)
         steps = [dtype.itemsize * math.prod(shape[end:]) for end in ends]
     return Strided(owner, int(address or 0), shape, tuple(steps), dtype)
 
 
-def lent(values: DeviceValues) -> Any:
-    """Return a view of the values without padding of rows.
+def unpadded(values: DeviceValues) -> Any:
+    """Return a view of the values without the padding of rows.
 
-    Indexing of the dialect would take time for each row.
+    Slicing in the dialect would take time in proportion to the rows.
     """
     array = values.array
     if values.width is None:
         return array
-    described = dict(array.__cuda_array_interface__)
-    described |= {"shape": values.shape, "strides": tuple(array.strides)}
-    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+    interface = dict(array.__cuda_array_interface__)
+    interface |= {"shape": values.shape, "strides": tuple(array.strides)}
+    return cuda.from_cuda_array_interface(interface, owner=array, sync=False)
 
 
 def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return a view of a lent array in another shape; padded rows stay rows.
+    """Return a view in another shape of an array from `unpadded`.
 
     Raises
     ------
     ValueError
-        If padded rows would be joined.
+        If rows are padded, and the shape does not keep their number.
     """
     if array.is_c_contiguous():
         if not isinstance(array, Strided):
@@ -266,13 +271,13 @@ def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
         return strided(array, shape, tuple(item * math.prod(shape[n:]) for n in ends))
     if shape[:1] != array.shape[:1] or math.prod(shape) != math.prod(array.shape):
         raise ValueError(
-            f"rows that are apart keep their number: {array.shape}, {shape}"
+            f"padded rows cannot be joined or split: {array.shape}, {shape}"
         )
     steps = [math.prod(shape[axis + 1 :]) for axis in range(1, len(shape))]
-    described = dict(array.__cuda_array_interface__)
+    interface = dict(array.__cuda_array_interface__)
     inner = tuple(step * array.dtype.itemsize for step in steps)
-    described |= {"shape": shape, "strides": (array.strides[0], *inner)}
-    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+    interface |= {"shape": shape, "strides": (array.strides[0], *inner)}
+    return cuda.from_cuda_array_interface(interface, owner=array, sync=False)
 
 
 def as_numbers(array: Any) -> Any:
@@ -288,7 +293,7 @@ def flat(array: Any) -> Any:
 
 
 def three_axes(array: Any) -> Any:
-    """Return a view with three axes; new ones are inserted before the last one."""
+    """Return a view with three axes; new axes are inserted before the last one."""
     first, last = min(len(array.shape), 1), max(len(array.shape), 1)
     more = elements.AXES - len(array.shape)
     shape = (*array.shape[:first], *(1,) * more, *array.shape[first:last])
@@ -311,24 +316,25 @@ def _element(array: Any, index: int) -> Any:
     return arrays.read(one)[0].item()
 
 
-def _limits(given: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:
+def _limits(source: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:
     """Return the check of each value, and the least and largest values that fit."""
-    if given == np.bool_ or np.can_cast(given, wanted, "safe"):
+    if source == np.bool_ or np.can_cast(source, wanted, "safe"):
         return elements.ANY, 0, 0
     if wanted.kind == "f":
-        if given.kind != "f":
-            return elements.ANY, 0, 0  # rounds, as every float does
-        # Values half a step above the largest round to infinity.
-        step = np.finfo(wanted).max - np.nextafter(np.finfo(wanted).max, 0)
-        most = np.nextafter(given.type(np.finfo(wanted).max) + given.type(step) / 2, 0)
+        if source.kind != "f":
+            return elements.ANY, 0, 0  # integers are rounded
+        # Values half a unit in the last place above the largest round to infinity.
+        largest = np.finfo(wanted).max
+        step = largest - np.nextafter(largest, 0)
+        most = np.nextafter(source.type(largest) + source.type(step) / 2, 0)
         return elements.FINITE, -most, most
     least, most = (0, 1) if wanted.kind == "b" else _range(wanted)
-    if given.kind == "f":
+    if source.kind == "f":
         if most > 2:
-            # most + 1 is a power of two, which floats hold.
-            most = np.nextafter(given.type(most + 1), given.type(0))
+            # most + 1 is a power of two, which floats represent exactly.
+            most = np.nextafter(source.type(most + 1), source.type(0))
         return elements.WHOLE, least, most
-    own_least, own_most = _range(given)
+    own_least, own_most = _range(source)
     return elements.RANGE, max(least, own_least), min(most, own_most)
 
 
@@ -337,18 +343,18 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-# -- our arrays, for other libraries
+# -- exports of our arrays
 
 
-def described(array: Any) -> dict[str, Any]:
+def array_interface(array: Any) -> dict[str, Any]:
     """Return the CUDA array interface of an array of the default stream.
 
-    Its memory counts as lent from then on.
+    Its memory counts as used by other streams from then on (`memory.expose`).
     """
     found = dict(array.__cuda_array_interface__)
     address, _ = found["data"]
-    lend(address)
-    # PyTorch takes no array that is read-only.
+    expose(address)
+    # PyTorch refuses read-only arrays.
     return found | {"data": (address, False), "stream": _DEFAULT_STREAM, "version": 3}
 
 
@@ -357,12 +363,12 @@ def dlpack_device(array: Any) -> tuple[int, int]:
     return DLPACK_CUDA, device_of(array)
 
 
-def dlpack_capsule(view: Any, **asked: Any) -> Any:
-    """Return a view as a DLPack capsule.
+def dlpack_capsule(view: Any, **options: Any) -> Any:
+    """Return a view as a DLPack capsule; takes the options of ``__dlpack__``.
 
     Waits for the default stream, so that no consumer has to.
     """
     cuda.synchronize()
-    asked.pop("stream", None)
+    options.pop("stream", None)
     views: Any = import_whole("cuda.core.utils").StridedMemoryView
-    return views.from_cuda_array_interface(view, stream_ptr=-1).__dlpack__(**asked)
+    return views.from_cuda_array_interface(view, stream_ptr=-1).__dlpack__(**options)

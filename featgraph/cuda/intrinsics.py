@@ -1,7 +1,9 @@
 """Intrinsics that the CUDA dialect lacks; `featgraph.cuda.dialect` offers them.
 
-Each is a function of the typing context and the types of its arguments, which returns a
-signature and what generates code: see ``numba.extending.intrinsic``.
+Each is a typing function for ``numba.extending.intrinsic``: from the typing context and
+the argument types, it returns a signature and a code generator, or None if the types do
+not match. The PTX has its memory order and scope; ``~{memory}`` keeps the compiler from
+moving other loads and stores across it.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from featgraph.cuda.dialect import dialect_module
 
 __all__ = ["INTRINSICS"]
 
-# -- rows: what the compiler would do entry by entry, since it knows no alignment
+# -- rows: vector loads, which the compiler does not emit without known alignment
 
 
 def _vectors(array: Any, width: Any, count: Any) -> Any:
     """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
 
-    Each has at most 16 bytes, and stands at a multiple of its size: `count` divides
-    the row's `width`, the column is a multiple of `count`, and arrays begin at 256. The
-    matrix of a vertex or edge is a row of all of its entries.
+    A vector has at most 16 bytes, and is aligned to its size: `count` divides the row's
+    `width`, the column is a multiple of `count`, and arrays are aligned to 256 bytes.
+    The matrix of a vertex or edge is one row of all its entries.
     """
     sizes = [getattr(each, "literal_value", 0) for each in (width, count)]
     item = getattr(getattr(array, "dtype", None), "bitwidth", 0) // 8
@@ -53,7 +55,7 @@ def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
         extend = builder.sext if type_.signed else builder.zext
         return extend(value, wide)
 
-    # Constant factors: a row times 4 K is one instruction.
+    # Both factors are constants: row * 4 K is one instruction.
     item = array.dtype.bitwidth // 8
     row = builder.mul(widened(1), ir.Constant(wide, width * item))
     column = builder.mul(widened(2), ir.Constant(wide, item))
@@ -95,7 +97,7 @@ def store_row(
         return None
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
-    given = types.UniTuple(array.dtype, count.literal_value)
+    operands = types.UniTuple(array.dtype, count.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = _vectors(*(signature.args[place] for place in (0, 3, 4)))[0]
@@ -112,7 +114,7 @@ def store_row(
             builder.store(stored, pointer, align=size)
         return context.get_dummy_value()
 
-    return types.void(array, row, column, width, count, given), generate
+    return types.void(array, row, column, width, count, operands), generate
 
 
 def anew(typing: Any, index: Any) -> Any:
@@ -145,17 +147,17 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
         kind = context.get_value_type(first)
         word = ir.IntType(32)
         form = ir.FunctionType(kind, [kind, kind, word])
-        # NVVM has no letter for predicates.
+        # NVVM has no constraint letter for predicate registers.
         text = "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
         text += f"selp.b{bits} $0, $1, $2, p; }}"
-        given = [args[1], args[2], builder.zext(args[0], word)]
+        operands = [args[1], args[2], builder.zext(args[0], word)]
         registers = f"={letter},{letter},{letter},r"
-        return builder.asm(form, text, registers, given, False)
+        return builder.asm(form, text, registers, operands, False)
 
     return first(test, first, second), generate
 
 
-# -- addresses: memory of other GPUs, which no array of the dialect stands for
+# -- addresses: memory of other GPUs, for which the dialect has no arrays
 
 
 def _pointer_to(
@@ -189,8 +191,8 @@ def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.get_data_type(number)
         pointer = _pointer_to(context, builder, signature, args, data)
-        given = context.cast(builder, args[1], signature.args[1], number)
-        builder.store(given, pointer, align=number.bitwidth // 8)
+        operands = context.cast(builder, args[1], signature.args[1], number)
+        builder.store(operands, pointer, align=number.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(address, value, kind), generate
@@ -202,13 +204,13 @@ def acquire_at(typing: Any, address: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
-        given = [context.cast(builder, args[0], signature.args[0], types.int64)]
+        operands = [context.cast(builder, args[0], signature.args[0], types.int64)]
         text, form = (
             "ld.acquire.sys.global.s64 $0, [$1];",
             ir.FunctionType(wide, [wide]),
         )
         registers = "=l,l,~{memory}"
-        return builder.asm(form, text, registers, given, True, "acquire_at")
+        return builder.asm(form, text, registers, operands, True, "acquire_at")
 
     return types.int64(address), generate
 
@@ -220,20 +222,20 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
         pairs = zip(args, signature.args, strict=True)
-        given = [context.cast(builder, *pair, types.int64) for pair in pairs]
+        operands = [context.cast(builder, *pair, types.int64) for pair in pairs]
         form = ir.FunctionType(ir.VoidType(), [wide, wide])
         text = "st.relaxed.sys.global.s64 [$0], $1;"
-        builder.asm(form, text, "l,l,~{memory}", given, True, "raise_at")
+        builder.asm(form, text, "l,l,~{memory}", operands, True, "raise_at")
         return context.get_dummy_value()
 
     return types.void(address, value), generate
 
 
-# -- entries that threads of a GPU hand on, and rows that are read soon
+# -- entries that synchronize threads of one GPU, and prefetches
 
 
 def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return a pointer to entry `args[1]` of an array of one dimension, or of rows."""
+    """Return a pointer to entry `args[1]` of the data of an array."""
     arrays: Any = dialect_module("np.arrayobj")
     types: Any = dialect_module("types")
     array, index = signature.args[:2]
@@ -289,7 +291,7 @@ def _ir() -> Any:
     return import_whole("llvmlite.ir")
 
 
-# -- graphs: what their kernels ask and tell
+# -- kernels in CUDA graphs: the clock, and conditional nodes
 
 
 def clock_ns(typing: Any) -> Any:
@@ -310,18 +312,18 @@ def set_condition(typing: Any, handle: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide, word = ir.IntType(64), ir.IntType(32)
         name, known = "cudaGraphSetConditional", builder.module.globals
-        function = known.get(name) or ir.Function(  # the linker knows it
+        function = known.get(name) or ir.Function(  # resolved by the linker
             builder.module, ir.FunctionType(ir.VoidType(), [wide, word]), name
         )
         to = types.uint64, types.uint32
-        given = zip(args, signature.args, to, strict=True)
-        builder.call(function, [context.cast(builder, *each) for each in given])
+        operands = zip(args, signature.args, to, strict=True)
+        builder.call(function, [context.cast(builder, *each) for each in operands])
         return context.get_dummy_value()
 
     return types.void(handle, value), generate
 
 
-#: Name -> the function behind an intrinsic.
+#: Name of an intrinsic -> its typing function.
 INTRINSICS = {
     function.__name__: function
     for function in (

@@ -1,4 +1,4 @@
-"""Launches of CUDA kernels with arguments that stay packed."""
+"""Launches of CUDA kernels with arguments that stay packed between launches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from featgraph.cuda.memory import Strided
 
 __all__ = ["OPAQUE", "Launches", "PlainDriver"]
 
-#: Stands for what no recording can do again: memory that comes from the host, a kernel
-#: that has to be compiled first.
+#: Note for recordings: an operation that cannot be replayed, such as a copy from host
+#: memory, or the first launch of a kernel, which compiles it.
 OPAQUE = ("opaque",)
 
 Kernel = Any
@@ -28,11 +28,10 @@ Stream = Any
 
 
 class _Prepared:
-    """A kernel's machine code, and its arguments as they were packed of late.
+    """A kernel's machine code, with the packed arguments of the last two launches.
 
-    Buffers and sets change places from one superstep to the next, and the memory of one
-    call is mostly that of the call before the last. So what is packed for a launch is
-    compared with what was packed for the launch before the last.
+    Double buffers swap after each superstep, so a launch mostly has the arrays of the
+    launch before the last. Its arguments are compared with those.
     """
 
     __slots__ = ("_next", "_packed", "_tuples", "handle")
@@ -41,16 +40,16 @@ class _Prepared:
         self.handle = compiled.handle
         self._packed = PackedArguments(compiled.parameters, words)
         self._next = PackedArguments(compiled.parameters, words)
-        #: Which of the arguments are namedtuples, once it has been launched.
+        #: Positions of arguments that are namedtuples; None before the first launch.
         self._tuples: tuple[int, ...] | None = None
 
     def pack(self, arguments: Sequence[Any]) -> PackedArguments:
-        """Return the packed arguments of a launch, which stay until the next one.
+        """Return the packed arguments of a launch, valid until the next one.
 
         Raises
         ------
         OtherTypesError
-            If they are of other types.
+            If they have other types than the kernel was compiled for.
         """
         if self._tuples is None:
             self._tuples = tuples_of(arguments)
@@ -61,7 +60,7 @@ class _Prepared:
 
 
 class PlainDriver:
-    """Launches a handle, and remembers nothing.
+    """Launches kernels without recording them.
 
     Parameters
     ----------
@@ -83,33 +82,33 @@ class PlainDriver:
         self._driver.launch(handle, blocks, threads, stream, packed.address)
 
     def note(self, *operation: Any) -> None:
-        """Take no notice of what was done by other ways."""
+        """Ignore an operation; recording drivers note it."""
 
 
 class Launches:
     """Launches kernels: the first time through the dialect, then through the driver.
 
-    The dialect compiles a kernel for the types of its arguments, and looks at those
-    types again at each launch, which takes longer than a small superstep. Once a kernel
-    is compiled, the driver needs its handle and its packed arguments only. Arguments of
-    other types go through the dialect again.
+    The dialect compiles a kernel for the types of its arguments, and analyzes the types
+    again at each launch, which takes longer than a small superstep. The driver needs
+    only the handle of a compiled kernel and its packed arguments. A launch with other
+    argument types goes through the dialect again.
 
     Parameters
     ----------
     driver : TracedDriver or PlainDriver
-        Launches a handle.
+        Launches a compiled kernel.
     by_dialect : callable, optional
         ``by_dialect(kernel, blocks, threads, stream)(*arguments)`` launches through the
         dialect.
     compiled : callable, optional
-        ``compiled(kernel, arguments)`` tells what it has compiled, or None.
+        ``compiled(kernel, arguments)`` returns the dialect's machine code, or None.
     ahead : callable, optional
-        ``ahead(kernel, types)`` compiles for some types, and tells the same.
+        ``ahead(kernel, types)`` compiles for some types, and returns the same.
 
     Attributes
     ----------
     firsts : int
-        Launches so far that went through the dialect, which may have compiled.
+        Number of launches through the dialect, each of which may have compiled.
     """
 
     def __init__(
@@ -124,14 +123,14 @@ class Launches:
         self._driver = driver
         self._by_dialect = by_dialect
         self._compiled, self._ahead = compiled, ahead
-        #: For each set of argument types.
+        #: Kernel -> one entry for each set of argument types.
         self._prepared: dict[Kernel, list[_Prepared]] = {}
-        #: Kernels about which the dialect tells nothing.
+        #: Kernels whose machine code the dialect does not expose.
         self._opaque: set[Kernel] = set()
         self._words = words = ArrayWords(cuda_driver.address_of)
-        #: Returns the device address of an array, which is remembered while it lives.
+        #: Returns the device address of an array, cached while it lives.
         self.address_of = words.address_of
-        # What is packed must not change before the driver has read it.
+        # Held until the driver has read the packed arguments.
         self._lock = threading.Lock()
         self.firsts = 0
 
@@ -151,7 +150,7 @@ class Launches:
         blocks, threads : int
             Blocks of the grid, threads of a block.
         arguments : sequence
-            Device arrays, scalars of a fixed type, and namedtuples of these.
+            GPU arrays, scalars of a fixed type, and namedtuples of these.
         stream : stream of the dialect, optional
             Default: the default stream.
         """
@@ -196,12 +195,12 @@ class Launches:
             )
 
     def is_prepared(self, kernel: Kernel) -> bool:
-        """Return whether the next launch of a kernel goes straight to the driver."""
+        """Whether the next launch of a kernel can go straight to the driver."""
         return kernel in self._prepared
 
 
 def _in_dialect(argument: Any) -> Any:
-    """Return an argument, which may be a namedtuple, with arrays of the dialect."""
+    """Return an argument with `Strided` arrays replaced by arrays of the dialect."""
     if isinstance(argument, tuple):
         return type(argument)(*map(_in_dialect, argument))
     return argument.in_dialect() if isinstance(argument, Strided) else argument

@@ -1,8 +1,8 @@
-"""Memory of the GPU that is given out and back in the order of the default stream.
+"""GPU memory, allocated and freed in the order of the default stream.
 
-The driver's plain allocation and freeing wait for the device, and take 200 us each for
-some megabytes. A pool of the driver's gives memory back when the work before is done,
-and keeps some of what was given back for the next who asks.
+The driver's plain allocation and freeing synchronize with the device, and take 200 us
+each for some megabytes. A memory pool frees an array when all earlier work on the
+stream has finished, and keeps some freed memory for later allocations.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from featgraph.base.interrupts import import_whole
 from featgraph.cuda.arguments import layout_of
 from featgraph.cuda.dialect import cuda, dialect_module
 
-__all__ = ["Strided", "array_of", "has_lent", "is_lent", "lend", "unused_bytes"]
+__all__ = ["Strided", "array_of", "expose", "has_exposed", "is_exposed", "unused_bytes"]
 
 
 class Strided:
-    """Memory of another array, with other axes: what a kernel is given to look at.
+    """A strided view of GPU memory, as an argument of kernels.
 
-    Making one takes a tenth of what an array of the dialect does.
+    It is created in a tenth of the time of the dialect's arrays.
 
     Parameters
     ----------
     owner : object
-        Whoever has the memory; it is kept alive.
+        Owner of the memory, kept alive by the view.
     address : int
-        Of the first element.
+        Address of the first element.
     shape, strides : tuple of int
+        Strides are in bytes.
     dtype : numpy.dtype
 
     Attributes
     ----------
     size, ndim : int
-        How many elements and axes there are.
+        Number of elements, and of axes.
     """
 
     __slots__ = (
@@ -60,12 +61,12 @@ class Strided:
 
     @property
     def device_ctypes_pointer(self) -> ctypes.c_void_p:
-        """The address, as arrays of the dialect give it."""
+        """The address, under the name that arrays of the dialect use."""
         return ctypes.c_void_p(self.address)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What other libraries are told."""
+        """The CUDA array interface, version 3, without a stream."""
         return {
             "data": (self.address, False),
             "shape": self.shape,
@@ -75,7 +76,7 @@ class Strided:
         }
 
     def view(self, dtype: Any) -> Strided:
-        """Return the same memory as another type: of as many bytes, or of one axis."""
+        """Return the memory with another dtype: of the same size, or along one axis."""
         typed, item = np.dtype(dtype), self.dtype.itemsize
         shape, strides = self.shape, self.strides
         if typed.itemsize != item:
@@ -83,7 +84,7 @@ class Strided:
         return Strided(self.owner, self.address, shape, strides, typed)
 
     def is_c_contiguous(self) -> bool:
-        """Whether it is in C order, without gaps."""
+        """Whether the elements are contiguous in C order."""
         return layout_of(self.shape, self.strides, self.dtype.itemsize)[0] == "C"
 
     def in_dialect(self) -> Any:
@@ -93,12 +94,11 @@ class Strided:
 
 
 def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return a new array of the dialect with any contents.
+    """Return an uninitialized array of the dialect.
 
-    It is the default stream's: what other streams do with it is waited for, when its
-    memory is given back, only behind `lend`. A memory manager that the user has put in
-    the place of the dialect's own is asked for the memory; so is that, on a device
-    without pools.
+    Its memory is freed in the order of the default stream. Work on other streams is
+    waited for only after `expose`. Without pools on the device, or if the user has
+    installed a memory manager in the dialect, that manager allocates the memory.
     """
     typed, pool = np.dtype(dtype), _current_pool()
     item = typed.itemsize
@@ -107,7 +107,7 @@ def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
         array = cuda.device_array(shape, typed)
         if size:
             ending = weakref.finalize(
-                array.gpu_data, _lent.discard, int(array.gpu_data.device_pointer)
+                array.gpu_data, _exposed.discard, int(array.gpu_data.device_pointer)
             )
             ending.atexit = False
         return array
@@ -115,50 +115,50 @@ def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
     return pool.array_type(shape, strides, typed, gpu_data=pool.take(size))
 
 
-def lend(address: int) -> None:
-    """Note that other streams may use the memory of an array that begins there.
+def expose(address: int) -> None:
+    """Mark the array at an address as used by other streams.
 
-    It is given back when all streams are done with what they were given before.
+    Freeing it synchronizes with all streams.
     """
-    _lent.add(address)
+    _exposed.add(address)
 
 
-def has_lent() -> bool:
-    """Whether other streams may use the memory of any array."""
-    return bool(_lent)
+def has_exposed() -> bool:
+    """Whether any array is marked as used by other streams."""
+    return bool(_exposed)
 
 
-def is_lent(address: int) -> bool:
-    """Whether other streams may use the memory of an array that begins there."""
-    return address in _lent
+def is_exposed(address: int) -> bool:
+    """Whether the array at an address is marked as used by other streams."""
+    return address in _exposed
 
 
 def unused_bytes() -> int:
-    """Return how much memory the pool of the current device has that no array has."""
+    """Return the free bytes in the pool of the current device."""
     pool = _current_pool()
     return 0 if pool is None else pool.unused_bytes()
 
 
-#: A pool keeps this share of a device's memory, which other libraries do not get: their
-#: allocations fail rather than take it.
+#: Share of the device's memory that a pool keeps when arrays are freed. Other libraries
+#: cannot allocate it: their allocations fail instead.
 _KEPT = 1 / 8
-#: Addresses of memory of a pool that others may use.
-_lent: set[int] = set()
+#: Addresses of arrays that other streams may use.
+_exposed: set[int] = set()
 
 
 class _Pool:
-    """A pool of the device of a context, which is current.
+    """A memory pool on the device of the current context.
 
     Parameters
     ----------
     context : numba.cuda.cudadrv.driver.Context
     handle : object
-        The driver's of it.
+        The driver's handle of the context.
 
     Attributes
     ----------
     array_type : type
-        Of the dialect's arrays.
+        Type of the dialect's arrays.
     """
 
     def __init__(self, context: Any, handle: Any) -> None:
@@ -166,28 +166,28 @@ class _Pool:
         arrays = dialect_module("cudadrv.devicearray")
         self.array_type = arrays.DeviceNDArray
         self._owner, self._context, device = context, handle, context.device.id
-        told = api.CUmemPoolProps()
-        told.allocType = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        told.handleTypes = api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
-        told.location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        told.location.id = device
-        self._pool = self._checked(api.cuMemPoolCreate(told))
+        props = api.CUmemPoolProps()
+        props.allocType = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        props.handleTypes = api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        props.location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        props.location.id = device
+        self._pool = self._checked(api.cuMemPoolCreate(props))
         most = api.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         kept = api.cuuint64_t(int(_KEPT * self._checked(api.cuDeviceTotalMem(device))))
         self._checked(api.cuMemPoolSetAttribute(self._pool, most, kept))
 
     def take(self, size: int) -> Any:
-        """Return memory of some size, as the dialect has it."""
+        """Allocate memory, as a pointer of the dialect that frees it."""
         api = self._api
-        given = api.cuMemAllocFromPoolAsync(size, self._pool, 0)
-        memory = cuda.MemoryPointer(self._owner, self._checked(given), size)
+        allocated = api.cuMemAllocFromPoolAsync(size, self._pool, 0)
+        memory = cuda.MemoryPointer(self._owner, self._checked(allocated), size)
         address = int(memory.device_pointer)
-        ending = weakref.finalize(memory, self._give_back, address)
-        ending.atexit = False  # the process gives back what it has
+        ending = weakref.finalize(memory, self._free, address)
+        ending.atexit = False  # the end of the process frees all memory
         return memory
 
     def unused_bytes(self) -> int:
-        """Return how much of it is free."""
+        """Return the bytes that are reserved from the device, and free."""
         kinds = self._api.CUmemPool_attribute
         reserved, used = (
             int(self._checked(self._api.cuMemPoolGetAttribute(self._pool, kind)))
@@ -198,15 +198,15 @@ class _Pool:
         )
         return reserved - used
 
-    def _give_back(self, address: int) -> None:
-        """Free memory, in whatever thread that is; behind a fork it is not ours."""
+    def _free(self, address: int) -> None:
+        """Free memory, on any thread; a forked child has no context, and does not."""
         api = self._api
-        is_lent = address in _lent
-        _lent.discard(address)
+        is_exposed = address in _exposed
+        _exposed.discard(address)
         [status] = api.cuCtxPushCurrent(self._context)
         if status != api.CUresult.CUDA_SUCCESS:
             return
-        if is_lent:
+        if is_exposed:
             api.cuCtxSynchronize()
         api.cuMemFreeAsync(address, 0)
         api.cuCtxPopCurrent()
@@ -218,19 +218,19 @@ class _Pool:
         return result[1] if len(result) > 1 else None
 
 
-#: The driver's number of a context -> its pool; None where it has none.
+#: Handle of a context -> its pool; None if it cannot have one.
 _pools: dict[int, _Pool | None] = {}
 
 
 def _current_pool() -> _Pool | None:
     """Return the pool of the current context.
 
-    The driver is asked which that is, since the dialect takes 20 us for it.
+    The context comes from the driver, since the dialect takes 20 us to find it.
     """
     api = import_whole("cuda.bindings.driver")
     _, handle = api.cuCtxGetCurrent()
     if int(handle) not in _pools:
-        context = cuda.current_context()  # makes one, or that of the process current
+        context = cuda.current_context()  # makes the primary context current
         _, handle = api.cuCtxGetCurrent()
         if int(handle) not in _pools:
             _pools[int(handle)] = _Pool(context, handle) if _has_pool(context) else None
@@ -238,7 +238,7 @@ def _current_pool() -> _Pool | None:
 
 
 def _has_pool(context: Any) -> bool:
-    """Whether memory may come from a pool in a context."""
+    """Whether the device has pools and the dialect its own memory manager."""
     api = import_whole("cuda.bindings.driver")
     kind = api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
     status, has_pools = api.cuDeviceGetAttribute(kind, context.device.id)

@@ -22,16 +22,16 @@ __all__ = ["RADIX_BITS", "scanned", "sort_stably"]
 
 #: Bits of a digit, at most 8.
 RADIX_BITS = 8
-#: Blocks of kernels with a chunk a block: 8 for each multiprocessor of an H200.
+#: Blocks of kernels with one chunk per block: 8 per multiprocessor of an H200.
 _BLOCKS = 1056
-#: At most so many values are scanned by one block.
+#: Most values that one block scans.
 _FEW = 2048
 
 
 def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     """Sort keys, and values with them; equal keys keep their order.
 
-    Radix sort, least significant digit first: O(N) time and memory a digit.
+    Radix sort, least significant digit first: O(N) time and memory per digit.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     bits = max((bound - 1).bit_length(), 1)
     passes = -(-bits // RADIX_BITS)
     digit = -(-bits // passes)
-    made = [
+    made = [  # passes alternate between two buffers
         (arrays.empty((count,), np.int32), arrays.empty((count,), dtype))
         for _ in range(min(passes, 2))
     ]
@@ -62,17 +62,17 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     blocks = -(-count // chunk)
     counts = arrays.empty((blocks << digit,), np.int32)
     is_numbered = values is None
-    given = keys, made[0][1] if is_numbered else values
+    source = keys, made[0][1] if is_numbered else values
     for number in range(passes):
         target, shift = made[number % 2], number * digit
-        arrays.launch(count_digits, blocks, given[0], shift, 1 << digit, chunk, counts)
+        arrays.launch(count_digits, blocks, source[0], shift, 1 << digit, chunk, counts)
         bases, _ = scanned(counts)
         arrays.launch(
-            scatter, blocks, *given, is_numbered, shift, digit, chunk, bases,
+            scatter, blocks, *source, is_numbered, shift, digit, chunk, bases,
             *target,
         )  # fmt: skip
-        given, is_numbered = target, False
-    return given
+        source, is_numbered = target, False
+    return source
 
 
 def scanned(values: Any) -> tuple[Any, Any]:
@@ -91,14 +91,16 @@ def scanned(values: Any) -> tuple[Any, Any]:
     return sums, total
 
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
-#: Values of a digit.
+#: Number of values of a digit, and of borders between them.
 DIGITS = 256
 BORDERS = DIGITS + 1
-#: Most warps of a block, keys of a lane of a tile, and keys of a tile.
+#: Most warps of a block; keys per lane of a tile; keys of a tile.
 WARPS, STEPS = 8, 16
 TILE = WARPS * 32 * STEPS
-RANK_BITS = 12  # of a rank, below TILE
+#: Bits of a rank, which is less than TILE.
+RANK_BITS = 12
 #: Most threads of a block.
 THREADS = WARPS * 32
 
@@ -113,7 +115,8 @@ def _digit(key, shift, used):  # type: ignore[no-untyped-def]
 def count_digits(keys, shift, used, chunk, counts):  # type: ignore[no-untyped-def]
     """Count the keys of each digit in a block's chunk.
 
-    Counts are stored at ``counts[digit * blocks + block]``, in the sorted order.
+    Counts are stored at ``counts[digit * blocks + block]``, so that their prefix sum is
+    the position of each block's first key of each digit.
     """
     own = cuda.shared.array(DIGITS, int32)
     for digit in range(cuda.threadIdx.x, DIGITS, cuda.blockDim.x):
@@ -151,7 +154,7 @@ def add_chunks(values, chunk, totals):  # type: ignore[no-untyped-def]
 def _summed(parts, own):  # type: ignore[no-untyped-def]
     """Return the inclusive prefix sum of a value over the threads of a block.
 
-    `parts` has all of these sums until the next call.
+    `parts`, in shared memory, holds the sums of all threads until the next call.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     cuda.syncthreads()
@@ -173,7 +176,7 @@ def _summed(parts, own):  # type: ignore[no-untyped-def]
 def scan_few(values, sums, total):  # type: ignore[no-untyped-def]
     """Store the exclusive prefix sum of values, and the total, by one block.
 
-    `sums` may be the values.
+    `sums` may be the same array as `values`.
     """
     parts = cuda.shared.array(THREADS, int64)
     before = int64(0)
@@ -211,7 +214,7 @@ def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
 
 @device_function
 def _add_up(begins, used, lane):  # type: ignore[no-untyped-def]
-    """Replace counts, from entry 1 on, by inclusive prefix sums, by one warp."""
+    """Replace counts from entry 1 on by their inclusive prefix sums, by one warp."""
     each = (used + 31) // 32
     first, last = lane * each, min((lane + 1) * each, used)
     total = int32(0)
@@ -235,16 +238,17 @@ def scatter(  # type: ignore[no-untyped-def]
 ):
     """Scatter keys and values by a digit; equal keys keep their order.
 
-    A block takes its chunk tile by tile: each warp ranks its keys among those of the
-    same digit by votes, counts are scanned over the warps, and the tile is written
-    digit by digit, so that neighboring threads write neighboring places. With
-    `is_numbered`, the value of a key is its index.
+    A block processes its chunk tile by tile: each warp ranks its keys among those of
+    the same digit by votes, counts are scanned over the warps, and the tile is written
+    digit by digit, so that adjacent threads write adjacent places. With `is_numbered`,
+    the value of a key is its index.
     """
-    counts = cuda.shared.array((WARPS, DIGITS), int32)  # of each warp, then before it
-    base = cuda.shared.array(DIGITS, int64)  # where the tile's first key belongs
-    begins = cuda.shared.array(BORDERS, int32)  # where a digit begins in the tile
-    order = cuda.shared.array(TILE, uint16)  # the tile's keys, sorted
-    ranks = cuda.shared.array(TILE, int32)  # digit, and rank among the warp's own
+    # Keys of each digit: of each warp, then of the warps before it.
+    counts = cuda.shared.array((WARPS, DIGITS), int32)
+    base = cuda.shared.array(DIGITS, int64)  # output place of a digit's next key
+    begins = cuda.shared.array(BORDERS, int32)  # place of a digit in the sorted tile
+    order = cuda.shared.array(TILE, uint16)  # sorted tile: places of keys in the tile
+    ranks = cuda.shared.array(TILE, int32)  # digit, and rank among the warp's keys
     thread, threads = int32(cuda.threadIdx.x), int32(cuda.blockDim.x)
     warp, lane, warps = thread >> 5, thread & 31, threads >> 5
     used = int32(1) << int32(bits)
@@ -259,7 +263,7 @@ def scatter(  # type: ignore[no-untyped-def]
             counts[place >> bits, place & (used - 1)] = 0
         cuda.syncthreads()
         own = int32(warp * 32 * STEPS)
-        # Uniform for the lanes of a warp.
+        # The same for all lanes of a warp, which vote together.
         last = min(int32(own + 32 * STEPS), (here + 31) & ~31)
         for place in range(own + lane, last, 32):
             digit = uint32(0)

@@ -1,30 +1,30 @@
 """Tiles: small square matrices in registers, as tuples, for the CUDA dialect.
 
-A tile of side s is a tuple of s * s numbers, row after row; a piece is one of s. Loops
-over either would need arrays, which compilers keep in registers only where they unroll
-all of them. So these are intrinsics, each a straight line of fused multiply-adds:
+A tile of side s is a tuple of s * s numbers, row by row; a piece is a tuple of s. Loops
+over them would need local arrays, which compilers keep in registers only if every loop
+is unrolled. These are therefore intrinsics without loops, of fused multiply-adds:
 
 ======================================  ================================================
-``spread(value, count)``                a tuple of `count` times `value`
-``plus_product(tile, a, b)``            tile + a b^T; ``minus_product`` the same for -
-``factored(tile)``                      L of the tile, which is L L^T: its lower
-                                        triangle, with the diagonal's reciprocals
+``spread(value, count)``                tuple of `count` times `value`
+``plus_product(tile, a, b)``            tile + a b^T; ``minus_product``: tile - a b^T
+``factored(tile)``                      Cholesky factor L of the tile L L^T: its lower
+                                        triangle, with reciprocals on the diagonal
 ``backward(piece, factor)``             the x with L^T x = piece
 ``minus_turned(piece, tile, other)``    piece - tile^T @ other
-``on_diagonal(tile, piece)``            tile, the piece added to its diagonal
-``turned(tile)``                        its transpose
+``on_diagonal(tile, piece)``            tile, with the piece added to its diagonal
+``turned(tile)``                        transpose of the tile
 ``load_piece(array, row, column, s)``   s entries of a row; ``store_piece`` stores them
-``load_tile(array, row, column, s)``    s rows of them; ``store_tile`` stores them
-``plus_tile(tile, array, row, column,   tile + the one that stands there; ``plus_piece``
-s)``                                    takes all of it from one row, s entries
-``divided(tile, array, row, column,     the X with X L^T = tile, where there stands what
-s)``                                    ``turned(factored(..))`` gave; or of some rows
+``load_tile(array, row, column, s)``    s entries of s rows; ``store_tile`` stores them
+``plus_tile(tile, array, row, column,   tile + the tile in memory; ``plus_piece`` takes
+s)``                                    the tile's entries, s in all, from one row
+``divided(tile, array, row, column,     the X with X L^T = tile; memory holds the result
+s)``                                    of ``turned(factored(..))``, or some rows of it
 ======================================  ================================================
 
-Loads and stores take 16 bytes at a time: columns and lengths of rows are multiples of
-s, the array is aligned. A tile that is not positive definite gives nan.
+Loads and stores take 16 bytes at a time: the array is aligned, and columns and row
+lengths are multiples of s. A tile that is not positive definite gives nan.
 
-As `featgraph.cuda.dialect`, importing this needs neither a GPU nor numba-cuda.
+Importing this module needs neither a GPU nor numba-cuda.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ if TYPE_CHECKING:
     store_tile: Any
     turned: Any
 
-#: Values of LLVM, in order.
+#: LLVM values of a tuple's entries, in order.
 Values = list[Any]
 #: Bytes of the widest load.
 _WIDEST = 16
 
 
 def __getattr__(name: str) -> Any:
-    """Make an intrinsic when it is first asked for."""
+    """Make an intrinsic at the first access to its name."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     dialect.require()
@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Lines:
-    """Adds instructions for numbers of one type.
+    """Emits instructions for numbers of one type.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class _Lines:
 
     def minus(self, a: Any, b: Any, of: Any) -> Any:
         """Return of - a * b, rounded once."""
-        # The compiler's IR is too old for a negation.
+        # The compiler's IR has no floating-point negation yet.
         minus = self.builder.fsub(self.ir.Constant(self.type, -0.0), a)
         return self.builder.fma(minus, b, of)
 
@@ -119,8 +119,8 @@ class _Lines:
     def reciprocal_root(self, value: Any) -> Any:
         """Return 1 / sqrt(value).
 
-        Of float32, as the hardware has it, to two units in the last place: what
-        rounding does to the pivot itself is more.
+        For float32, the hardware's approximation to two units in the last place; the
+        rounding error of the pivot itself is larger.
         """
         module, form = self.builder.module, self.ir.FunctionType(self.type, [self.type])
         if isinstance(self.type, self.ir.FloatType):
@@ -136,7 +136,7 @@ def _declared(module: Any, form: Any, name: str) -> Any:
     return functions.get_or_insert_function(module, form, name)
 
 
-# -- arithmetic: from the values of tuples to those of a tuple
+# -- arithmetic: from the entries of tuples to the entries of a tuple
 
 
 def _plus_product(lines: _Lines, tile: Values, a: Values, b: Values) -> Values:
@@ -192,9 +192,9 @@ def _turned(lines: _Lines, tile: Values) -> Values:
 
 
 def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
-    """Return what types and makes an operation on tuples, which gives one like these.
+    """Return the typing function of an operation on tuples of one number type.
 
-    All are of one type of number.
+    The result has the type of the first argument.
     """
 
     def typed(args: Sequence[Any]) -> Any:
@@ -203,11 +203,11 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.get_value_type(signature.return_type.dtype)
-        given = [
+        operands = [
             [builder.extract_value(value, n) for n in range(type_.count)]
             for type_, value in zip(signature.args, args, strict=True)
         ]
-        values = line(_Lines(builder, number), *given)
+        values = line(_Lines(builder, number), *operands)
         return context.make_tuple(builder, signature.return_type, values)
 
     takes = line.__code__.co_argcount - 1
@@ -230,7 +230,7 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 def _spreading(typing: Any, value: Any, count: Any) -> Any:
     types: Any = dialect.dialect_module("types")
     if not hasattr(count, "literal_value"):
-        return None  # it is asked again, with the constant
+        return None  # the dialect calls again with a literal
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = [args[0]] * signature.return_type.count
@@ -245,7 +245,7 @@ def _spreading(typing: Any, value: Any, count: Any) -> Any:
 def _pointers(context: Any, builder: Any, types: Any, args: Any) -> Iterator[Any]:
     """Yield a pointer to each vector of some rows, and its entries and bytes.
 
-    Arguments are the array, the row, the column, the side, and how many rows.
+    Arguments are the array, the row, the column, the side, and the number of rows.
     """
     ir: Any = import_whole("llvmlite.ir")
     arrays: Any = dialect.dialect_module("np.arrayobj")
@@ -285,13 +285,13 @@ def _loading(square: bool) -> Callable[..., Any]:
     def maker(typing: Any, array: Any, row: Any, column: Any, side: Any) -> Any:
         types: Any = dialect.dialect_module("types")
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         rows = side.literal_value if square else 1
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = list[Any]()
-            given = (*signature.args, rows)
-            for pointer, entries, size in _pointers(context, builder, given, args):
+            operands = (*signature.args, rows)
+            for pointer, entries, size in _pointers(context, builder, operands, args):
                 values += _loaded(builder, pointer, entries, size)
             return context.make_tuple(builder, signature.return_type, values)
 
@@ -319,25 +319,27 @@ def _divide_column(lines: _Lines, tile: Values, column: int, piece: Values) -> N
 def _with_rows(
     step: Callable[..., None], name: str, square: bool = True
 ) -> Callable[..., Any]:
-    """Return what makes an operation on a tile and one that stands in memory.
+    """Return the typing function of an operation on a tile and one in memory.
 
-    That has rows, or all of its entries in one. `step` takes a row. Of two tiles in
-    registers, some of both would be put aside.
+    The tile in memory has s rows or, without `square`, all entries in one row. It is
+    loaded row by row, since two tiles in registers would spill; `step` takes one row.
     """
 
     def maker(
         typing: Any, tile: Any, array: Any, row: Any, column: Any, side: Any
     ) -> Any:
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         s = side.literal_value
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = [builder.extract_value(args[0], n) for n in range(tile.count)]
             lines = _Lines(builder, context.get_value_type(tile.dtype))
             rows = s if square else 1
-            given, piece, place = (*signature.args[1:], rows), list[Any](), 0
-            for pointer, entries, size in _pointers(context, builder, given, args[1:]):
+            operands, piece, place = (*signature.args[1:], rows), list[Any](), 0
+            for pointer, entries, size in _pointers(
+                context, builder, operands, args[1:]
+            ):
                 piece += _loaded(builder, pointer, entries, size)
                 if len(piece) == s:
                     step(lines, values, place, piece)
@@ -357,14 +359,14 @@ def _storing(square: bool) -> Callable[..., Any]:
         types: Any = dialect.dialect_module("types")
         ir: Any = import_whole("llvmlite.ir")
         if not hasattr(side, "literal_value"):
-            return None  # it is asked again, with the constant
+            return None  # the dialect calls again with a literal
         rows = side.literal_value if square else 1
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             count = rows * side.literal_value
             left = [builder.extract_value(args[4], n) for n in range(count)]
-            given = (*signature.args[:4], rows)
-            for pointer, entries, size in _pointers(context, builder, given, args):
+            operands = (*signature.args[:4], rows)
+            for pointer, entries, size in _pointers(context, builder, operands, args):
                 vector = ir.VectorType(left[0].type, entries)
                 stored = ir.Constant(vector, ir.Undefined)
                 for entry in range(entries):
@@ -373,13 +375,14 @@ def _storing(square: bool) -> Callable[..., Any]:
                 builder.store(stored, pointer, align=size)
             return context.get_dummy_value()
 
-        given = types.UniTuple(array.dtype, side.literal_value * rows)
-        return types.void(array, row, column, side, given), generate
+        operands = types.UniTuple(array.dtype, side.literal_value * rows)
+        return types.void(array, row, column, side, operands), generate
 
     maker.__name__ = "store_tile" if square else "store_piece"
     return maker
 
 
+#: Name of an intrinsic -> its typing function.
 _ARITHMETIC = {
     line.__name__[1:]: _of_tuples(line)
     for line in (

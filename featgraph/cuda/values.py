@@ -1,4 +1,8 @@
-"""Values that are not in a host array, or not yet; and helpers for rows."""
+"""Values of arrays that are on the GPU or not allocated yet, and helpers for rows.
+
+`Filled`, `Reordered` and `DeviceValues` stand for arrays; `host_values` makes a host
+array of each. Importing this module loads neither the dialect nor Numba.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,14 @@ __all__ = [
     "taken",
 ]
 
-#: Fewer bytes are moved by one thread; most threads that move more.
+#: Fewest bytes to be moved by several threads, and most of these threads.
 _FEW_BYTES, _MOST_THREADS = 1 << 20, 8
 #: The DLPack device type of CUDA.
 DLPACK_CUDA = 2
 
 
 class LostValue(Exception):
-    """A value that a storage dtype cannot hold, with its index in the array."""
+    """A value that a storage dtype cannot represent, with its index in the array."""
 
     def __init__(self, index: int, value: Any) -> None:
         super().__init__(index, value)
@@ -62,7 +66,7 @@ class Entries:
 
 @dataclass(eq=False)
 class Filled:
-    """An array with one value everywhere, but for a few entries; not yet allocated.
+    """An array filled with one value except for a few entries; not yet allocated.
 
     Attributes
     ----------
@@ -89,14 +93,14 @@ class Filled:
 
 @dataclass(eq=False)
 class DeviceValues:
-    """An array on the GPU that belongs to its holder, possibly with padded rows.
+    """An array on the GPU, possibly with padded rows.
 
     Attributes
     ----------
     array : array
-        The array on the GPU, in C order.
+        The array on the GPU, in C order; owned by this object.
     width : int or None
-        K, if rows of the array are padded (`stored_shape`).
+        K, if rows of the array are padded (`base.padding.stored_shape`); else None.
     """
 
     array: Any
@@ -121,13 +125,13 @@ class Rows:
     Attributes
     ----------
     of : object
-        The owner of the order; its copy on the GPU is kept while the owner lives.
+        The owner of the order; a copy on the GPU is cached while the owner lives.
     count : int
         Number of rows.
     on_host : callable
         Returns the order, an ndarray of integers.
     on_gpu : callable or None
-        Returns the order on the GPU; None: it is uploaded.
+        Returns the order on the GPU. None: the host's order is uploaded.
     """
 
     of: Any
@@ -147,8 +151,8 @@ class Reordered:
     rows : Rows
         The order of rows.
     is_shared : bool
-        Whether the array belongs to the owner of the order, and never changes: a device
-        then makes one copy for all States.
+        Whether the array belongs to the owner of the order and is constant, so that a
+        device makes one copy for all States.
     """
 
     array: npt.NDArray[Any]
@@ -171,7 +175,7 @@ class Reordered:
 
 
 def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None:
-    """Call ``work(first, last)`` for ranges of rows, on several threads if it pays.
+    """Call ``work(first, last)`` for ranges of rows, on threads if bytes are many.
 
     Parameters
     ----------
@@ -180,7 +184,7 @@ def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None
     size : int
         Approximate bytes that are moved.
     work : callable
-        A function that releases the GIL for most of its time.
+        A function that releases the GIL most of the time.
     """
     threads = min(os.cpu_count() or 1, _MOST_THREADS)
     if size < _FEW_BYTES or threads == 1:
@@ -215,13 +219,13 @@ def name_of(dtype: np.dtype[Any]) -> str:
 def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
     """Return the dtype for offsets into, or ids of, `count` items.
 
-    int64 from ``2**31 - 1`` on: a generated loop may step one past the last offset.
+    int64 from ``2**31 - 1`` on, since a generated loop may step past the last offset.
     """
     return np.int32 if count < 2**31 - 1 else np.int64
 
 
 def host_values(values: Any) -> npt.NDArray[Any]:
-    """Return values as a host array; a host array is returned itself."""
+    """Return values as a host array; a host array is returned unchanged."""
     if isinstance(values, Filled):
         made = np.full(values.shape, values.value, values.dtype)
         if values.apart is not None:

@@ -1,13 +1,14 @@
-"""Matrices of a block: sums of products and positive definite systems, in tiles.
+"""Matrices of a block: sums of outer products, and positive definite systems, in tiles.
 
-The threads of a block have tiles of one k x k matrix each, in registers: tuples, see
-`featgraph.cuda.tiles`. Of a symmetric one these are the tiles on and below the
-diagonal. Rows are staged in shared memory and added to all tiles; a factorisation works
-on the tiles in registers, and shares one panel of them at a time.
+A block holds one k x k matrix in registers: each thread has one tile of it, a tuple
+(`featgraph.cuda.tiles`). For a symmetric matrix, only tiles on and below the diagonal
+are held. Rows are staged in shared memory and added to all tiles. A factorisation
+updates the tiles in registers, and shares one panel of them at a time.
 
-Other systems are eliminated by all threads, by `featgraph.device.linalg`.
+Systems that are not positive definite are solved by all threads with
+`featgraph.device.linalg`.
 
-`row` and `column` are the number of a thread's tile; -1 for a thread without one.
+`row` and `column` are the position of a thread's tile; -1 for a thread without one.
 """
 
 from featgraph.cuda.dialect import anew, cuda, device_function, int32, uint32
@@ -31,17 +32,18 @@ from featgraph.cuda.tiles import (
 from featgraph.device import linalg, warp
 
 #: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
-#: its registers, as float64, too.
+#: its registers even as float64.
 SIDE = 8
 _ENTRIES = SIDE * SIDE
 
 
 @device_function
 def lower_place(thread, count, shares):
-    """Return a thread's share of the rows, and its tile of a symmetric sum.
+    """Return a thread's share of the rows, and the position of its tile.
 
-    Of `count` tiles a side; each of `shares` groups of threads has all of them. They
-    are in order of columns, so that a factorisation leaves whole warps idle.
+    The symmetric matrix has `count` tiles a side. Each of `shares` groups of threads
+    holds all tiles, and sums its share of the rows. Tiles are numbered column by
+    column, so that a factorisation leaves whole warps idle.
     """
     tiles = count * (count + 1) // 2
     share, place = thread // tiles, thread % tiles
@@ -56,7 +58,7 @@ def lower_place(thread, count, shares):
 
 @device_function
 def whole_place(thread, count, shares):
-    """Return the same for a matrix that is not symmetric."""
+    """Return the same as `lower_place` for a matrix that is not symmetric."""
     tiles = count * count
     share, place = thread // tiles, thread % tiles
     if share >= shares:
@@ -83,10 +85,10 @@ def add_products(tile, rows, columns, share, count, shares, row, column):
 
 @device_function
 def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
-    """Store the sum of all shares; with `adds`, add it to the stored one.
+    """Store the sum of all shares; with `adds`, add it to the stored matrix.
 
-    Shares are added in order, so that a sum can be repeated. With `mirrors`, the
-    triangle without tiles is filled, too. Waits for the whole block.
+    Shares are added in order, so that sums are reproducible. With `mirrors`, the
+    triangle without tiles is filled, too. Synchronizes the block.
     """
     for turn in range(shares):
         if share == turn:
@@ -100,12 +102,12 @@ def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
 
 @device_function
 def members(words, first, last):
-    """Return the number of vertices from `first` to before `last` in a set."""
+    """Return the number of vertices from `first` up to `last`, excluded, in a set."""
     count = int32(0)
     for word in range(first >> 5, (last + 31) >> 5):
         left, right = max(first - (word << 5), 0), min(last - (word << 5), 32)
         bits = words[uint32(word)] >> uint32(left)
-        # One shift by all bits would be by none.
+        # Two shifts, since one by all 32 bits would shift by none.
         beyond = uint32(32 - (right - left))
         bits = uint32(uint32(bits << (beyond >> 1)) << (beyond - (beyond >> 1)))
         count += int32(warp.count_bits(bits))
@@ -114,14 +116,14 @@ def members(words, first, last):
 
 @device_function
 def add_shares(tile, box, share, shares, place, tiles):
-    """Add the tiles of all shares to those of the first one, pairwise.
+    """Add the tiles of all shares pairwise; the first share has the sum.
 
     Parameters
     ----------
     box : array of shape (shares // 2 * tiles, SIDE * SIDE)
         In shared memory.
     place, tiles : int
-        The number of a thread's tile in its share, and of all tiles.
+        The index of a thread's tile in its share, and the number of tiles.
     """
     while shares > 1:
         half = (shares + 1) >> 1
@@ -148,7 +150,7 @@ def leave_part(partials, part, tile, share, place, adds):
 def leave_lower(reduced, k, count, entry, value):
     """Store an entry of the tiles of a symmetric sum, and its mirror.
 
-    Entries are those of one tile after the other, in the order of `lower_place`.
+    Entries are numbered tile by tile, in the order of `lower_place`.
     """
     _, row, column = lower_place(entry // _ENTRIES, count, 1)
     i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
@@ -169,7 +171,7 @@ def leave_whole(reduced, k, count, entry, value):
 
 @device_function
 def plus_matrix(tile, matrix, row, column):
-    """Add the tile of a matrix of whole tiles at a thread's place."""
+    """Add the tile of a padded matrix at the position of a thread's tile."""
     if row >= 0:
         tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
     return tile
@@ -254,10 +256,10 @@ def _take_solved(panel, half, place, size, thread, threads):
 
 @device_function
 def solve_spd(tile, panel, tiles, row, column):
-    """Solve a positive definite system; in and out: the right-hand side.
+    """Solve a positive definite system by Cholesky; overwrites the right-hand side.
 
-    By Cholesky. A step factors a tile of the diagonal, solves the rows below it, a
-    thread each, and subtracts their products from all later tiles: two barriers.
+    Each step factors a tile of the diagonal, solves the rows below it, one per thread,
+    and subtracts their products from all later tiles. It takes two barriers.
 
     Parameters
     ----------
@@ -285,7 +287,7 @@ def solve_spd(tile, panel, tiles, row, column):
         if column == step and row > step:
             tile = turned(load_tile(panel, half, row * SIDE, SIDE))
         if column > step:
-            # Unrolled, a step would be more than the instructions near at hand.
+            # Unrolled, a step would not fit the instruction cache.
             for n in range(half, half + anew(SIDE)):
                 a = load_piece(panel, n, row * SIDE, SIDE)
                 b = load_piece(panel, n, column * SIDE, SIDE)
@@ -308,7 +310,7 @@ def solve_spd(tile, panel, tiles, row, column):
 
 @device_function
 def _sync():
-    """Wait for the whole block."""
+    """Synchronize the block."""
     cuda.syncthreads()
 
 

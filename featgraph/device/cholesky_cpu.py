@@ -1,9 +1,9 @@
 """Symmetric positive definite systems of many unknowns, solved by one thread.
 
-Rows stand in consecutive memory and whole vectors of them are worked on, where
-`featgraph.device.linalg` goes down columns. L D L^T with the upper triangle as D L^T,
-in panels of as many rows as a vector has elements: a panel is factorised by itself,
-then subtracted from all that is behind it in one go, with the sums in registers.
+Rows are contiguous and processed by whole vectors, while `featgraph.device.linalg` goes
+down columns. The factorisation is L D L^T, with the upper triangle as D L^T, in panels
+of as many rows as a vector has elements. A panel is factorised by itself; then its
+products are subtracted from all later rows in one pass, with the sums in registers.
 """
 
 from numba import njit
@@ -23,33 +23,35 @@ _njit = njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 
 def work_shape(k, itemsize):
-    """Return the shape of the work area for `k` unknowns."""
+    """Return the shape of the work area for `k` unknowns: rows, right side, panel."""
     size = VECTOR_BYTES // itemsize
     return padded(k, itemsize) + 1 + size, padded(k + 1, itemsize)
 
 
 @_njit
-def _factorise_block(work, first, last, right, aside):
+def _factorise_block(work, first, last, right, spare):
     """Eliminate rows `first` to `last` from one another and from row `right`.
 
-    Only their own columns. Entries below the diagonal are spoilt and never read.
+    Only columns `first` to `last` are updated. Entries below the diagonal become
+    invalid, and are never read. Row `spare` is overwritten.
     """
     stop = first + VECTOR_BYTES // work.itemsize
     for step in range(first, last):
         inverse = work.dtype.type(-1) / work[step, step]
         for row in range(step + 1, last):
             add_row(work, row, step, work[step, row] * inverse, first, stop)
-        # Adding the row spoils what stands in front, so that is put aside.
-        work[aside, step] = work[right, step]
+        # `add_row` overwrites solved entries to the left too: save each in `spare`.
+        work[spare, step] = work[right, step]
         add_row(work, right, step, work[right, step] * inverse, first, stop)
-    scale_row(work, right, aside, work.dtype.type(1), first, stop)
+    scale_row(work, right, spare, work.dtype.type(1), first, stop)
 
 
 @_njit
 def _finish_panel(work, stop, first, last, right, panel):
-    """Do the same with the columns behind a block, which has all rows of a panel.
+    """Eliminate the rows of a factorised block in the columns after it.
 
-    Leaves what `subtract_panel` multiplies the rows with.
+    The block has all rows of a panel. The factors for `subtract_panel` are stored in
+    the rows from `panel` on.
     """
     for step in range(first, last):
         below, one = panel + step - first, work.dtype.type(1)
@@ -68,12 +70,13 @@ def solve_spd(work, k, diagonal):
     ----------
     work : ndarray of shape ``work_shape(k, itemsize)``, float32 or float64
         In: A in the first k rows and columns, of which the upper triangle is read; b in
-        column k. Out: x in column k; the rest is overwritten. A matrix that is not
-        positive definite gives anything, a singular one may give inf or nan.
+        column k. Out: x in column k; the rest is overwritten. For a matrix that is not
+        positive definite, the result is undefined; for a singular one, it may be inf or
+        nan.
     k : int
         Number of unknowns.
     diagonal : float
-        Of work's type.
+        A number of the type of `work`.
     """
     size = VECTOR_BYTES // work.itemsize
     stop = (k + size - 1) // size * size

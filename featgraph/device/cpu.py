@@ -1,10 +1,10 @@
-"""Functions of generated CPU kernels: parallel sweeps, atomics, bits, checked mode.
+"""Functions for generated CPU kernels: parallel sweeps, atomics, bits, checked mode.
 
-All are callable from njit code, also on several threads. `array` has one to three
-dimensions and any layout; `index` is an integer or a tuple of integers, not negative.
+All can be called from njit code, on several threads. `array` has one to three
+dimensions and any layout; `index` is a nonnegative integer or a tuple of such.
 
 ======================================================  ================================
-``in_parallel(sweep, chunks, arguments)``               none; sweep of all chunks
+``in_parallel(sweep, chunks, arguments)``               none; sweeps all chunks
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value; int32, int64,
                                                         uint32, uint64, float32, float64
 ``atomic_or(array, index, value)``                      the old value; integers
@@ -12,27 +12,26 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
 ``atomic_combine(array, index, value, combine)``        none; combine(old, value) is
                                                         an njit function
-``hold(locks, first, second)`` ``release(...)``         none; waits for one or two locks
-``wait_for(counts, v, turn)`` ``pass_on(counts, v)``    none; until a count is a number;
-                                                        add one to it
+``hold(locks, first, second)`` ``release(...)``         none; acquire one or two locks
+``wait_for(counts, v, turn)`` ``pass_on(counts, v)``    none; wait until a count has a
+                                                        value; add one to it
 ``set_bit(words, v)``                                   atomically
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
 ``count_set(words)``                                    int64: set bits of the words
-``lower_bound(row, first, stop, value)``                where the value stands in the
-                                                        sorted entries, or would
+``lower_bound(row, first, stop, value)``                first place of entries >= value
+                                                        in sorted entries
 ``prefetch(array, index)``                              none; loads into the caches
 ``checked(index, bound, site, vertex, edge, record)``   bool; see the function
 ======================================================  ================================
 
-``wins_*``, ``pack_*``, ``unpack_*`` and ``sort_triangle`` are those of
-`featgraph.device.ordering`, ``sum_holds`` and ``is_normal`` those of
-`featgraph.device.patching`.
+``wins_*``, ``pack_*``, ``unpack_*``, ``sort_triangle``, ``sum_holds`` and ``is_normal``
+come from `featgraph.device.ordering`.
 
-Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
-ordering: the end of `in_parallel` orders everything. While no `in_parallel` runs on
-several threads in this process, they are plain reads and writes: a locked instruction
-takes ten times as long as the test.
+Numba has no CPU atomics. These are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
+ordering; the end of `in_parallel` orders all memory operations. While no `in_parallel`
+runs on several threads of the process, they are plain reads and writes: a locked
+instruction takes ten times as long as the test for this.
 """
 
 import ctypes
@@ -45,12 +44,12 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.np.ufunc.parallel import _launch_threads
 
-from featgraph.device import ordering, patching
+from featgraph.device import ordering
 
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
 
-# Never nnan or ninf: inf and nan must stay testable. Nothing here gains from the rest.
+# Never nnan or ninf: inf and nan must stay testable. The other flags gain nothing here.
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
 wins_min = _njit(ordering.wins_min)
@@ -63,16 +62,17 @@ unpack_min_float32 = _njit(ordering.unpack_min_float32)
 unpack_max_float32 = _njit(ordering.unpack_max_float32)
 unpack_min_int32 = _njit(ordering.unpack_min_int32)
 unpack_max_int32 = _njit(ordering.unpack_max_int32)
-sum_holds = _njit(patching.sum_holds)
-is_normal = _njit(patching.is_normal)
+sum_holds = _njit(ordering.sum_holds)
+is_normal = _njit(ordering.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
+#: LLVM's name of relaxed order.
 _ORDERING = "monotonic"
 _INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
-#: How many `in_parallel` run on several threads, and its name in compiled code.
+#: Number of `in_parallel` that run on several threads, and its name in compiled code.
 parallel_regions, _REGIONS = ctypes.c_int32(0), "featgraph_parallel_regions"
 binding.add_symbol(_REGIONS, ctypes.addressof(parallel_regions))
-#: How long a thread waits for others, in ns, and its polls between looks at the clock.
+#: Longest wait of a thread for others, in ns, and polls between reads of the clock.
 LONGEST_WAIT, POLLS = 60_000_000_000, 1024
 
 
@@ -108,14 +108,14 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
 
 
 def regions_pointer(builder):
-    """Return a pointer to the number of `in_parallel` on several threads."""
+    """Return a pointer to `parallel_regions`."""
     module = builder.module
     known = module.globals.get(_REGIONS)
     return known or ir.GlobalVariable(module, _INT32, _REGIONS)
 
 
 def _unless_alone(builder, plain, atomic):
-    """Emit two forms of the same values, of which one thread alone runs the first."""
+    """Emit `plain` and `atomic` code; `plain` runs outside of parallel regions."""
     alone = builder.icmp_signed("==", builder.load(regions_pointer(builder)), _INT32(0))
     forms = []
     with builder.if_else(alone) as branches:
@@ -134,7 +134,7 @@ def _unless_alone(builder, plain, atomic):
 
 
 def _operation(name, dtype):
-    """Return LLVM's name of an operation on a type; None if it has none."""
+    """Return LLVM's instruction for an operation on a type; None without one."""
     if isinstance(dtype, types.Float):
         return {"add": "fadd", "min": "fmin", "max": "fmax"}.get(name)
     if not isinstance(dtype, types.Integer) or dtype.bitwidth < 8:
@@ -145,7 +145,7 @@ def _operation(name, dtype):
 
 
 def _applied(builder, operation, old, value):
-    """Return a value on which an operation of `_operation` was done, unfused."""
+    """Emit an operation of `_operation` as a plain instruction; return the result."""
     if operation in {"fmin", "fmax"}:  # a NaN has no effect
         type_ = ir.FunctionType(value.type, [value.type] * 2)
         function = builder.module.declare_intrinsic(
@@ -334,9 +334,9 @@ def _clock_ns(typing_context):
 
 @_njit
 def _wait(polls, begun):
-    """Yield to other threads; return the begin of the wait, by the first clock read.
+    """Yield to other threads; return the begin of the wait in ns, 0 if unknown.
 
-    The clock is read in one of `POLLS` calls, which `polls` counts.
+    The clock is read in one of `POLLS` calls; `polls` counts them.
     """
     _give_way()
     if polls % POLLS != 0:
@@ -362,7 +362,7 @@ def hold(locks, first, second):
 
 @_njit
 def release(locks, first, second):
-    """Release the locks that `hold` has taken."""
+    """Release locks acquired by `hold`, with all earlier writes."""
     _unlock(locks, first)
     if first != second:
         _unlock(locks, second)
@@ -370,7 +370,7 @@ def release(locks, first, second):
 
 @_njit
 def wait_for(counts, v, turn):
-    """Wait until `turn` edges of a vertex are done; their writes are visible then."""
+    """Wait until `turn` edges of a vertex are done; acquires their writes."""
     polls, begun = 0, int64(0)
     while _count_at(counts, v) != turn:
         polls += 1
@@ -379,7 +379,7 @@ def wait_for(counts, v, turn):
 
 @_njit
 def pass_on(counts, v):
-    """Count one more edge of a vertex as done, after its writes."""
+    """Add one to the edges of a vertex that are done; releases earlier writes."""
     _count_on(counts, v)
 
 
@@ -412,7 +412,7 @@ def _population(typing_context, word):
 @intrinsic
 def _zeros_below(typing_context, word):
     def generate(context, builder, signature, arguments):
-        # The flag: zero is allowed and gives the width.
+        # The flag makes the result for zero defined: the width.
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint32(types.uint32), generate
@@ -464,10 +464,9 @@ def count_set(words):
 
 @_njit
 def lower_bound(row, first, stop, value):
-    """Return the first place from which on ascending entries are no less than value.
+    """Return the first place of an entry >= value in ascending entries.
 
-    Values searched for one after the other are close together: steps double until one
-    is too far.
+    Successive searches are for close values: an exponential search from `first`.
     """
     place, step = first, 1
     while place < stop and row[place] < value:
@@ -523,8 +522,8 @@ def prefetch(typing_context, array, index):
 
 #: Types of a sweep's first arguments: number and bounds of its chunk.
 _BOUNDS = (types.int64,) * 3
-#: A function that a thread runs, as Numba's threading layers call it: addresses of
-#: arguments, counts, strides, and one pointer that all threads share.
+#: Function of a thread, as Numba's threading layers call it: addresses of arguments,
+#: counts, strides, and one pointer that all threads share.
 _TURN = ir.FunctionType(
     ir.VoidType(),
     [_BYTES.as_pointer(), _INT64.as_pointer(), _INT64.as_pointer(), _BYTES],
@@ -534,7 +533,7 @@ _TURN = ir.FunctionType(
 _PARALLEL_FOR = ir.FunctionType(
     ir.VoidType(), [_BYTES, *_TURN.args, _INT64, _INT64, _INT32]
 )
-#: Fields of the record that threads share.
+#: Fields of the record that all threads share.
 _NEXT, _COUNT, _OFFSETS, _ARGUMENTS, _CODE, _ERROR = range(6)
 
 
@@ -544,12 +543,12 @@ def _field(builder, record, number):
 
 @intrinsic
 def in_parallel(typing_context, sweep, chunks, arguments):
-    """Call a sweep for all chunks, with a number, bounds and the arguments.
+    """Call a sweep for all chunks, with the chunk's number and bounds, and arguments.
 
-    Numba's threads run it, in any threading layer. A thread takes the next chunk
-    as soon as it is free: due vertices are often adjacent, and equal shares of
-    neighboring chunks would leave threads idle. An error in a sweep is raised once all
-    threads have ended; chunks that no thread has begun by then are left out.
+    It runs on Numba's threads, in any threading layer. A free thread takes the next
+    chunk: due vertices are often adjacent, and a static division of chunks would leave
+    threads idle. An error in a sweep is raised when all threads have ended; chunks that
+    no thread has begun by then are skipped.
 
     `sweep` is a compiled function, `chunks` int64[n + 1] and contiguous, `arguments` a
     tuple. A ``prange`` would do the same, but runs Numba's parallel pass and compiles
@@ -571,14 +570,14 @@ def in_parallel(typing_context, sweep, chunks, arguments):
         swept = sweep.dispatcher.overloads[called.args]
         library = context.active_code_library
         library.add_linking_library(swept.library)
-        # Threads run before the first call, also where this code comes from the store.
+        # Starts the threads before the first call, also for code from the disk cache.
         _launch_threads()
         library._reload_init.add(_launch_threads)
         offsets = context.make_array(chunks)(context, builder, values[1])
         count = builder.sub(builder.extract_value(offsets.shape, 0), _INT64(1))
         error = ir.PointerType(callconv.excinfo_t)
-        given = _borrowed(context, builder, arguments, values[2])
-        shared = [_INT64(0), count, offsets.data, given, _INT32(0), error(None)]
+        borrowed = _borrowed(context, builder, arguments, values[2])
+        shared = [_INT64(0), count, offsets.data, borrowed, _INT32(0), error(None)]
         record = cgutils.alloca_once(
             builder, ir.LiteralStructType([value.type for value in shared])
         )
@@ -597,10 +596,10 @@ def in_parallel(typing_context, sweep, chunks, arguments):
 
 
 def _borrowed(context, builder, type_, value):
-    """Return a value whose arrays own no memory: the caller keeps it alive.
+    """Return a value with borrowed arrays, which the caller keeps alive.
 
-    Threads would update one reference count of an array in their inner loops:
-    label propagation with 8 classes took 0.24 s in place of 0.05 on two threads (Intel
+    Otherwise threads update the reference counts of shared arrays in inner loops: label
+    propagation with 8 classes took 0.24 s instead of 0.05 s on two threads (Intel
     Xeon, 2026-11-28).
     """
     if isinstance(type_, types.Array):
@@ -617,7 +616,7 @@ def _borrowed(context, builder, type_, value):
 
 
 def _take_chunks(context, module, record_type, swept, called):
-    """Return a function in which a thread sweeps chunks until none is left."""
+    """Return the function of a thread, which sweeps chunks until none is left."""
     name = module.get_unique_name("take_chunks")
     turn = ir.Function(module, _TURN, name)
     turn.linkage = "internal"
@@ -628,7 +627,7 @@ def _take_chunks(context, module, record_type, swept, called):
         return builder.load(_field(builder, record, number))
 
     count, offsets, packed = load(_COUNT), load(_OFFSETS), load(_ARGUMENTS)
-    given = cgutils.unpack_tuple(builder, packed)
+    unpacked = cgutils.unpack_tuple(builder, packed)
     take, sweep, end = (turn.append_basic_block(n) for n in ("take", "sweep", "end"))
     builder.branch(take)
 
@@ -645,10 +644,10 @@ def _take_chunks(context, module, record_type, swept, called):
         context.declare_function(module, swept.fndesc),
         called.return_type,
         called.args,
-        [chunk, first, last, *given],
+        [chunk, first, last, *unpacked],
     )
     with cgutils.if_unlikely(builder, status.is_error):
-        # The first error counts, and leaves no chunk to take.
+        # Only the first error is kept; it also marks all chunks as taken.
         failed = _field(builder, record, _CODE)
         found = builder.cmpxchg(failed, _INT32(0), status.code, _ORDERING, _ORDERING)
         with builder.if_then(builder.extract_value(found, 1)):
@@ -662,7 +661,7 @@ def _take_chunks(context, module, record_type, swept, called):
 
 
 def _run_on_threads(builder, turn, record, count):
-    """Call a function once on each thread, on at most as many threads as chunks."""
+    """Call a function once on each thread; at most as many threads as chunks."""
     module = builder.module
     ask = cgutils.get_or_insert_function(
         module, ir.FunctionType(_INT32, []), "get_num_threads"
@@ -677,9 +676,9 @@ def _run_on_threads(builder, turn, record, count):
         for value in (shared, turns, _INT64(0))
     )
     function = builder.bitcast(turn, _BYTES)
-    # One array of stride 0 stands for the arguments, which the record has.
+    # The arguments are in the record: pass a dummy array of stride 0.
     arrays = [addresses, counts, strides, shared, _INT64(0), _INT64(1)]
-    # Counted before any thread begins, so that all of their writes are atomic.
+    # Counted before any thread starts, so that their writes are atomic from the begin.
     one = builder.zext(builder.icmp_signed(">", turns, _INT64(1)), _INT32)
     builder.atomic_rmw("add", regions_pointer(builder), one, "seq_cst")
     builder.call(run, [function, *arrays, threads])

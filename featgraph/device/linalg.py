@@ -1,8 +1,8 @@
 """Small dense systems, solved by the lanes of a group together, on both targets.
 
 `make` builds the functions for a target. `featgraph.device.linalg_cuda` (the lanes of a
-warp), `featgraph.device.linalg_thread` and `featgraph.device.linalg_cpu` (one lane,
-nothing to wait for) offer them under the same names:
+warp), `featgraph.device.linalg_thread` and `featgraph.device.linalg_cpu` (one lane
+without synchronisation) export them under the same names:
 
 ====================================================  ==============================
 ``solve_general(work, k, diagonal, lane, lanes)``     Gauss-Jordan, partial pivots
@@ -14,17 +14,17 @@ nothing to wait for) offer them under the same names:
 `work` is an array in shared or global memory, float32 or float64, of at least
 ``(k, k + 1)`` for solve and ``(k, 2 * k)`` for inverse. In: the matrix in the first k
 columns; for solve, the right-hand side in column k. Out: for solve, x in column k; for
-inverse, the inverse in columns k to 2 k - 1; the rest is overwritten. `diagonal` is
-added to the matrix's diagonal first; pass ``float32(0)`` (in work's type) for none.
+inverse, the inverse in columns k to 2 k - 1; the rest is overwritten. `diagonal`, of
+the type of `work`, is added to the matrix's diagonal first; ``float32(0)`` for none.
 
 `lane` is this lane's number among the `lanes` that share `work`. Lane l computes rows
-l, l + lanes, ...; the caller chooses which lane fills or reads an entry, because the
-functions synchronise when they begin and before they return. All loops that hold a
-synchronisation are uniform over k: every lane of the warp must call with the same k,
-idle groups on a work area of their own.
+l, l + lanes, ...; any lane may fill or read an entry, because the functions synchronise
+when they begin and before they return. All loops that contain a synchronisation are
+uniform over k: every lane of the warp must call with the same k, idle groups on a work
+area of their own.
 
 A singular matrix gives inf or nan, never an exception. The SPD functions need a
-positive definite matrix. Cost in multiply-adds a lane: k^3 / (2 lanes) for
+positive definite matrix. Cost in multiply-adds per lane: k^3 / (2 lanes) for
 `solve_general`, k^3 / (6 lanes) for `solve_spd`, 3 k^3 / (2 lanes) for an inverse.
 Synchronisations: 3 k with pivots, k without, 2 k for `solve_spd`.
 """
@@ -145,7 +145,7 @@ def _make_ldlt(jit, sync):
     def solve_spd(work, k, lane, lanes):
         sync()
         # Column `step` keeps L * D unscaled: no lane writes it while others read it, so
-        # one synchronisation a step is enough, and no square root is taken.
+        # one synchronisation per step is enough, and no square root is taken.
         for step in range(k):
             pivot = work[uint32(step), uint32(step)]
             right = work[uint32(step), uint32(k)]

@@ -10,8 +10,8 @@ def _nothing_to_wait_for():
     pass
 
 
-# No disk cache of their own: a closure over dispatchers never finds its entry again.
-# The kernels that they are inlined into are cached.
+# Not cached on disk: the key of a closure over dispatchers changes with each process.
+# The kernels that inline these functions are cached.
 _functions = linalg.make(
     njit(error_model="numpy", fastmath={"contract"}), _nothing_to_wait_for
 )

@@ -1,4 +1,4 @@
-"""`featgraph.device.linalg` for one CUDA thread that has a system of its own."""
+"""`featgraph.device.linalg` for one CUDA thread per system."""
 
 from featgraph.cuda.dialect import device_function
 from featgraph.device import linalg

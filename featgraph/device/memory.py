@@ -1,24 +1,24 @@
 """Device functions on memory: bits, atomics, checked mode.
 
 `index` is an integer or, for arrays of two or three dimensions, a tuple of integers.
-Types are int32, int64, uint32, float32 and float64; give values in the array's type.
+Types are int32, int64, uint32, float32 and float64; values have the array's type.
 
 ======================================================  ================================
-``set_bit(words, v)``                                   atomically
+``set_bit(words, v)``                                   set a bit, atomically
 ``join_bit(words, v)``                                  the same, if it is not set yet
-``set_bits(words, v, flag)``                            of a word's, one a lane
-``set_bits_from(words, first, flag)``                   of vertices from the first on
-``put_bits(words, v, flag, others)``                    the same, with others' bits, in
-                                                        the place of what the word was
+``set_bits(words, v, flag)``                            set bits of one word, one a lane
+``set_bits_from(words, first, flag)``                   the same, consecutive vertices
+``put_bits(words, v, flag, others)``                    store a word, with other bits
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
-``words_a_turn(words)``                                 int32; a warp looks at so many
+``words_a_turn(words)``                                 int32; words a warp reads a turn
 ``word_of_lane(words, place, turn)``                    uint32; 0 beyond the turn
-``bits_before(word)``                                   (int32, int32); of the lanes
-                                                        before, and of all lanes
-``nth_bit(word, before, n)``                            int32; among those of all lanes
-``vertex_at(first, step, bit)``                         int32; whose bit that is
-``copy_rows(flag, row, target, source)``                of the lanes whose flag is set
+``bits_before(word)``                                   (int32, int32); number of bits
+                                                        of lower lanes, of all lanes
+``nth_bit(word, before, n)``                            int32; place of the n-th bit of
+                                                        all lanes
+``vertex_at(first, step, bit)``                         int32; vertex of such a bit
+``copy_rows(flag, row, target, source)``                copy rows of flagged lanes
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
 ``_or``
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
@@ -28,8 +28,8 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 ``checked(index, bound, site, vertex, edge, record)``   bool; see the function
 ======================================================  ================================
 
-Atomics are relaxed: they order nothing else. Adding floats in any order rounds
-differently from run to run.
+Atomics are relaxed: they do not order other memory operations. Sums of floats depend on
+the order of the atomics, and may differ from run to run.
 """
 
 from featgraph.cuda.dialect import (
@@ -56,10 +56,10 @@ def set_bit(words, v):
 def set_bits(words, v, flag):
     """Set the bits of the vertices of a warp's lanes where `flag` is set.
 
-    These are the 32 of one word. All lanes of the warp must call this; the first lane
-    whose flag is set issues one atomic operation for all. With lane 0 instead, which is
-    known before a loop around the call, the compiler split the loop in two, and lane 0
-    ran one of them alone.
+    The 32 vertices share one word. All lanes of the warp must call this; the first lane
+    whose flag is set issues one atomic operation for all. Not lane 0: its number is
+    loop-invariant, and the compiler then split the loop around the call in two, one of
+    which lane 0 ran alone.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
@@ -68,10 +68,10 @@ def set_bits(words, v, flag):
 
 @device_function
 def set_bits_from(words, first, flag):
-    """Set the bits of vertex `first` and following where `flag` is set.
+    """Set the bits of consecutive vertices from `first` on where `flag` is set.
 
-    Each lane of the warp has one of them, in order, and all must call this. Those whose
-    flag is set are in one word.
+    Lane l has vertex ``first + l``, and all lanes must call this. All vertices whose
+    flag is set share one word.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
@@ -82,10 +82,10 @@ def set_bits_from(words, first, flag):
 
 @device_function
 def put_bits(words, v, flag, others):
-    """Store a word: the bits that `others` has, and those where `flag` is set.
+    """Store a word: the bits of `others`, and those where `flag` is set.
 
-    As for `set_bits`, but no other thread may write the word meanwhile. If no flag is
-    set, the last lane stores it, so that the lane is not known before.
+    Like `set_bits`, but a plain store: no other thread may write the word. If no flag
+    is set, the last lane stores it, so that the lane is not loop-invariant.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits | (uint32(1) << uint32(31))):
@@ -117,8 +117,8 @@ def copy_rows(flag, row, target, source):
 def words_a_turn(words):
     """Return the number of words of a set that a warp of the grid reads together.
 
-    One if there is a warp for each, else enough to give all warps a share, up to 32:
-    few of the words of a small set have bits, and loading them is most of the work.
+    One if there is a warp for each word, else enough that all warps have a share, up to
+    32: most words of a small set are empty, and loading them is most of the work.
     """
     warps = cuda.gridsize(1) >> 5
     return int32(max(1, min(32, (words.size + warps - 1) // warps)))
@@ -150,10 +150,10 @@ def bits_before(word):
 
 @device_function
 def nth_bit(word, before, n):
-    """Return the place of the n-th bit, from 0 on, of the words of all lanes in a row.
+    """Return the place of the n-th set bit, from 0 on, in the words of all lanes.
 
-    `before` is from `bits_before`; with at most n bits the result is undefined. All
-    lanes of the warp must call this, each with an n of its own.
+    `before` comes from `bits_before`; with n or fewer bits the result is undefined. All
+    lanes of the warp must call this; n may differ.
     """
     owner, step = int32(0), int32(16)
     while step > 0:  # the last lane with no more than n bits before its own
@@ -163,7 +163,7 @@ def nth_bit(word, before, n):
     rest = int32(n - cuda.shfl_sync(0xFFFFFFFF, before, owner))
     bits = uint32(cuda.shfl_sync(0xFFFFFFFF, int32(word), owner))
     place, width = int32(owner * 32), uint32(16)
-    while width > 0:  # in the lower half of the bits, or behind it
+    while width > 0:  # in the lower or the upper half of the bits
         lower = count_bits(bits & ((uint32(1) << width) - uint32(1)))
         if rest >= lower:
             rest = int32(rest - lower)
@@ -239,7 +239,7 @@ def exchange_if(array, index, expected, desired):
     Returns the previous value, and whether it was replaced. Compares bits, so that NaN
     equals itself and a retry loop ends.
     """
-    # Kernels get one of the two below; the emulator, whose cas takes floats, runs this.
+    # Kernels use an overload below; the emulator, whose cas takes floats, runs this.
     old = cuda.atomic.cas(array, index, expected, desired)
     return old, old == expected or (old != old and expected != expected)
 

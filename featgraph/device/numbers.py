@@ -1,19 +1,18 @@
-"""Arithmetic in which Numba differs from Python, as plain Python for both targets.
+"""Arithmetic with the rules of Python where Numba differs, for both targets.
 
-`for_target` compiles the functions: `featgraph.device.numbers_cpu` and
-`featgraph.device.numbers_cuda` have them. `i`, `a` and `b` are integers and become
-int64 first; `x` and `y` are real numbers of one type. None of them raises: where Python
+`for_target` compiles the functions; `featgraph.device.numbers_cpu` and
+`featgraph.device.numbers_cuda` export them. `i`, `a` and `b` are integers, converted to
+int64 first; `x` and `y` are real numbers of one type. No function raises: where Python
 raises, they return a value (docs/model.md, S10).
 
 ====================================================  ================================
-``to_int(x)``                                         int64: `x` cut off at the point;
-                                                      beyond the range the nearest
-                                                      int64, 0 for NaN
-``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: LLVM assumes that
-                                                      Numba's own never overflow
+``to_int(x)``                                         int64: `x` truncated, clamped to
+                                                      the range; 0 for NaN
+``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: for Numba's own,
+                                                      LLVM assumes no overflow
 ``negate(a)``, ``absolute(a)``                        the same
 ``floor_divide(a, b)``, ``remainder(a, b)``           ``a // b``, ``a % b``; 0 for b = 0
-``power(a, b)``                                       ``a ** b``; cut off for b < 0
+``power(a, b)``                                       ``a ** b``; truncated for b < 0
 ``shift_left(a, b)``, ``shift_right(a, b)``           ``a << b``, ``a >> b``; all bits
                                                       are lost unless 0 <= b < 64
 ``is_less_float32(i, x)`` ``.._float64``              bool: ``i < x``, both exact
@@ -30,7 +29,7 @@ raises, they return a value (docs/model.md, S10).
 import numpy as np
 from numba import int64, uint64
 
-# The first number past the int64, in both real types: comparing with it converts none.
+# The first number beyond int64, in both real types: comparisons need no conversion.
 _LIMIT = np.float32(2.0**63)
 _LEAST, _MOST = -0x7FFFFFFF_FFFFFFFF - 1, 0x7FFFFFFF_FFFFFFFF
 _LAST_BIT = 63
@@ -87,7 +86,7 @@ def make(compiled):
     @compiled
     def floor_divide(a, b):
         dividend, divisor = int64(a), int64(b)
-        if divisor == -1:  # Numba gives 0 for the least one
+        if divisor == -1:  # Numba returns 0 for the least int64
             return subtract(0, a)
         return int64(dividend // divisor) if divisor != 0 else int64(0)
 

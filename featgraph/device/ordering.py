@@ -1,7 +1,7 @@
-"""The orders behind argmin and argmax, and of corners, that both targets compile.
+"""Orders of argmin, argmax and triangle corners, and checks of patched aggregates.
 
-`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and offer
-them under the same names. None of them calls another, so each compiles alone.
+`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and export
+them under the same names. No function calls another, so each compiles alone.
 
 An arg-combine keeps a pair (key, source). Source -1 is *none* and loses against every
 source; a NaN key (one that is not itself) counts as none; on equal keys the smallest
@@ -9,7 +9,7 @@ source wins. The identity is (+inf or the largest integer, -1) for argmin, (-inf
 smallest integer, -1) for argmax.
 
 ====================================================  ================================
-``wins_min(key, source, best_key, best_source)``      bool: takes the place of the best
+``wins_min(key, source, best_key, best_source)``      bool: replaces the best pair
 ``wins_max(key, source, best_key, best_source)``      bool
 ``pack_min_float32(key, source)``, ``.._int32``       int64, merged by *atomic min*
 ``pack_max_float32(key, source)``, ``.._int32``       int64, merged by *atomic min* too
@@ -18,12 +18,16 @@ smallest integer, -1) for argmax.
 ``sort_triangle(low, high, third, edge, to_low,       (u, v, w, e_uv, e_uw, e_vw): the
 to_high)``                                            ends of an edge and a third vertex
                                                       by degree
+``sum_holds(stored, patch, change)``                  bool; floats of one type
+``is_normal(x)``                                      bool; float32 or float64
 ====================================================  ================================
 
 A packed pair is an int64: the key's order in the high half, the source in the low half,
 so that the smaller int64 is the better pair. Fill accumulators with
 `PACKED_NONE_FLOAT32` or `PACKED_NONE_INT32`; they unpack to the identity.
 """
+
+import math
 
 import numpy as np
 from numba import int32, int64, uint32
@@ -32,6 +36,7 @@ from numba import int32, int64, uint32
 PACKED_NONE_FLOAT32 = 0x7F800000_FFFFFFFF
 PACKED_NONE_INT32 = 0x7FFFFFFF_FFFFFFFF
 
+# Bits of a float but its sign; bits of the source in a packed pair.
 _MAGNITUDE = 0x7FFFFFFF
 _LOW_HALF = 0xFFFFFFFF
 
@@ -124,3 +129,30 @@ def sort_triangle(low, high, third, edge, to_low, to_high):
     if third < high:
         return low, third, high, to_low, edge, to_high
     return low, high, third, edge, to_low, to_high
+
+
+# -- patched aggregates
+
+
+#: Products outside this range are not divided: they may be denormal or near overflow.
+_LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
+
+
+def sum_holds(stored, patch, change):
+    """Whether ``stored + patch`` is about as accurate as a newly computed sum.
+
+    `change` is the sum of the absolute values of the differences in `patch`. It may be
+    up to 16 times the result, so a patch loses at most four bits. False for infinite
+    and NaN sums.
+    """
+    left = abs(stored + patch)
+    left = left + left
+    left = left + left
+    left = left + left
+    left = left + left
+    return abs(stored) + change <= left and math.isfinite(left)
+
+
+def is_normal(x):
+    """Whether a product can be divided by a factor: nonzero, and far from overflow."""
+    return abs(x) >= _LEAST and abs(x) <= _MOST

@@ -1,9 +1,9 @@
-"""Lists of vertices passed from superstep to superstep of few vertices, on the CPU.
+"""Lists of vertices in a compiled loop of supersteps over few vertices, on the CPU.
 
-The parts of a compiled loop of supersteps that do not depend on the program: refreshing
-``_next`` entries, splitting announced vertices by a threshold, and the sets of a stage
-between supersteps (0098). A list is an array of vertices and a count; a vertex occurs
-in it once. Words of a set that may have bits are listed likewise.
+The parts of the loop that do not depend on the program: refreshing ``_next`` entries,
+splitting due vertices by a priority threshold, and the sets of a stage between
+supersteps (0098). A list is an array of vertices without repetition, and a count. Words
+of a set that may have bits are listed in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def refresh(next_, current, vertices, count):  # type: ignore[no-untyped-def]
 
 @_njit
 def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
-    """Whether one of a vertex's keys is not beyond the limit; nan is not."""
+    """Whether any key of a vertex is within the limit; nan is not."""
     far = 0
     for f in range(width):
         far += sign * float64(keys[first + f]) > limit
@@ -47,7 +47,7 @@ def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
 
 @_njit
 def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
-    """Drop entries that no longer wait, and repeated ones."""
+    """Drop entries that are no longer deferred, and repeated ones."""
     kept = 0
     for place in range(far_count):
         v = int64(far[place])
@@ -64,11 +64,11 @@ def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
 def split(  # type: ignore[no-untyped-def]
     keys, sign, delta, limit, announced, count, near, far, far_count, waits
 ):
-    """Move near vertices of the announced ones into `near`; the others wait in `far`.
+    """Split announced vertices into `near`, and `far` ones, which are deferred.
 
-    If none is near, the limit moves to `delta` beyond the first key that waits. `far`
-    has room for twice all vertices, and may hold some that no longer wait; `waits`
-    records which do. Return the number of near ones, that of `far`, and the limit.
+    If none is near, the limit moves to `delta` beyond the first deferred key. `far` has
+    room for twice all vertices, and may have stale entries; `waits` is the set of
+    deferred vertices. Return the lengths of `near` and `far`, and the limit.
     """
     width = keys.size // max(keys.shape[0], 1)
     flat = keys.reshape(keys.size)
@@ -134,9 +134,9 @@ def list_words(words, at, count, vertices):  # type: ignore[no-untyped-def]
 
 @_njit
 def clear_gone(words, gone, at, count):  # type: ignore[no-untyped-def]
-    """Clear the words of a list in `gone`, and drop those from it that have no bits.
+    """Clear the listed words in `gone`, and drop words without bits from the list.
 
-    Return how many are left in the list.
+    Return the new length of the list.
     """
     kept = 0
     for place in range(count):

@@ -1,23 +1,24 @@
-"""Lists of vertices passed from superstep to superstep of few vertices, on a GPU.
+"""Lists of vertices in a one-kernel loop of supersteps over few vertices, on a GPU.
 
-The parts of a loop of supersteps in one kernel that do not depend on the program. All
-blocks of the grid run it together, and synchronize between its parts. As in
-`featgraph.device.warp`, all lanes of a warp take part in appending and finding edges.
+These are the parts of the loop that do not depend on the program. All blocks of the
+grid run it together, and synchronize between its parts. As in `featgraph.device.warp`,
+all lanes of a warp take part in appending and finding edges.
 
-A superstep traverses the edges of its *sources*. Those with edges are at the front of a
-list, each with the number of edges of those before it (`begins`); those without are at
-the end of the same list. Edges are numbered across all sources: `chunks` has the source
-of every 32nd, so that a warp processes 32 edges across rows. Each of these lists has
-two halves: one is read while that of the next superstep is written. `due` has the
-vertices that were reached, each once, as `marks` records. `words` has the counts of
-these lists, by the superstep modulo `TURNS`, and the inputs and outputs of the loop.
-Outside the loop sets are bitvectors: `active` is the set at its start, and `left` the
-set that is active at its end.
+A superstep traverses the edges of its *sources*. Sources with edges are at the front of
+a list, each with the number of edges of earlier sources (`begins`); sources without
+edges are at the end of the same list. Edges are numbered across all sources: `chunks`
+has the source of every 32nd edge, so that a warp processes 32 edges across rows. Each
+of these lists has two halves: one is read while the list of the next superstep is
+written to the other. `due` has the vertices that were reached, without repetition by
+`marks`. `words` has the lengths of these lists, by the superstep modulo `TURNS`, and
+the inputs and outputs of the loop. Outside the loop, sets are bitvectors: `active` is
+the active set at its start, and `left` at its end.
 
-With a priority, vertices whose key is beyond a limit are deferred: they are on one of
-two lists, `vertices`, and `waits` records which still wait. An entry may be stale, or
-occur twice. When no vertex is near, the limit moves, and the list is scanned: vertices
-that still wait are moved to the other one. `limits` has the limit, and related keys.
+With a priority, vertices whose key is beyond a limit are deferred: they are in one of
+two lists, `vertices`, and `waits` is the set of those still deferred. An entry may be
+stale, or occur twice. When no vertex is near, the limit moves, and the list is scanned:
+vertices that are still deferred move to the other list. `limits` has the limit, and
+related keys.
 """
 
 import math
@@ -76,16 +77,16 @@ Far = namedtuple("Far", "vertices waits limits")
 # superstep; the time limit of the loop, its begin, and the end of the last superstep,
 # in ns; the superstep after which none is begun, plus 2, or 0.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
-#: Entries of 4 bytes in a sector, which is what caches load.
+#: Entries of 4 bytes in a sector, the unit of loads into caches.
 ENTRIES_OF_A_SECTOR = 8
-#: The number of arrivals of blocks at barriers, on its own cache line: all poll it.
+#: Word with the arrivals of blocks at barriers, on its own cache line: all poll it.
 ARRIVED = 16
 #: Copies of a count: one is read, one is filled, and one is cleared in a superstep.
 TURNS = 4
 # Counts: sources with edges and, in the lower bits, these edges; sources without;
 # vertices that were reached; with waiting vertices, the committed ones.
 ROWS, LEAVES, DUE, PASSED = 32, 36, 40, 44
-# How often a stage has run between supersteps, and in front of which one it did last.
+# Number of runs of a stage between supersteps, and the superstep after the last run.
 STAGES, STAGED = 8, 9
 # Waiting vertices: the property of their keys, or -1; the lengths of both lists;
 # whether any waits; the number of those waiting when the loop ended.
@@ -109,7 +110,7 @@ EDGES = (1 << EDGE_BITS) - 1
 def meet(lists, meets):
     """Synchronize the grid: all threads see the writes of the others.
 
-    `meets` is the number of earlier barriers; return it for the next one.
+    `meets` is the number of earlier barriers; returns the number for the next one.
     """
     return meet_at(lists.words, meets, False)
 
@@ -125,7 +126,7 @@ def meet_at(words, meets, ends):
 
 @device_function
 def arrive(words, meets):
-    """Arrive at a barrier; writes before the end of `wait_for_all` may be seen late."""
+    """Arrive at a barrier. Later writes, before `wait_for_all` ends, have no order."""
     cuda.syncthreads()
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         fence()
@@ -151,21 +152,21 @@ def wait_for_all(words, meets, ends):
 
 @device_function
 def ask_for(array, first, count):
-    """Prefetch some neighboring entries."""
+    """Prefetch some adjacent entries."""
     for place in range(0, count, ENTRIES_OF_A_SECTOR):
         prefetch(array, first + place)
 
 
 @device_function
 def task_at(tasks, number):
-    """Return the range of a task; that of the last one for numbers beyond it."""
+    """Return the range of a task; the range of the last task beyond the end."""
     number = min(number, int64(tasks.shape[0] - 2))
     return int64(tasks[number]), int64(tasks[number + 1])
 
 
 @device_function
 def ends_at(sources, targets, place):
-    """Return the ends of the edge at a place; those of the last one beyond it."""
+    """Return the ends of the edge at a place; the ends of the last one beyond it."""
     place = min(place, int64(sources.shape[0] - 1))
     return sources[place], targets[place]
 
@@ -187,12 +188,13 @@ def wait_begun(polls, begun):
 
 @device_function
 def hold(locks, first, second, tries):
-    """Try to take two locks, or one if they are equal; return whether it succeeded.
+    """Try to acquire two locks, or one if they are equal; return whether it succeeded.
 
-    Writes of the previous holders are visible then. No lane waits here.
+    Acquires the writes of previous holders. It returns after `tries` attempts, so that
+    lanes of a warp cannot block each other.
     """
     for _ in range(tries):
-        # Loads of a word delay neither each other nor its release; attempts do.
+        # Plain loads do not delay the release of the word; atomic attempts do.
         are_free = acquire(locks, first) + acquire(locks, second) == 0
         if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second
@@ -214,13 +216,13 @@ def release(locks, first, second):
 
 @device_function
 def has_turn(counts, place, turn):
-    """Return whether `turn` edges of a vertex are done; their writes are visible."""
+    """Return whether `turn` edges of a vertex are done; acquires their writes."""
     return acquire(counts, place) == turn
 
 
 @device_function
 def is_clerk():
-    """Return whether this thread updates the counters: the last one to get edges."""
+    """Return whether this thread updates the counters: the last thread of the grid."""
     return cuda.grid(1) == cuda.gridsize(1) - 1
 
 
@@ -243,7 +245,7 @@ def sizes_of(lists, number):
 def goes_on(lists, number):
     """Return whether superstep `number` runs, and log the end of the one before.
 
-    Vertices that it has committed are active.
+    The vertices that the latter has committed are active.
     """
     rows, leaves, _ = sizes_of(lists, number)
     return goes_on_from(lists, number, int64(rows) + leaves)
@@ -251,7 +253,7 @@ def goes_on(lists, number):
 
 @device_function
 def goes_on_near(lists, far, number):
-    """Return `goes_on` with waiting vertices, and log the limit of the superstep."""
+    """Return `goes_on` with deferred vertices, and log the limit of the superstep."""
     if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
     return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
@@ -259,7 +261,7 @@ def goes_on_near(lists, far, number):
 
 @device_function
 def goes_on_behind(lists, number, is_staged):
-    """Return `goes_on` where vertices of the superstep may be those of a stage."""
+    """Return `goes_on` for a superstep whose vertices may come from a stage."""
     rows, leaves, _ = sizes_of(lists, number)
     committed = int64(0) if is_staged else int64(rows) + leaves
     return goes_on_from(lists, number, committed)
@@ -267,9 +269,9 @@ def goes_on_behind(lists, number, is_staged):
 
 @device_function
 def is_idle(lists, number):
-    """Return whether a stage runs in front of superstep `number`: none is active.
+    """Return whether a stage runs before superstep `number`: no vertex is active.
 
-    To be called behind the last barrier of the superstep before.
+    To be called after the last barrier of the superstep before.
     """
     rows, leaves, _ = sizes_of(lists, number)
     may_run = number < lists.words[LIMIT] and lists.words[ENDS] == 0
@@ -278,14 +280,14 @@ def is_idle(lists, number):
 
 @device_function
 def begin_result(result, identity):
-    """Have a reduce begin with its identity."""
+    """Set the result of a reduce to its identity."""
     if is_clerk():
         result[0] = identity
 
 
 @device_function
 def note_stage(lists, number):
-    """Count a stage in front of superstep `number`."""
+    """Count a run of the stage before superstep `number`."""
     if is_clerk():
         lists.words[STAGES] += 1
         lists.words[STAGED] = number
@@ -305,7 +307,7 @@ def goes_on_from(lists, number, committed):
             entry = LOG + OF_AN_ENTRY * (number - 1)
             words[entry], words[entry + 1] = committed, now - words[LAST]
         words[DONE], words[LAST] = number, now
-    # Values set while other blocks have yet to begin a superstep hold after it.
+    # Other blocks may not have begun this superstep: values set here apply after it.
     stays = number < words[LIMIT] and (words[ENDS] == 0 or number + 1 < words[ENDS])
     return stays and active > 0 and active + edges <= words[MOST]
 
@@ -356,7 +358,7 @@ def claim(lists, v):
 
 @device_function
 def is_unsettled(lists, v, number):
-    """Return whether no thread is seen to have settled a vertex in superstep `number`.
+    """Return whether a vertex seems unsettled in superstep `number`: a relaxed read.
 
     Marks are numbers of supersteps here, and are cleared after the loop.
     """
@@ -389,7 +391,7 @@ def append(flag, v, lists, number):
 def append_row(flag, v, degree, lists, number):
     """Add the vertices of a warp's lanes where `flag` is set to the sources.
 
-    They are those of superstep `number`; `degree` is the out-degree of each.
+    These are the sources of superstep `number`; `degree` is the vertex's out-degree.
     """
     edges = int64(degree) if flag else int64(0)
     before = warp.sum_before(edges)
@@ -456,7 +458,7 @@ def put_chunks(row, begin, edges, lists, number):
 def edge_of(lists, chunk, rows, edges, number):
     """Return the row of a lane's edge of a chunk, its place there, and if it exists.
 
-    Lanes beyond the last edge get that one.
+    Lanes beyond the last edge get the last edge.
     """
     first = lists.chunks[uint32(half_of(lists.chunks, number) + chunk)]
     own = int32(first + cuda.laneid)
@@ -474,7 +476,7 @@ def edge_of(lists, chunk, rows, edges, number):
 
 @device_function
 def source_of(lists, place, rows, leaves, number):
-    """Return the source at a place, of those with edges and those without."""
+    """Return the source at a place: first those with edges, then those without."""
     place = min(place, int32(rows + leaves - 1))
     own = place if place < rows else (lists.sources.size >> 1) - 1 - (place - rows)
     return lists.sources[uint32(half_of(lists.sources, number) + own)]
@@ -482,7 +484,7 @@ def source_of(lists, place, rows, leaves, number):
 
 @device_function
 def clear_first(lists, far):
-    """Clear the first key of waiting vertices; it is recomputed if none is near."""
+    """Clear the first key of deferred vertices; it is recomputed if none is near."""
     if is_clerk():
         lists.words[SOME], far.limits[FIRST] = 0, math.inf
 
@@ -497,7 +499,7 @@ def watch_far(lists, far, side, number):
 
 @device_function
 def append_far(flag, v, lists, far, side):
-    """Add the vertices of a warp's lanes where `flag` is set to the waiting list."""
+    """Add the vertices of a warp's lanes where `flag` is set to the deferred list."""
     bits = warp.group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = warp.trailing_zeros(bits), int64(0)
@@ -513,7 +515,7 @@ def append_far(flag, v, lists, far, side):
 
 @device_function
 def wait(flag, near, v, lists, far, side):
-    """Make the vertices of a warp's lanes where `flag` is set wait, unless near.
+    """Defer the vertices of a warp's lanes where `flag` is set, unless they are near.
 
     No other thread has the same vertex.
     """
@@ -539,14 +541,14 @@ def count_passed(flag, lists, number):
 
 @device_function
 def wants_more(lists, side, number):
-    """Return whether no vertex is near, and some may wait."""
+    """Return whether no vertex is near, and some may be deferred."""
     rows, leaves, _ = sizes_of(lists, number)
     return rows + leaves == 0 and lists.words[FARS + side] > 0
 
 
 @device_function
 def note_first(some, first, lists, far):
-    """Update the first key of waiting vertices, over all lanes of a warp."""
+    """Update the first key of deferred vertices, over all lanes of a warp."""
     bits = warp.group_bits(some, 32)
     if bits != 0:  # the whole warp
         first = warp.group_min(first, 32)
@@ -557,7 +559,7 @@ def note_first(some, first, lists, far):
 
 @device_function
 def move_limit(lists, far, side):
-    """Move the limit beyond the first key that waits, if any; begin a new list."""
+    """Move the limit beyond the first deferred key, if any; begin a new list."""
     if is_clerk():
         if lists.words[SOME] != 0:
             far.limits[NEAR] = far.limits[FIRST] + far.limits[DELTA]
@@ -566,13 +568,13 @@ def move_limit(lists, far, side):
 
 @device_function
 def stops_waiting(near, v, far):
-    """Return whether a waiting vertex stops waiting, to one caller only."""
+    """Return whether a deferred vertex becomes near; True for one caller only."""
     return near and cuda.atomic.cas(far.waits, uint32(v), int32(1), int32(0)) == 1
 
 
 @device_function
 def leave_far(lists, far, side):
-    """Move the waiting vertices to `left`."""
+    """Add the deferred vertices to `left`."""
     count = int64(0)
     for place in range(cuda.grid(1), lists.words[FARS + side], cuda.gridsize(1)):
         v = far.vertices[uint32(side), uint32(place)]

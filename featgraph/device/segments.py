@@ -1,33 +1,33 @@
 """Rows of edges that a warp processes side by side: the row of each edge.
 
-A warp has 32 / `width` groups of `width` lanes, and each group a row of a vertex. The
-edges of all rows, one row behind the other, have places from 0; `begin` is the place of
-the first edge of a group's own row. As in `featgraph.device.warp`, every lane of the
+A warp has 32 / `width` groups of `width` lanes, and each group has the row of a vertex.
+The edges of all rows, one row after another, have places from 0; `begin` is the place
+of the first edge of a group's row. As in `featgraph.device.warp`, every lane of the
 warp takes part in every call, and `width` is a literal.
 
 ======================================================  ================================
-``places_before(count, width)``                         the place of the first edge of
-                                                        the group's row, and how many
-                                                        edges all rows have
-``row_of(begin, place, width)``                         the group whose row has the edge
-                                                        at a place
-``rows_with_edges(count, width)``                       a bit of the first lane of each
-                                                        group that has any
-``first_row(bits, width)``                              the group of the lowest bit
-``without_first(bits)``                                 the bits without that
+``places_before(count, width)``                         place of the first edge of the
+                                                        group's row, and number of edges
+                                                        of all rows
+``row_of(begin, place, width)``                         group whose row has the edge at
+                                                        a place
+``rows_with_edges(count, width)``                       bits of the first lanes of the
+                                                        groups with edges
+``first_row(bits, width)``                              group of the lowest bit
+``without_first(bits)``                                 the bits without the lowest
 ``of_row(x, row, width)``                               x of the group `row`, feature by
                                                         feature
-``row_at(begins, first, last, place)``                  of a list of rows, the one that
-                                                        has the edge at a place
-``from_left(x, lanes)``                                 x of the lane so many lanes
-                                                        before, or of this one where
-                                                        there is none
+``row_at(begins, first, last, place)``                  row of a list that has the edge
+                                                        at a place
+``from_left(x, lanes)``                                 x of the lane `lanes` before, or
+                                                        x of this lane without one
 ======================================================  ================================
 """
 
 from featgraph.cuda.dialect import cuda, device_function, int32, uint32
 from featgraph.device.memory import trailing_zeros
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 
 
@@ -62,7 +62,7 @@ def row_of(begin, place, width):
 
 @device_function
 def rows_with_edges(count, width):
-    """Return a bit for each row with edges: that of the first lane of its group."""
+    """Return the bits of the first lanes of groups whose row has edges."""
     is_first = uint32(cuda.laneid) & uint32(width - 1) == 0
     return uint32(cuda.ballot_sync(FULL_WARP, is_first and count > 0))
 
@@ -75,7 +75,7 @@ def first_row(bits, width):
 
 @device_function
 def without_first(bits):
-    """Return bits without the lowest."""
+    """Return the bits without the lowest set one."""
     return uint32(bits & uint32(bits - uint32(1)))
 
 
@@ -83,7 +83,7 @@ def without_first(bits):
 def row_at(begins, first, last, place):
     """Return the last row of a list that begins at a place or before it.
 
-    Rows `first` to `last` are searched; all of them have edges.
+    Binary search in rows `first` to `last`; all of them have edges.
     """
     low, high = int32(first), int32(last)
     while low < high:

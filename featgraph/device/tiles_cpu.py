@@ -1,12 +1,12 @@
 """Sums of outer products on the CPU, held in vector registers.
 
 A tile is 4 rows by one vector of 64 bytes. It stays in registers while all products of
-a batch are added to it, so that each multiply-add needs a quarter of a load. LLVM cuts
-the vectors to what the machine has.
+a batch are added to it, so that there is one load for four multiply-adds. LLVM splits
+the vectors to the machine's width.
 
 ======================================================  ================================
-``padded(k, itemsize)``                                 k, up to whole vectors
-``zeros(rows, columns, like)``                          begins with a cache line
+``padded(k, itemsize)``                                 k, rounded up to whole vectors
+``zeros(rows, columns, like)``                          zeros, aligned to a cache line
 ``add_products(matrix, left, right, count, symmetric)`` adds ``left[:count].T @
                                                         right[:count]``
 ``mirror(matrix, k)``                                   copies the upper triangle down
@@ -18,10 +18,10 @@ stop)``                                                 matrix[source]`` on whol
 ``eliminate(...)``, ``subtract_panel(...)``             steps of `cholesky_cpu`
 ======================================================  ================================
 
-Arrays are float32 or float64, of two dimensions, with consecutive elements in a row; in
+Arrays are float32 or float64, of two dimensions, with contiguous rows; in
 `add_products`, `matrix` has ``padded(k)`` rows and columns, `left` and `right` at least
-as many columns. Values in the padding are undefined but harmless: entries of different
-columns are never combined.
+as many columns. Values in the padding are undefined but have no effect: entries of
+different columns are never combined.
 """
 
 import numpy as np
@@ -31,6 +31,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+#: Bytes of a vector: an AVX-512 register, and a cache line.
 VECTOR_BYTES = 64
 #: Rows of a tile: 4 x 64 bytes fill 8 of AVX2's 16 registers, and 4 of AVX-512's 32.
 ROWS = 4
@@ -62,7 +63,7 @@ class _Builder:
         )
 
     def rows(self, array_type, array):
-        """Return the first byte of an array, and the bytes from row to row."""
+        """Return the address of an array, and the stride between rows in bytes."""
         view = arrayobj.make_array(array_type)(self.context, self.builder, array)
         first = self.builder.bitcast(view.data, ir.IntType(8).as_pointer())
         return first, self.builder.extract_value(view.strides, 0)
@@ -77,7 +78,7 @@ class _Builder:
         return self.builder.gep(first, [offset])
 
     def load(self, place, type_):
-        """Load a vector or a scalar that is aligned as a scalar."""
+        """Load a vector or a scalar, aligned to a scalar."""
         pointer = self.builder.bitcast(place, type_.as_pointer())
         return self.builder.load(pointer, align=self.bytes)
 
@@ -87,7 +88,7 @@ class _Builder:
         self.builder.store(value, pointer, align=self.bytes)
 
     def spread(self, value):
-        """Return the vector that has `value` everywhere."""
+        """Return a vector filled with `value`."""
         nothing = ir.Constant(self.vector, ir.Undefined)
         index = ir.IntType(32)
         one = self.builder.insert_element(nothing, value, ir.Constant(index, 0))
@@ -176,10 +177,10 @@ scale_row = _make_row_operation(
 def eliminate(typing_context, work, first, right, panel, column):
     """Eliminate the rows of a factorised block from one another, at one vector.
 
-    Row `first` and those behind it, as many as a vector has elements, and row `right`.
-    ``work[panel + i, first + j]``, j > i, is the factor by which row i is added to row
-    j, and that with j = i is minus the inverse of the pivot. The products of rows and
-    these are left in `panel`.
+    The block has as many rows as a vector has elements, from `first` on, and row
+    `right`. ``work[panel + i, first + j]`` is, for j > i, the factor by which row i is
+    added to row j and, for j = i, minus the inverse of the pivot. The products of rows
+    and factors are stored in `panel`.
     """
     if not _is_rows(work):
         return None
@@ -245,10 +246,10 @@ def add_products(matrix, left, right, count, symmetric):
 
 @_njit
 def subtract_panel(work, k, first, panel):
-    """Subtract the products of 16 rows from the upper triangle behind `first`.
+    """Subtract the products of a panel's rows from the upper triangle after `first`.
 
-    ``work[panel : panel + n]`` has the negative multiples, ``work[first - n : first]``
-    the rows, n the elements of a vector.
+    With n elements of a vector, ``work[panel : panel + n]`` has the negative multiples,
+    and ``work[first - n : first]`` the rows.
     """
     size = VECTOR_BYTES // work.itemsize
     left, right = work[panel:], work[first - size :]

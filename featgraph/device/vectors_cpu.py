@@ -1,12 +1,12 @@
-"""Vectors of neighboring features on the CPU, as values of generated code.
+"""Vectors of adjacent features on the CPU, as values of generated code.
 
 LLVM vectorizes loops over features only if it can prove that arrays do not overlap, and
-unrolls loops of 32 and fewer before. Code written with vectors stays vectorized, and
-sums over edges stay in registers.
+unrolls loops of 32 and fewer iterations before that. Code written with vectors stays
+vectorized, and sums over edges stay in registers.
 
 ========================================================  ==============================
 ``load_N(array, index)``                                  N elements from `index` on
-``store_N(array, index, vector)``                         writes them
+``store_N(array, index, vector)``                         stores them
 ``spread_N(number)``                                      `number` N times
 ``a + b``, ``-``, ``*``, ``/``, ``-a``, ``a < b`` ..      each element; one side may be
                                                           a number
@@ -20,8 +20,8 @@ sums over edges stay in registers.
 ========================================================  ==============================
 
 N is one of `SIZES`. Arrays are float32 or float64 with consecutive elements in a row;
-`index` is an integer or a tuple of integers, not negative. ``total`` adds in the order
-of a tree, always the same.
+`index` is a nonnegative integer or a tuple of such. ``total`` always adds in the order
+of the same tree.
 """
 
 import operator
@@ -33,9 +33,11 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np import arrayobj
 
-#: Elements of a vector. 16 float32 fill what AVX-512 has; LLVM cuts them for others.
+#: Elements of a vector. 16 float32 fill an AVX-512 register; LLVM splits them for
+#: other machines.
 SIZES = (16, 8, 4, 2, 1)
 
+# Never nnan or ninf: inf and nan must stay testable.
 _FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
 _njit = njit(cache=True, error_model="numpy", fastmath=set(_FAST))
 
@@ -96,7 +98,7 @@ def _joined(arguments):
 
 
 def _define(function, emit, compares):
-    """Let a Python operator take vectors."""
+    """Define a Python operator on vectors."""
 
     class Operator(AbstractTemplate):
         def generic(self, arguments, keywords):
@@ -269,7 +271,7 @@ def absolute(typing_context, a):
 
 @intrinsic
 def is_finite(typing_context, a):
-    """Return which elements are neither infinite nor nan."""
+    """Return a mask of the elements that are neither infinite nor nan."""
     if not _is_real(a):
         return None
 

@@ -3,10 +3,10 @@
 A warp holds 32 / `width` groups of `width` lanes each (a power of two from 1 to 32),
 aligned. *Every lane of the warp takes part in every collective*: a caller without work
 clamps its vertex and passes the identity, it never exits or branches around the call.
-`width`, `lanes`, `group` and `lanes` should be literals at the call: the functions are
-inlined, so loops over them unroll. Values are int32, int64, float32 or float64 unless
-said otherwise, and flags are bools; every lane of a group gets the same, bitwise equal
-result. ``max`` and ``min`` of floats ignore NaN.
+`width`, `lanes` and `group` should be literals at the call: the functions are inlined,
+so loops over them unroll. Values are int32, int64, float32 or float64 unless noted
+otherwise, and flags are bools; every lane of a group gets the same result, bitwise.
+``max`` and ``min`` of floats ignore NaN.
 
 Within a group of lanes (features of one vertex or edge)
 
@@ -25,8 +25,8 @@ Across the `lanes / width` groups that share a vertex (lanes of edges), lane by 
 ======================================================  ================================
 ``edge_lane_sum(x, width, lanes)`` ``_product``          like x
 ``_max`` ``_min``
-``edge_lane_sum_4(a, b, c, d, width, lanes)``            the four of them; the lanes has
-``_product`` ``_max`` ``_min``                          four groups or more
+``edge_lane_sum_4(a, b, c, d, width, lanes)``            four results; `lanes` has four
+``_product`` ``_max`` ``_min``                          groups or more
 ``edge_lane_any(flag, width, lanes)``,                   bool
 ``edge_lane_all``
 ``edge_lane_argmin(key, source, width, lanes)``,         (key, source); see `ordering`;
@@ -47,31 +47,30 @@ lanes past the last whole group are padding and get garbage)
 ======================================================  ================================
 
 ======================================================  ================================
-``load_row(array, row, column, width, count)``          `count` entries from a column on
-                                                        that is a multiple of it, of
-                                                        rows that are `width` long; a
-                                                        load of 8 or 16 bytes each; a
-                                                        matrix is a row of all entries
-``anew(index)``                                         `index`, which the compiler
-                                                        takes for another each time:
-                                                        what is loaded there is not
-                                                        kept in registers over a loop
+``load_row(array, row, column, width, count)``          `count` entries of a row of
+                                                        length `width`, by loads of 8 or
+                                                        16 bytes; `column` is a multiple
+                                                        of `count`; a matrix counts as
+                                                        one row of all its entries
+``anew(index)``                                         `index`, as an unknown value for
+                                                        the compiler, which then does
+                                                        not keep what is loaded there in
+                                                        registers over a loop
 ``store_row(array, row, column, width, count,           the same for stores
 values)``
-``select(test, a, b)``                                  a where the test holds, else b
-                                                        of the same type. Where a loop
-                                                        does not change the test, the
-                                                        compiler makes two loops of ``a
-                                                        if test else b``, through which
-                                                        lanes go one after the other
-``lower_bound(row, first, stop, value)``                where the value stands in the
-                                                        sorted entries, or would
-``sync()``                                              the warp's memory barrier
+``select(test, a, b)``                                  a if test else b, of one type.
+                                                        For a loop-invariant test, the
+                                                        compiler would make two loops of
+                                                        ``a if test else b``, which
+                                                        lanes run one after the other
+``lower_bound(row, first, stop, value)``                first place of entries >= value
+                                                        in sorted entries
+``sync()``                                              memory barrier of the warp
 ======================================================  ================================
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
-`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``, ``sort_triangle``)
-and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
+`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``, ``sort_triangle``,
+``sum_holds``, ``is_normal``) are exported here too.
 """
 
 import operator
@@ -89,7 +88,7 @@ from featgraph.cuda.dialect import (
     uint32,
     uint64,
 )
-from featgraph.device import ordering, patching
+from featgraph.device import ordering
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -115,6 +114,7 @@ from featgraph.device.memory import (  # noqa: F401
     words_a_turn,
 )
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
@@ -129,8 +129,8 @@ unpack_min_float32 = device_function(ordering.unpack_min_float32)
 unpack_max_float32 = device_function(ordering.unpack_max_float32)
 unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
-sum_holds = device_function(patching.sum_holds)
-is_normal = device_function(patching.is_normal)
+sum_holds = device_function(ordering.sum_holds)
+is_normal = device_function(ordering.is_normal)
 sort_triangle = device_function(ordering.sort_triangle)
 
 
@@ -147,7 +147,7 @@ def _choose_cast(value, like):
 
 @device_function
 def lower_bound(row, first, stop, value):
-    """Return the first place from which on ascending entries are no less than value."""
+    """Return the first place of an entry >= value in ascending entries."""
     while first < stop:
         middle = cast_like((first + stop) >> 1, first)
         if row[uint64(middle)] < value:
@@ -164,7 +164,7 @@ def sync():
 
 
 # Butterfly reductions: in every step both partners combine the same two values, so that
-# the results of all lanes are equal bit by bit.
+# the results of all lanes are bitwise equal.
 
 
 def _butterfly(pair):
@@ -208,13 +208,13 @@ edge_lane_argmin = _butterfly_of_keys(wins_min)
 edge_lane_argmax = _butterfly_of_keys(wins_max)
 
 
-# Four values at a time. In the first two steps a lane passes on half of its values, and
-# continues with one; at the end it fetches the others.
+# Four values at a time. In the first two steps a lane sends half of its values to its
+# partner, until it has one; at the end it fetches the other three results.
 
 
 @device_function
 def _give(keeps_first, first, second, offset):
-    """Return the value that a lane keeps, and its partner's share of that."""
+    """Return the value that a lane keeps, and its partner's value for the same sum."""
     kept = first if keeps_first else second
     given = second if keeps_first else first
     return kept, cuda.shfl_xor_sync(FULL_WARP, given, offset)
@@ -282,7 +282,7 @@ def sum_before(x):
 
 @device_function
 def _takes_place(is_better, other, other_index, x, index):
-    # NaN compares with nothing: it loses to numbers. Equals and two NaNs go by index.
+    # NaN loses against numbers. Equal values, and two NaNs, are ordered by index.
     if x != x:
         return other == other or other_index < index
     return is_better or (other == x and other_index < index)
@@ -352,8 +352,8 @@ def edge_lane_all(flag, width, lanes):
 
 @device_function
 def broadcast(x, source_lane, width):
-    """Return the value that a lane of the group holds, counted modulo `width`."""
-    # Modulo, because padding lanes may ask for a feature that no lane has.
+    """Return the value of a lane of the group, counted modulo `width`."""
+    # Modulo, since padding lanes may pass a feature that no lane has.
     source = _first_lane(width) + (uint32(source_lane) & uint32(width - 1))
     return cuda.shfl_sync(FULL_WARP, x, int32(source))
 
@@ -374,8 +374,8 @@ def append(flag, value, row, count):
 
 @device_function
 def _member(lane, first, i, lanes):
-    # Padding lanes may name members past the end: they take the last lane, for a source
-    # lane must exist.
+    # Padding lanes may pass members past the end: they read the last lane, since a
+    # shuffle needs an existing source lane.
     return int32(cuda.laneid) - int32(lane) + min(int32(first + i), int32(lanes - 1))
 
 

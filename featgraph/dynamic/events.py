@@ -31,8 +31,11 @@ from featgraph.dynamic.inputs import require
 from featgraph.graph.building.check import checked_weights, flat_array
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.names import factorise
-from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
-from featgraph.graph.formats.edge_list import read_columns
+from featgraph.graph.formats.edge_list import (
+    EdgeListOptions,
+    edge_columns,
+    read_columns,
+)
 from featgraph.graph.formats.text import read_text
 
 __all__ = ["TemporalEdges", "Window", "WindowBatch", "read_temporal"]

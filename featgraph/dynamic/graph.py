@@ -21,6 +21,7 @@ from featgraph.base.arguments import require_flag, shown
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import GraphInputError
 from featgraph.base.interrupts import deferred_interrupts
+from featgraph.cuda.dialect import chosen_target
 from featgraph.dynamic import inputs, views
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
@@ -32,7 +33,6 @@ from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building import check
 from featgraph.graph.building.edges import freeze
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.views.structure import require_fixed
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device

@@ -25,8 +25,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from featgraph.base.interrupts import njit
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit, njit
 
 _Array: TypeAlias = Any
 #: Offsets of slots are computed in it; ids and numbers may be unsigned.

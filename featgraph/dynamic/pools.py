@@ -244,7 +244,7 @@ class RowPool(HostRows):
         dense : bool
             Whether all rows count as touched.
         """
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building import kernels as building  # loads Numba
 
         kernels = numba_kernels()
         at, other = updates.targets, updates.sources
@@ -256,7 +256,7 @@ class RowPool(HostRows):
         if count < SHARED:
             keys.sort()
         else:
-            keys = sorting.sorted_keys(keys, 32, room[0])
+            keys = building.sorted_keys(keys, 32, room[0])
         size = room[0] if dense else count
         rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
         touched = kernels.list_rows(keys, rows, first, dense)
@@ -580,13 +580,13 @@ def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
 
     Static graphs combine the weights of repeated edges in the same way.
     """
-    from featgraph.graph.building import sorting  # loads Numba
+    from featgraph.graph.building import kernels as building  # loads Numba
 
     replaces = np.flatnonzero(plan.fates & numba_kernels().REPLACES)
     places = np.append(replaces, np.flatnonzero(plan.heads >= 0))
     groups = np.append(replaces, plan.heads[places[replaces.size :]])
     every = np.append(column[plan.places[replaces]], values[places[replaces.size :]])
-    order = sorting.order_of(groups)
+    order = building.order_of(groups)
     groups = groups[order]
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     totals = np.zeros(plan.order.size, column.dtype)

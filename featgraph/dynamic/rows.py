@@ -205,7 +205,7 @@ class HostRows:
 
         Insertions are numbered below `bound`.
         """
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building.kernels import order_of  # loads Numba
 
         slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
         rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
@@ -214,7 +214,7 @@ class HostRows:
             rows, slots = rows[is_given], slots[is_given]
         numbers = (self.numbers[slots] >> 1).astype(np.int32)
         numbers -= numbers.min(initial=max(bound - 1, 0))
-        order = sorting.order_of(numbers)
+        order = order_of(numbers)
         return rows[order], slots[order]
 
     def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:

@@ -1,20 +1,15 @@
 """Graphs: arrays of callers become rows of edges, on the host or on a GPU.
 
-`inputs` takes in and checks arrays of callers (begin with `inputs.take`). `building`
-sorts edges into rows. `views` offers a graph's arrays to kernels, with stamps that say
-when they change. `partition` divides vertices among ranks. `formats` reads files, and
-`slices` folders of raw arrays. `graph.Graph` is the class that users see.
+`inputs` checks and converts arrays of callers (begin with `inputs.take`). `building`
+sorts edges into rows. `views` provides a graph's arrays to kernels, with stamps that
+change with the graph. `partition` divides vertices among ranks. `formats` reads files,
+and `slices` folders of raw arrays. `graph.Graph` is the public class.
 """
 
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph
-from featgraph.graph.formats.accept import GraphLike, as_graph
-from featgraph.graph.formats.model_readers import (
-    read_bif,
-    read_uai,
-    read_uai_evidence,
-    read_uai_marginals,
-)
+from featgraph.graph.formats.bif import read_bif
+from featgraph.graph.formats.graph_like import GraphLike, as_graph
 from featgraph.graph.formats.readers import (
     read_dimacs,
     read_edge_list,
@@ -22,6 +17,11 @@ from featgraph.graph.formats.readers import (
     read_labels,
     read_matrix_market,
     read_ratings,
+)
+from featgraph.graph.formats.uai import (
+    read_uai,
+    read_uai_evidence,
+    read_uai_marginals,
 )
 from featgraph.graph.generators import (
     complete_graph,

@@ -1,4 +1,4 @@
-"""Edge lists from and to networkx graphs, SciPy sparse matrices and data frames."""
+"""Conversion of networkx graphs, SciPy sparse matrices and data frames, both ways."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def from_networkx(source: Any, weight: str | None) -> EdgeList:
-    """Take the edges of any networkx graph in its own order; `Graph.from_networkx`."""
+    """Read the edges of any networkx graph in its order; `Graph.from_networkx`."""
     if not (hasattr(source, "is_directed") and hasattr(source, "is_multigraph")):
         raise GraphInputError(
             "not a networkx graph",
@@ -74,10 +74,10 @@ def from_networkx(source: Any, weight: str | None) -> EdgeList:
 
 
 def _are_own_numbers(nodes: list[Hashable]) -> bool:
-    """Whether the names are 0..V-1 in any order: then a name is its vertex."""
+    """Whether the names are 0..V-1 in any order, so that a name is a vertex."""
     return all(
         type(name) is int and 0 <= name < len(nodes) for name in nodes
-    )  # names are distinct already, so this many in this range are all of them
+    )  # V distinct names in this range are all numbers
 
 
 def _attribute_weights(
@@ -157,7 +157,7 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
         directed=False,
         target=target,
     )
-    made.sides = sides  # rows of a matrix are of one, its columns of the other
+    made.sides = sides  # rows are one side, columns the other
     return made
 
 
@@ -189,8 +189,8 @@ def _require_sparse(matrix: Any) -> None:
 def _entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return rows, columns and values in storage order, explicit zeros included.
 
-    CSR and CSC are expanded here and not by SciPy, whose compiled loops trust the
-    row pointer: a malformed one would read outside its arrays.
+    CSR and CSC are expanded here and not by SciPy, whose compiled loops do not check
+    the row pointer: a malformed one would read out of bounds.
     """
     if matrix.format in ("csr", "csc"):
         major = _expand_pointer(matrix)
@@ -305,7 +305,7 @@ def from_frame(
 def _column(frame: Any, name: Hashable) -> NDArray[Any]:
     try:
         column = frame[name]
-    except Exception as error:  # each data frame library has its own class for this
+    except Exception as error:  # data frame libraries raise different classes
         raise GraphInputError(
             "no such column",
             where=repr(name),
@@ -355,7 +355,7 @@ def to_scipy(graph: Structure) -> Any:
     u, v, weights = graph.sources, graph.targets, graph.weights
     if weights is None:
         weights = np.ones(u.size, np.float64)
-    elif weights.dtype == np.float16:  # SciPy's sparse kernels have no half precision
+    elif weights.dtype == np.float16:  # unsupported by SciPy's sparse kernels
         weights = weights.astype(np.float32)
     if not graph.directed:
         is_paired = u != v

@@ -1,4 +1,4 @@
-"""Statistics of a graph's degrees for plans, counted on the host or on the GPU."""
+"""Statistics of a graph's degrees for plans, computed on the host or on the GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.inputs.targets import has_gpu
+from featgraph.cuda import dialect
 from featgraph.graph.views.structure import (
     Structure,
     gpu_edges,
@@ -17,21 +17,21 @@ from featgraph.graph.views.structure import (
 
 __all__ = ["SHORT", "most_edges", "short_counts"]
 
-#: Degrees that are counted apart.
+#: Degrees below it have a count each.
 SHORT = 64
 
 
 def most_edges(
     graph: Structure, side: str, target: str, below: int | None = None
 ) -> int:
-    """Return the most edges of a vertex.
+    """Return the highest degree.
 
     Parameters
     ----------
     graph : Graph
     side : {"in", "out"}
     target : {"cpu", "cuda"}
-        The target of the plan: a GPU that builds the rows also counts.
+        The target of the plan: a GPU that builds the rows computes the statistics, too.
     below : int, optional
         Only vertices with fewer edges are considered.
     """
@@ -55,8 +55,8 @@ def _are_on_gpu(graph: Structure, target: str) -> bool:
     """Whether the degrees are counted on the GPU."""
     if is_given_on_gpu(graph):
         return True
-    # Plans for a GPU are made without one, too.
-    return target == "cuda" and is_built_on_gpu(graph) and has_gpu()
+    # A plan for a GPU can be made without one.
+    return target == "cuda" and is_built_on_gpu(graph) and dialect.is_available()
 
 
 def _on_host(graph: Structure, side: str) -> NDArray[Any]:

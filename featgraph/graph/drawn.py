@@ -10,7 +10,7 @@ import numpy as np
 
 from featgraph.base.cached import cached_property
 from featgraph.graph.building.drawn import Drawing
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,8 +19,7 @@ __all__ = ["Factor", "FactorGraph"]
 Array: TypeAlias = npt.NDArray[Any]
 Variable: TypeAlias = str | int
 
-#: An array has at most 64 axes, and a table of so many variables is none to sum over.
-#: Each state has a name, and marginals have an entry for each.
+#: Most states of a variable: each state has a name, and an entry in marginals.
 _MOST_STATES = 1 << 20
 MAX_SCOPE = 32
 
@@ -32,9 +31,9 @@ class Factor:
     Attributes
     ----------
     scope : tuple of int
-        Its variables, all different.
+        The variables, all different.
     table : ndarray of float64
-        Not negative; an axis for each variable of the scope, read-only.
+        Nonnegative, with one axis per variable of the scope; read-only.
     """
 
     scope: tuple[int, ...]
@@ -45,23 +44,23 @@ class FactorGraph:
     """A product of tables over discrete variables; immutable.
 
     The probability of an assignment of states is proportional to the product of the
-    entries that it selects, one of each table. Bayesian networks are the case in which
-    every table is the conditional distribution of one variable.
+    entries that it selects, one from each table. In a Bayesian network, every table is
+    the conditional distribution of one variable.
 
     Parameters
     ----------
     variables : mapping of str to sequence of str, or to int
-        The states of each variable by their names, or how many there are.
+        Name of each variable -> names of its states, or their number.
     factors : iterable of (scope, table)
-        The scope names variables, or gives their numbers in the order of `variables`;
-        the table has an axis of as many entries as the variable has states for each.
+        The scope lists variables by name, or by number in the order of `variables`. The
+        table has one axis per variable, with one entry per state.
 
     Raises
     ------
     GraphInputError
-        A variable without states or with two of one name; a scope with a variable that
-        does not exist or comes twice; a table of another shape, or with entries that
-        are negative, infinite or NaN.
+        If a variable has no states, or two of the same name; a scope has an unknown or
+        repeated variable; or a table has another shape, or entries that are negative,
+        infinite or NaN.
 
     Examples
     --------
@@ -80,7 +79,7 @@ class FactorGraph:
     states: Mapping[str, tuple[str, ...]]
     #: The names of the variables, in order.
     names: tuple[str, ...]
-    #: How many states each variable has, shape (V,).
+    #: Number of states of each variable, shape (V,).
     cardinalities: npt.NDArray[np.int64]
     #: The tables.
     factors: tuple[Factor, ...]
@@ -91,7 +90,7 @@ class FactorGraph:
         factors: Iterable[tuple[Sequence[Variable], npt.ArrayLike]],
     ) -> None:
         _require_mapping("not variables", variables)
-        self.states = {name: _states(name, given) for name, given in variables.items()}
+        self.states = {name: _states(name, value) for name, value in variables.items()}
         if not self.states:
             raise GraphInputError("a factor graph has variables", got="none")
         self.names = tuple(self.states)
@@ -142,12 +141,12 @@ class FactorGraph:
         )
 
     def variable(self, name: Variable) -> int:
-        """Return the number of a variable given by its name, or by that number.
+        """Return the number of a variable, from its name or number.
 
         Raises
         ------
         GraphInputError
-            There is no such variable.
+            If there is no such variable.
         """
         if isinstance(name, str) and name in self._numbers:
             return self._numbers[name]
@@ -163,12 +162,12 @@ class FactorGraph:
         )
 
     def state(self, variable: Variable, name: str | int) -> int:
-        """Return the number of a state of a variable given by its name or number.
+        """Return the number of a variable's state, from names or numbers.
 
         Raises
         ------
         GraphInputError
-            There is no such variable, or it has no such state.
+            If there is no such variable, or it has no such state.
         """
         owner = self.names[self.variable(variable)]
         states = self.states[owner]
@@ -195,14 +194,14 @@ class FactorGraph:
         Returns
         -------
         FactorGraph
-            The same variables, where an observed one has its one state left and is in
-            no scope. Numbers of variables stay.
+            The same variables with the same numbers. An observed variable has one state
+            left, and is in no scope.
 
         Raises
         ------
         GraphInputError
-            Unknown variables or states; a variable observed twice in different states;
-            or observations that a table makes impossible, naming its variables.
+            If a variable or state is unknown, a variable is observed in two states, or
+            the observations have probability zero, with the variables of the table.
         """
         observed: dict[int, int] = {}
         _require_mapping("not evidence", evidence)
@@ -245,7 +244,7 @@ class FactorGraph:
         return tuple(v for v in factor.scope if v not in observed), table
 
     def log_score(self, states: npt.ArrayLike) -> float:
-        """Return the log of the product of tables for one state a variable, (V,)."""
+        """Return the log of the product of tables for one state per variable, (V,)."""
         chosen, counts = number_array(states, "states"), self.cardinalities
         is_wrong = chosen.shape != counts.shape or chosen.dtype.kind not in "iu"
         bad = 0 if is_wrong else int(np.argmax((chosen < 0) | (chosen >= counts)))
@@ -265,10 +264,10 @@ class FactorGraph:
             return float(np.log(np.array(entries, np.float64)).sum())
 
     def unary(self) -> npt.NDArray[np.float64]:
-        """Return the product of the tables of one variable, (V, K), K the most states.
+        """Return the product of each variable's own tables, (V, K), K the most states.
 
-        Rows are zero behind the states of their variable. Tables over no variable,
-        which are factors of every assignment, are left out.
+        A row is zero beyond the states of its variable. Tables without variables, which
+        scale all assignments, are left out.
         """
         counts = self.cardinalities
         product = (np.arange(counts.max()) < counts[:, None]).astype(np.float64)
@@ -276,8 +275,7 @@ class FactorGraph:
             if len(factor.scope) == 1:
                 row = product[factor.scope[0]]
                 row[: len(factor.table)] *= factor.table
-                # Products of many tables underflow; what they are relative to each
-                # other is all that counts.
+                # Products of many tables underflow; only ratios of entries matter.
                 row /= row.max() or 1.0
         return product
 
@@ -290,15 +288,15 @@ class FactorGraph:
         Returns
         -------
         graph : Graph
-            Undirected; an edge for each pair of variables with a table.
+            Undirected, with an edge for each pair of variables that share a table.
         potentials : ndarray of shape (E, K, K)
-            At [e, i, j] for state i of the edge's source and j of its target; zero
-            behind their states.
+            Entry [e, i, j] is for state i of the edge's source and j of its target;
+            zero beyond their states.
 
         Raises
         ------
         GraphInputError
-            A table has three variables or more.
+            If a table has three variables or more.
         """
         k = int(self.cardinalities.max())
         products: dict[tuple[int, int], Array] = {}
@@ -328,11 +326,11 @@ class FactorGraph:
         return graph, potentials
 
 
-def _require_mapping(what: str, given: object) -> None:
-    if not isinstance(given, Mapping):
+def _require_mapping(what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
         raise GraphInputError(
             what,
-            got=shown(given),
+            got=shown(value),
             expected="a mapping from variables to states",
         )
 
@@ -365,24 +363,24 @@ def _pairs(factors: Any) -> Iterator[tuple[Any, Any]]:
         ) from None
 
 
-def _states(name: str, given: Sequence[str] | int) -> tuple[str, ...]:
+def _states(name: str, value: Sequence[str] | int) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise GraphInputError("variables have names", got=repr(name), expected="str")
-    if isinstance(given, bool | str):
+    if isinstance(value, bool | str):
         states: tuple[str, ...] = ()
-    elif isinstance(given, int | np.integer) and given > _MOST_STATES:
+    elif isinstance(value, int | np.integer) and value > _MOST_STATES:
         states = ()
-    elif isinstance(given, int | np.integer):
-        states = tuple(str(number) for number in range(int(given)))
-    elif isinstance(given, Iterable) and np.ndim(given) == 1:
-        states = tuple(str(state) for state in given)
+    elif isinstance(value, int | np.integer):
+        states = tuple(str(number) for number in range(int(value)))
+    elif isinstance(value, Iterable) and np.ndim(value) == 1:
+        states = tuple(str(state) for state in value)
     else:
         states = ()
     if not states or len(set(states)) < len(states):
         raise GraphInputError(
             "a variable has one state or more, of different names",
             where=f"variable {name!r}",
-            got=shown(given),
+            got=shown(value),
             expected=f"names, or a number of at most {_MOST_STATES:,}",
         )
     return states

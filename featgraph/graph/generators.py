@@ -1,4 +1,4 @@
-"""Generators of graphs; random ones are determined by their seed, on every machine."""
+"""Graph generators. Random graphs depend on the seed only, not on the machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from featgraph.base.arguments import require_flag, require_real
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import DeviceValues
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing, drawn
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.graph.graph import Graph
-from featgraph.graph.inputs.targets import chosen_target
-from featgraph.graph.partition.asked import makers, require_asked
+from featgraph.graph.partition.requests import distributed_builders, partition_request
 
 __all__ = [
     "complete_graph",
@@ -31,8 +31,8 @@ __all__ = [
     "uniform",
 ]
 
-#: From so many edges on, a GPU that draws them makes rows directly: a list of edges,
-#: sorted, takes three times the memory.
+#: Least edges for which a GPU that draws them builds rows directly: a sorted list of
+#: edges takes three times the memory.
 MANY_DRAWN = 1 << 28
 
 
@@ -63,8 +63,8 @@ def rmat(
     edge_factor : int
         E_given = edge_factor * V, self-loops and repeats included.
     a, b, c : float
-        Default: those of the Graph500 benchmark. The vertices are not shuffled: low
-        ids have the high degrees.
+        Default: the values of the Graph500 benchmark. Vertices are not shuffled: low
+        ids have high degrees.
     seed : int
     directed : bool
     duplicates : str
@@ -72,12 +72,13 @@ def rmat(
     weighted : bool
         Whether to draw weights: float32, multiples of 2**-24 in (0, 1].
     target : {"auto", "cpu", "cuda"}
-        The device that draws and stores the edges. They are the same on each: edge i is
-        a function of seed and i. "auto" selects a GPU, if there is one, for many edges.
+        The device that draws and stores the edges. Edges are the same on all devices:
+        edge i is a function of seed and i. "auto" selects a GPU, if available, for many
+        edges.
     partition : {None, "edges"}, optional
-        "edges": all ranks call it, and each stores its part of the graph, as of
-        `Graph.from_edges`; requires ``duplicates="keep"``. A GPU needs memory for its
-        part, and to sort an eighth of it.
+        "edges": a collective call, in which each rank stores its part of the graph, as
+        in `Graph.from_edges`; requires ``duplicates="keep"``. A GPU needs memory for
+        its part, and to sort an eighth of it.
     along : str, optional
         An option of a distributed graph: see `read_graph`.
 
@@ -88,15 +89,15 @@ def rmat(
     Raises
     ------
     GraphInputError
-        Arguments out of range.
+        If an argument is out of range.
     DeviceError, PlanError
         If the target is not available, or unknown.
 
     Notes
     -----
-    O(scale * E) time, 8 bytes an edge. A level compares 32 random bits of Philox4x32-10
-    with sums of the probabilities, rounded to 2**-32: integers, so that all machines
-    draw the same edges.
+    O(scale * E) time, 8 bytes per edge. Each level compares 32 random bits of
+    Philox4x32-10 with sums of the probabilities, rounded to multiples of 2**-32, in
+    integer arithmetic, so that all machines draw the same edges.
 
     References
     ----------
@@ -118,7 +119,7 @@ def drawing_of_rmat(
     *,
     seed: int,
 ) -> Drawing:
-    """Return the edges of an R-MAT graph, any of which can be drawn: see `rmat`."""
+    """Return the edges of an R-MAT graph, which can be drawn in any order."""
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
@@ -147,7 +148,7 @@ def uniform(
     partition: str | None = None,
     along: str = "both",
 ) -> Graph:
-    """Draw edges whose ends are any two vertices, independently of each other.
+    """Draw edges with independent, uniformly distributed ends.
 
     Parameters
     ----------
@@ -172,8 +173,8 @@ def uniform(
 
     Notes
     -----
-    An end is the upper half of a product of 64 random bits and `vertex_count`, so that
-    no vertex is more likely than another by more than ``vertex_count / 2**64``.
+    An end is the upper half of the product of 64 random bits and `vertex_count`. The
+    probabilities of vertices differ by at most ``vertex_count / 2**64``.
 
     Examples
     --------
@@ -188,7 +189,7 @@ def uniform(
 
 
 def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Drawing:
-    """Return the edges of a uniform graph, any of which can be drawn: see `uniform`."""
+    """Return the edges of a uniform graph, which can be drawn in any order."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
@@ -200,13 +201,13 @@ def erdos_renyi(
 ) -> Graph:
     """Draw a graph uniformly among those with `edge_count` edges, G(n, m).
 
-    No self-loops and no repeats; the edges come in random order.
+    There are no self-loops and no repeated edges; edges are in random order.
 
     Parameters
     ----------
     vertex_count : int
     edge_count : int
-        E_given: of an undirected graph, each edge once.
+        E_given: an undirected edge counts once.
     seed : int
     directed : bool
 
@@ -227,7 +228,7 @@ def erdos_renyi(
     if 2 * m <= pairs:
         key = _draw_distinct(generator, pairs, m)
     else:
-        # Drawing until nearly all pairs were found takes long: draw the excluded ones.
+        # Nearly all pairs take long to draw: draw the excluded ones instead.
         is_in = np.ones(pairs, np.bool_)
         is_in[_draw_distinct(generator, pairs, pairs - m)] = False
         key = generator.permutation(np.flatnonzero(is_in))
@@ -242,7 +243,7 @@ def erdos_renyi(
 def _draw_distinct(
     generator: np.random.Generator, bound: int, count: int
 ) -> NDArray[np.int64]:
-    """Draw distinct integers below `bound`: the first `count` different ones."""
+    """Draw integers below `bound`; return the first `count` distinct ones."""
     seen = np.empty(0, np.int64)
     while seen.size < count:
         more = generator.integers(0, bound, count - seen.size + 16)
@@ -253,9 +254,9 @@ def _draw_distinct(
 
 
 def _unrank_pair(key: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the pair u < v that is number v * (v - 1) / 2 + u."""
+    """Return the pair u < v with the key v * (v - 1) / 2 + u."""
     v = ((1 + np.sqrt(1 + 8 * key.astype(np.float64))) / 2).astype(np.int64)
-    # The root may be rounded across an integer, either way.
+    # The root may be rounded across an integer in either direction.
     v -= v * (v - 1) // 2 > key
     v += v * (v + 1) // 2 <= key
     return key - v * (v - 1) // 2, v
@@ -266,13 +267,13 @@ def grid(
 ) -> Graph:
     """Make a rows x columns lattice; vertex i * columns + j has up to 4 neighbors.
 
-    The edges along rows come first, then those along columns; directed ones lead right
-    and down. `target` is that of `rmat`.
+    Edges along rows come first, then edges along columns; directed edges lead right and
+    down. `target` is as in `rmat`.
 
     Raises
     ------
     GraphInputError
-        A side below 1, or more vertices than int32 ids.
+        If a side is less than 1, or there are more vertices than int32 ids.
     """
     height = _count(rows, "rows", 1, MAX_VERTEX_COUNT)
     width = _count(columns, "columns", 1, MAX_VERTEX_COUNT // height)
@@ -291,10 +292,10 @@ def ratings(
     partition: str | None = None,
     along: str = "both",
 ) -> Graph:
-    """Draw ratings of items by users: a graph of two sides, as from a matrix.
+    """Draw ratings of items by users: a graph with two sides, like a sparse matrix.
 
-    Users rate about as many items each. Of n items, the k-th is rated about
-    ``sqrt(n / k) / 2`` times the mean.
+    All users rate about the same number of items. The k-th of n items has about
+    ``sqrt(n / k) / 2`` times the mean number of ratings.
 
     Parameters
     ----------
@@ -304,7 +305,7 @@ def ratings(
         The number of ratings, repeats included: integers from 1 to 5, float32.
     seed : int
     target, partition, along
-        As for `rmat`. Ranks have a share of the users, and one of the items.
+        As for `rmat`. Each rank has a share of the users, and one of the items.
 
     Returns
     -------
@@ -346,7 +347,7 @@ def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
 def cycle_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     """Make the cycle 0 - 1 - ... - (V - 1) - 0.
 
-    Of one vertex, a self-loop; of two, a double edge.
+    With one vertex, this is a self-loop; with two, a double edge.
     """
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     directed = require_flag("directed", directed)
@@ -363,7 +364,7 @@ def star_graph(vertex_count: int, *, directed: bool = False) -> Graph:
 
 
 def complete_graph(vertex_count: int, *, directed: bool = False) -> Graph:
-    """Make the graph of all pairs u != v; directed, both ways."""
+    """Make the graph of all pairs u != v, in both directions if directed."""
     n = _count(vertex_count, "vertex_count", 1, 1 << 20)
     directed = require_flag("directed", directed)
     u, v = np.nonzero(~np.eye(n, dtype=np.bool_)) if directed else np.triu_indices(n, 1)
@@ -377,13 +378,13 @@ def _drawn(
     duplicates: object,
     parted: tuple[object, object] = (None, "both"),
 ) -> Graph:
-    """Make a graph of edges that are drawn on `target`; see `rmat`."""
+    """Make a graph of edges drawn on `target`; see `rmat`."""
     is_directed = require_flag("directed", directed)
     default = "cuda" if drawing.count >= MANY_EDGES else "cpu"
     chosen = chosen_target(target, default)
-    asked = require_asked(parted[0], "given", parted[1])
+    request = partition_request(parted[0], "given", parted[1])
     is_kept = isinstance(duplicates, str) and duplicates == "keep"
-    if asked is not None:
+    if request is not None:
         if not is_kept:
             raise GraphInputError(
                 "repeated edges are found in the whole graph, which no rank has",
@@ -391,20 +392,20 @@ def _drawn(
                 got=repr(duplicates),
                 expected="'keep'",
             )
-        made = makers[0].of_drawing(asked, drawing, is_directed, chosen)
+        made = distributed_builders[0].of_drawing(request, drawing, is_directed, chosen)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if chosen == "cuda" and is_kept and drawing.count >= MANY_DRAWN:
         return Graph(DrawnRowEdges(drawing, is_directed))
     u, v, weights = drawn(chosen, drawing)
     if is_kept:
-        # The arrays were made here, and are not copied.
+        # The arrays are new, and need no copy.
         ends = u, v, weights, drawing.vertex_count, is_directed
         return Graph(EdgeList(*ends, sides=drawing.sides))
-    there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
+    columns = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
     return Graph.from_edges(
-        *there[:2],
-        weights=there[2],
+        *columns[:2],
+        weights=columns[2],
         vertex_count=drawing.vertex_count,
         directed=is_directed,
         duplicates=duplicates,  # type: ignore[arg-type]

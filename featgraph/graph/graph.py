@@ -13,8 +13,8 @@ from featgraph.base.errors import GraphInputError
 from featgraph.base.interrupts import import_whole
 from featgraph.graph import convert
 from featgraph.graph.building.edges import edge_list
-from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.partition.choose import choose_partition
+from featgraph.graph.partition.requests import distributed_builders, partition_request
 from featgraph.graph.partition.shard import Shard, make_shards
 from featgraph.graph.views.structure import Structure, out_columns, require_fixed
 
@@ -24,22 +24,22 @@ __all__ = ["Graph"]
 class Graph(Structure):
     """A directed or undirected graph with V vertices; multi-edges and loops allowed.
 
-    Make one with `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a reader
-    or a generator. Every array that it returns is read-only. Adjacencies and edge
-    maps are built at the first use, and cached.
+    Graphs are made by `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a
+    reader or a generator. All returned arrays are read-only. Adjacencies and edge maps
+    are built at the first use, and cached.
 
     An undirected edge u, v that is no self-loop counts as two directed edges: the edge
     as given, u -> v, and its *twin*, v -> u. A self-loop is its own twin.
 
     An *edge id* is the slot of the edge in `in_edges` (the CSC).
 
-    Edges that are given on a GPU stay there, and are checked and sorted there. An
-    attribute is copied to the host, as a NumPy array, at its first use.
+    Edges given on a GPU are checked, sorted and stored there. An attribute is copied to
+    the host, as a NumPy array, at its first use.
 
     Notes
     -----
-    Building either adjacency is a counting sort on the host and a radix sort on a GPU,
-    O(V + E), stable: within a row the slots keep the given order. All arrays of a
+    An adjacency is built by a counting sort on the host or a radix sort on a GPU, in
+    O(V + E). The sort is stable: slots of a row keep the given order. All arrays of a
     directed graph together take at most three times the memory of its edge list, plus
     offsets.
     """
@@ -70,34 +70,34 @@ class Graph(Structure):
         ----------
         sources, targets : array_like of integers, shape (E_given,)
             Lists, NumPy arrays, or objects with ``__array__``, ``__dlpack__`` or
-            ``__cuda_array_interface__``. Copied, on a GPU if both are there; never
-            changed.
+            ``__cuda_array_interface__``. They are copied, on a GPU if both are there,
+            and never modified.
         weights : array_like, shape (E_given,), optional
-            float16 to float64 or integers, kept as such; infinities but no NaN.
+            float16 to float64 or integers, in their dtype; infinities, but no NaN.
         vertex_count : int, optional
             Default: the highest id plus one.
         directed : bool
-            False: each given edge stands for itself and its twin.
+            False: each given edge also has a twin in the opposite direction.
         duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
-            The treatment of repeated edges. "keep": multi-edges count as many. The
-            others combine the weights into one edge at the place of the first (without
-            weights they all drop repeats); integers are summed as 64 bits. In an
-            undirected graph (u, v) and (v, u) are one edge.
+            Treatment of repeated edges. "keep": keep them as multi-edges. The others
+            combine the weights into one edge at the place of the first (without weights
+            they all drop repeats); integers are summed with 64 bits. In an undirected
+            graph, (u, v) and (v, u) are the same edge.
         names : bool
-            Ids are names: integers of any sign, strings or other hashables. Vertices
-            are numbered on the host; `vertex_names` has the names.
+            Whether ids are names: integers of any sign, strings or other hashables.
+            Vertices are numbered on the host; `vertex_names` has the names.
         target : {"auto", "cpu", "cuda"}, optional
             The device that checks ids, stores edges and builds adjacencies. Default:
-            that of sources and targets. "auto" selects a GPU, if there is one, for many
-            edges. The graph is the same.
+            the device of sources and targets. "auto" selects a GPU, if available, for
+            many edges. The graph is the same.
         sides : tuple of int, optional
             The number of vertices of each side, such as users and items, by increasing
             id: see `from_biadjacency`. Each edge joins two sides, in either direction.
             Programs run on one side at a time (``.on``), and each side is divided
             equally among ranks.
         partition : {None, "edges"}, optional
-            "edges": all ranks call it, each with any part of the edges, in given order
-            rank by rank, and each stores its part of the graph. Requires
+            "edges": a collective call, in which each rank passes any part of the edges
+            and stores its part of the graph. Given order is rank by rank. Requires
             ``fg.distributed.init()``, no `names`, and ``duplicates="keep"``.
         order, along, ranks : optional
             Options of a distributed graph: see `read_graph`.
@@ -112,9 +112,10 @@ class Graph(Structure):
         DeviceError, PlanError
             If the target is not available, or unknown.
         GraphInputError
-            Ids that are not integers, negative or >= vertex_count; arrays of different
-            length or not flat; weights that are NaN or no real numbers; no vertex at
-            all; an edge within a side; a repeated edge where duplicates="error".
+            If ids are not integers, negative or >= vertex_count; arrays have different
+            lengths or are not flat; weights are NaN or not real numbers; there is no
+            vertex; an edge is within a side; or an edge is repeated with
+            duplicates="error".
 
         Examples
         --------
@@ -137,9 +138,11 @@ class Graph(Structure):
             "target": target,
             "sides": sides,
         }
-        asked = require_asked(partition, order, along, ranks)
-        if asked is not None:
-            made = makers[0].of_edges(asked, sources, targets, **options)
+        request = partition_request(partition, order, along, ranks)
+        if request is not None:
+            made = distributed_builders[0].of_edges(
+                request, sources, targets, **options
+            )
             if made is not None:
                 return made  # type: ignore[no-any-return]
         return cls(edge_list(sources, targets, **options))
@@ -159,27 +162,29 @@ class Graph(Structure):
         Raises
         ------
         GraphInputError
-            No nodes, not a networkx graph, or an attribute that is not a number.
+            If there are no nodes, `source` is not a networkx graph, or an attribute is
+            not a number.
         """
         return cls(convert.from_networkx(source, weight))
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool = True) -> Graph:
-        """Make a graph whose edges i -> j are the stored entries [i, j], as weights.
+        """Make a graph with an edge i -> j for each stored entry [i, j], its weight.
 
-        Explicit zeros are edges, repeated entries (COO) are multi-edges. A matrix of
-        bools gives no weights.
+        Explicit zeros are edges, and repeated entries (COO) multi-edges. A matrix of
+        bools has no weights.
 
         Parameters
         ----------
         matrix : scipy.sparse array or matrix, shape (V, V)
         directed : bool
-            False: the matrix must be symmetric; its upper triangle is given.
+            False: the matrix must be symmetric; the given edges are its upper triangle.
 
         Raises
         ------
         GraphInputError
-            Rectangular, malformed or not symmetric; weights that `from_edges` refuses.
+            If the matrix is rectangular, malformed or not symmetric, or has weights
+            that `from_edges` refuses.
         """
         return cls(convert.from_scipy(matrix, directed))
 
@@ -193,11 +198,11 @@ class Graph(Structure):
         along: str = "both",
         ranks: int | None = None,
     ) -> Graph:
-        """Make an undirected graph of two sides from a matrix of one by the other.
+        """Make an undirected graph of two sides from an (M, N) matrix.
 
-        Row i is vertex i, column j is vertex ``M + j``, and each stored entry is an
-        edge with it as weight. Explicit zeros are edges, repeated entries (COO) are
-        multi-edges. A matrix of bools gives no weights.
+        Row i is vertex i, column j is vertex ``M + j``, and each stored entry is the
+        weight of an edge. Explicit zeros are edges, and repeated entries (COO)
+        multi-edges. A matrix of bools has no weights.
 
         Parameters
         ----------
@@ -205,9 +210,9 @@ class Graph(Structure):
         target : {None, "auto", "cpu", "cuda"}, optional
             As for `from_edges`. A GPU expands the pointers of CSR and CSC.
         partition : {None, "edges"}, optional
-            "edges": all ranks call it, each with a matrix of the whole shape that has
-            any part of the entries, and each stores its part of the graph: a range of
-            each side. See `from_edges`.
+            "edges": a collective call, in which each rank passes a matrix of the whole
+            shape with any part of the entries, and stores its part of the graph: a
+            range of each side. See `from_edges`.
         along, ranks : optional
             Options of a distributed graph: see `read_graph`.
 
@@ -221,7 +226,8 @@ class Graph(Structure):
         DeviceError, PlanError
             If the target is not available, or unknown.
         GraphInputError
-            Malformed, or without rows or columns; weights that `from_edges` refuses.
+            If the matrix is malformed, has no rows or no columns, or has weights that
+            `from_edges` refuses.
 
         Examples
         --------
@@ -229,9 +235,9 @@ class Graph(Structure):
         >>> Graph.from_biadjacency(scipy.sparse.csr_array([[5.0, 0.0, 3.0]])).sides
         (1, 3)
         """
-        asked = require_asked(partition, "given", along, ranks)
-        if asked is not None:
-            made = makers[0].of_matrix(asked, matrix, target)
+        request = partition_request(partition, "given", along, ranks)
+        if request is not None:
+            made = distributed_builders[0].of_matrix(request, matrix, target)
             if made is not None:
                 return made  # type: ignore[no-any-return]
         return cls(convert.from_biadjacency(matrix, target))
@@ -252,12 +258,13 @@ class Graph(Structure):
         """Make a graph from columns of a data frame (pandas, polars, ...).
 
         Integer columns are vertex ids unless names=True; strings and other hashables
-        are names, numbered in order of appearance. Otherwise as `from_edges`.
+        are names, numbered in order of appearance. Other parameters are as for
+        `from_edges`.
 
         Raises
         ------
         GraphInputError
-            A missing column, or what `from_edges` refuses.
+            If a column is missing, or `from_edges` raises it.
         """
         return cls(
             convert.from_frame(
@@ -292,35 +299,35 @@ class Graph(Structure):
             parts of METIS (the extra ``featgraph[metis]``). An array: the vertex at
             each place.
         parts : int
-            P, the number of shards. More than ``V / 32`` leave some without vertices.
+            P, the number of shards. With more than ``V / 32``, some have no vertices.
         cuts : array_like of integers, shape (P + 1,), optional
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
         balance : tuple of 3 float, optional
-            Weights of an in-edge, a vertex and a ghost, where cuts are chosen: at
-            multiples of 32, so that all parts weigh about the same. Default: (1, 3, 0).
-            Each of a graph's `sides` is cut separately, at any vertex, and a part has a
-            range of each, except with order="metis". Ghosts have no weight then, and by
-            default only in-edges count: they are equal within a few percent.
+            Weights of an in-edge, a vertex and a ghost. Cuts are chosen at multiples of
+            32, so that all parts have about the same weight. Default: (1, 3, 0). Each
+            of a graph's `sides` is cut separately, at any vertex, and a part has a
+            range of each, except with order="metis". Ghosts then have no weight, and by
+            default only in-edges count, which are equal within a few percent.
         along : {"in", "both"}, optional
-            "both": also with all edges out of them, which are the twins in an
-            undirected graph.
+            "both": shards also have all edges out of their vertices, which are the
+            twins in an undirected graph.
 
         Returns
         -------
         list of Shard
-            That of rank 0 first.
+            In the order of ranks.
 
         Raises
         ------
         GraphInputError
-            No such order, or no permutation; no cuts, or of another graph; no number of
-            parts; no weights; another `along`.
+            If `order` is unknown or not a permutation; `cuts` are invalid or do not fit
+            the graph; or `parts`, `balance` or `along` is invalid.
         FeatGraphError
-            ``order="metis"`` without pymetis.
+            If ``order="metis"`` and pymetis is not installed.
 
         Notes
         -----
-        O(V + E) time; if ghosts have a weight, this is repeated for about 16 bounds.
+        O(V + E) time, about 16 times as much if ghosts have a weight.
 
         Examples
         --------
@@ -342,17 +349,17 @@ class Graph(Structure):
     def strong_components(
         self, labels: Any = None, *, fewer_threads: int | None = None
     ) -> NDArray[np.int32] | None:
-        """Label each vertex with the smallest one of its strong component.
+        """Label each vertex with the smallest vertex of its strong component.
 
-        One thread of the host searches depth-first, in O(V + E). In an undirected
-        graph, these are the connected components; it joins the ends of edges there.
+        One thread of the host runs a depth-first search, in O(V + E). For an undirected
+        graph, it finds the connected components by joining the ends of edges.
 
         Parameters
         ----------
         labels : array_like of int, optional
-            Shape (V,): labels of whole components that are known, and -1.
+            Shape (V,): labels of complete components that are known, and -1 elsewhere.
         fewer_threads : int, optional
-            Return None where kernels of the CPU run on so many threads, or more.
+            Return None if CPU kernels run on this number of threads or more.
 
         Returns
         -------
@@ -382,37 +389,37 @@ class Graph(Structure):
             )
         found = np.full(self.vertex_count, -1, np.int32)
         if labels is not None:
-            given = np.asarray(labels)
-            if given.shape != found.shape or given.dtype.kind not in "iu":
+            known = np.asarray(labels)
+            if known.shape != found.shape or known.dtype.kind not in "iu":
                 raise GraphInputError(
                     "a label for each vertex",
                     where=f"{where}, labels=",
-                    got=f"{given.dtype} of shape {given.shape}",
+                    got=f"{known.dtype} of shape {known.shape}",
                     expected=f"integers of shape {found.shape}",
                 )
-            found[:] = given
+            found[:] = known
         if fewer_threads is not None:
             threads = import_whole("numba").get_num_threads()
             if threads >= fewer_threads:
                 return None
         rows = out_columns(self)
-        search = import_whole("featgraph.graph.building.components")
+        search = import_whole("featgraph.graph.building.kernels")
         joins = not self.directed and labels is None
         label = search.label_components if joins else search.label_strong_components
         label(rows.row_offsets, rows.column_indices, found)
         return found
 
     def to_networkx(self) -> Any:
-        """Return a networkx graph: nodes are the names, weights attribute "weight".
+        """Return a networkx graph; nodes are names, and "weight" the edge attribute.
 
-        A Graph or DiGraph; the Multi kind where an edge repeats.
+        A Graph or DiGraph, or the Multi variant if an edge is repeated.
         """
         return convert.to_networkx(self)
 
     def to_scipy(self) -> Any:
         """Return the (V, V) adjacency as a scipy.sparse.csr_array, [u, v] for u -> v.
 
-        Multi-edges are *summed*, as SciPy does; without weights an entry counts edges
-        (float64). Undirected edges are stored both ways, self-loops once.
+        Multi-edges are *summed*, as in SciPy; without weights, an entry counts edges
+        (float64). Undirected edges are stored in both directions, self-loops once.
         """
         return convert.to_scipy(self)

@@ -1,8 +1,8 @@
 """featgraph as a backend of NetworkX: `nx.pagerank(G, backend="featgraph")`.
 
-NetworkX loads `_featgraph_networkx.backend` when a backend is first asked for. That
-module decides which calls are served, and imports this package for those.
-docs/networkx.md says how to turn it on and what is served.
+NetworkX loads `_featgraph_networkx.backend` at the first use of a backend. That module
+decides which calls run here, and imports this package for them. docs/networkx.md lists
+the supported functions, and shows how to enable the backend.
 """
 
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx

@@ -1,9 +1,14 @@
-"""Link analysis and centrality, in float64 and with NetworkX's stopping rules."""
+"""Link analysis, centrality and clustering, with the results of NetworkX.
+
+Iterations run in float64, with NetworkX's stopping rules. For clustering, a kernel
+counts triangles, and coefficients are quotients of integers that are computed here, so
+that they are the same floats as NetworkX's, and the integer zero where it returns that.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,16 +31,21 @@ from featgraph.algorithms.katz_centrality import (
     katz_centrality as featgraph_katz_centrality,
 )
 from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
+from featgraph.algorithms.triangle_count import triangle_count
 from featgraph.networkx.graph import NetworkXGraph
-from featgraph.networkx.lengths import lengths_of
+from featgraph.networkx.paths import lengths_of
 
 __all__ = [
+    "average_clustering",
     "betweenness_centrality",
     "closeness_centrality",
+    "clustering",
     "core_number",
     "eigenvector_centrality",
     "katz_centrality",
     "pagerank",
+    "transitivity",
+    "triangles",
 ]
 
 Array = npt.NDArray[Any]
@@ -43,14 +53,14 @@ Array = npt.NDArray[Any]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave it to the caller to tell of a run that has not converged."""
+    """Suppress convergence warnings: callers raise NetworkX's error instead."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         yield
 
 
 def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
-    """Return finite, not negative weights in float64, or None where all are one."""
+    """Return finite, nonnegative weights in float64; None if all are one."""
     weights = graph.weights_of(attribute)
     if weights is None:
         return None
@@ -61,11 +71,11 @@ def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
 
 
 def _distribution(
-    graph: NetworkXGraph, name: str, given: dict[Any, Any] | None
+    graph: NetworkXGraph, name: str, values: dict[Any, Any] | None
 ) -> Array | None:
-    if given is None:
+    if values is None:
         return None
-    column = graph.column(given)
+    column = graph.column(values)
     if not (np.isfinite(column) & (column >= 0)).all():
         raise NotImplementedError(f"{name} with values that are infinite or < 0")
     if name == "personalization" and column.sum() == 0:
@@ -86,7 +96,7 @@ def pagerank(
     weight: str | None = "weight",
     dangling: dict[Any, Any] | None = None,
 ) -> dict[Any, float]:
-    """Rank nodes by where a random surfer is found; `networkx.pagerank`."""
+    """Rank nodes by the visits of a random surfer; `networkx.pagerank`."""
     if len(G) == 0:
         return {}
     with _quiet():
@@ -117,7 +127,7 @@ def katz_centrality(
     normalized: bool = True,
     weight: str | None = None,
 ) -> dict[Any, float]:
-    """Count walks, long ones counting less; `networkx.katz_centrality`."""
+    """Count walks, weighted by their length; `networkx.katz_centrality`."""
     if len(G) == 0:
         return {}
     if isinstance(beta, Mapping):
@@ -126,7 +136,7 @@ def katz_centrality(
         beta = G.column(beta)
     if not np.isfinite(beta).all():
         raise NotImplementedError("beta that is infinite or nan")
-    unit = float(np.abs(beta).max()) or 1.0  # of `tol`, which NetworkX takes as it is
+    unit = float(np.abs(beta).max()) or 1.0  # NetworkX's `tol` is absolute
     try:
         with _quiet():
             result = featgraph_katz_centrality(
@@ -174,7 +184,7 @@ def eigenvector_centrality(
     if not result.converged:
         raise nx.PowerIterationFailedConvergence(max_iter)
     found = G.by_node(result.centralities)
-    # NetworkX goes on with what it was given: its order, too.
+    # NetworkX returns nodes in the order of `nstart`.
     return found if nstart is None else {node: found[node] for node in nstart}
 
 
@@ -201,7 +211,7 @@ def betweenness_centrality(
     """Count shortest paths through nodes; `networkx.betweenness_centrality`."""
     sources = None
     if k is not None and k != len(G):
-        # What NetworkX draws from the same state of the generator.
+        # The same sample as NetworkX's, from the same state of the generator.
         drawn = nx.utils.create_py_random_state(seed).sample(G.nodes, k)
         sources = np.array([G.index[node] for node in drawn], np.int64)
     if len(G) == 0:
@@ -228,7 +238,7 @@ def closeness_centrality(
     distance: str | None = None,
     wf_improved: bool = True,
 ) -> Any:
-    """Measure how near others are; `networkx.closeness_centrality`."""
+    """Compute closeness; `networkx.closeness_centrality`."""
     if u is not None and u not in G:
         what = (
             "Source {} is not in G"
@@ -246,3 +256,50 @@ def closeness_centrality(
     )
     found = result.centralities
     return G.by_node(found) if u is None else float(found[0])
+
+
+# -- triangles and clustering
+
+
+def _counts(graph: NetworkXGraph) -> tuple[Array, Array]:
+    """Return the triangles of each node, (V,), and its ordered pairs of neighbors."""
+    is_loop = graph.sources == graph.targets
+    ends = np.concatenate([graph.sources[~is_loop], graph.targets[~is_loop]])
+    degrees = np.bincount(ends, minlength=len(graph))
+    return triangle_count(graph.topology).triangles, degrees * (degrees - 1)
+
+
+def triangles(G: NetworkXGraph, nodes: Any = None) -> dict[Hashable, int]:
+    """Count the triangles at each node; `networkx.triangles`."""
+    return G.by_node(_counts(G)[0]) if len(G) else {}
+
+
+def clustering(
+    G: NetworkXGraph, nodes: Any = None, weight: Any = None
+) -> dict[Hashable, Any]:
+    """Divide triangles by pairs of neighbors; `networkx.clustering`."""
+    if len(G) == 0:
+        return {}
+    found, pairs = _counts(G)
+    quotients = np.divide(2 * found, pairs, out=np.zeros(len(G)), where=found > 0)
+    coefficients = [value or 0 for value in quotients.tolist()]  # the integer zero
+    return dict(zip(G.nodes, coefficients, strict=True))
+
+
+def average_clustering(
+    G: NetworkXGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
+) -> float:
+    """Take the mean of coefficients; `networkx.average_clustering`."""
+    coefficients = list(clustering(G).values())
+    if not count_zeros:
+        coefficients = [value for value in coefficients if value > 0]
+    return float(sum(coefficients) / len(coefficients))
+
+
+def transitivity(G: NetworkXGraph) -> float:
+    """Divide all triangles by all pairs; `networkx.transitivity`."""
+    if len(G) == 0:
+        return 0
+    found, pairs = _counts(G)
+    count = 2 * int(found.sum())
+    return 0 if count == 0 else count / int(pairs.sum())

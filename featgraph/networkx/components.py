@@ -1,7 +1,8 @@
-"""Connected components, in the order in which NetworkX meets their first nodes.
+"""Connected components, in the order of NetworkX.
 
-A component is labelled by its smallest vertex, and vertices are numbered in the order
-of the nodes: so components in the order of their labels are in NetworkX's.
+NetworkX orders components by their first node. A component's label is its smallest
+vertex, and vertices are numbered in the order of nodes, so ascending labels give the
+same order.
 """
 
 from __future__ import annotations

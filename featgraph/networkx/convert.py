@@ -1,10 +1,10 @@
-"""Graphs from NetworkX's dictionaries to arrays, and back.
+"""Conversion between NetworkX's dictionaries and arrays.
 
-Reading the dictionaries is what a conversion costs: about a hundred nanoseconds an
-entry. So everything is read by iterators that run in C (`chain`, `map`, `compress`,
-`numpy.fromiter`), once, and numbered and filtered as arrays. An undirected edge stands
-in the dictionaries of both ends. It is kept where its first end comes first in the
-order of the nodes: that is the order of ``G.edges``, too.
+Most of the time of a conversion is reading the dictionaries: about 100 ns per entry.
+They are read once, by iterators that run in C (`chain`, `map`, `compress`,
+`numpy.fromiter`), and numbered and filtered as arrays. An undirected edge is in the
+dictionaries of both ends. The entry of the end that comes first in the order of nodes
+is used, which gives the order of ``G.edges``.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def convert_from_nx(
     name: str | None = None,
     graph_name: str | None = None,
 ) -> NetworkXGraph:
-    """Make arrays of a NetworkX graph of any kind; NetworkX calls it.
+    """Convert a NetworkX graph of any kind to arrays; called by NetworkX.
 
     Parameters
     ----------
     graph : networkx.Graph, DiGraph, MultiGraph, MultiDiGraph, or a view of one
     edge_attrs : dict of str to number, optional
-        Edge attributes to read, with the value of edges that have none.
+        Edge attributes to read, with the default for edges without them.
     node_attrs : dict, optional
-        Not read one by one: with any, all attributes of the nodes are kept.
+        If not empty, all attributes of nodes are stored.
     preserve_edge_attrs, preserve_node_attrs, preserve_graph_attrs : bool, optional
-        Keep all attributes, for `convert_to_nx`.
+        Whether to store all attributes, for `convert_to_nx`.
     name, graph_name : str, optional
-        The function that is called, and its argument. Not used.
+        The called function and its argument; unused.
 
     Returns
     -------
@@ -57,12 +57,12 @@ def convert_from_nx(
     Raises
     ------
     NotImplementedError
-        If values of an edge attribute are no numbers, no ints of 64 bits, or nan.
+        If values of an edge attribute are not numbers, not 64-bit integers, or nan.
         NetworkX then runs its own function.
 
     Notes
     -----
-    A view is not told when its graph changes, so what is made of one is not cached.
+    Views do not notice changes of their graph, so their conversions are not cached.
     """
     if hasattr(graph, "_graph"):
         graph.__networkx_cache__ = None
@@ -78,7 +78,7 @@ def convert_from_nx(
         entries = compress(entries, kept.tolist())
     keys = None
     if multigraph:
-        between = list(entries)  # for each pair of ends, its edges by their keys
+        between = list(entries)  # for each pair of ends, its edges by key
         repeats = np.fromiter(map(len, between), np.int64, len(between))
         sources, targets = np.repeat(sources, repeats), np.repeat(targets, repeats)
         keys = list(chain.from_iterable(between))
@@ -118,7 +118,7 @@ def _ends(nodes: list[Any], rows: list[Any]) -> tuple[Array, Array, Array]:
 
 
 def _weights(attribute: str, values: list[Any]) -> Weights | None:
-    """Return values as numbers; None where all are the integer one."""
+    """Return values as numbers; None if all are the integer one."""
     types = {*map(type, values)}
     for kind in types:
         if not issubclass(kind, int | float | np.integer | np.floating):
@@ -140,14 +140,14 @@ def _weights(attribute: str, values: list[Any]) -> Weights | None:
 
 
 def convert_to_nx(result: Any, *, name: str | None = None) -> Any:
-    """Return a networkx graph for a graph of this backend, anything else as it is.
+    """Convert a graph of this backend to a networkx graph; return other values as is.
 
     Parameters
     ----------
     result : Any
-        What a function has returned.
+        The result of a function.
     name : str, optional
-        The function that was called. Not used.
+        The called function; unused.
     """
     if not isinstance(result, NetworkXGraph):
         return result

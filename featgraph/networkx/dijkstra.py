@@ -1,13 +1,12 @@
-"""Shortest paths by weight, in the order in which Dijkstra's algorithm ends with nodes.
+"""Shortest paths by weight, in the order in which Dijkstra's algorithm settles nodes.
 
-A kernel finds the distances. NetworkX lists nodes by distance, and those equally far in
-the order in which they were met. An edge that is the last of a shortest path is
-*tight*; a node is met along its first tight edge; and edges are walked source by
-source, in the order of the sources, row by row. `finish` repeats that for nodes that
-are equally far.
+A kernel computes the distances. NetworkX orders nodes by distance, and nodes with equal
+distances by discovery. An edge is *tight* if it is the last one of a shortest path. A
+node is discovered along its first tight edge, and edges are scanned source by source,
+in the order of the sources, row by row. `finish` reproduces this order.
 
-An edge that is tight between nodes equally far would make their order depend on itself;
-weights of zero, or lost in rounding, are declined where that happens.
+A tight edge between nodes with equal distances would make their order depend on itself.
+This needs weights that are zero or lost in rounding; such calls are declined.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import numpy.typing as npt
 
 from featgraph.algorithms.sssp import sssp
 from featgraph.networkx.graph import NetworkXGraph, Weights
-from featgraph.networkx.lengths import MAX_EXACT
-from featgraph.networkx.paths import in_order, levels_from
+from featgraph.networkx.paths import MAX_EXACT, in_order, levels_from
 
 __all__ = [
     "Found",
@@ -44,16 +42,16 @@ Array = npt.NDArray[Any]
 
 
 class Found(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
     order : ndarray of int64, shape (n,)
-        The vertices that were reached, in the order in which NetworkX ends with them.
+        The vertices that were reached, in the order in which NetworkX settles them.
     distances : list of int or float, length n
-        Of those; Python numbers.
+        Their distances, as Python numbers.
     tight : tuple of ndarray
-        Sources and targets of the tight edges, both of them reached.
+        Sources and targets of tight edges between reached vertices.
     """
 
     order: Array
@@ -64,7 +62,7 @@ class Found(NamedTuple):
 def search(
     graph: NetworkXGraph, sources: Array, attribute: Any, cutoff: float | None
 ) -> Found:
-    """Find what is not farther than the cutoff from the sources, distinct vertices."""
+    """Find the vertices within the cutoff of the sources, which are distinct."""
     weights = graph.weights_of(attribute)
     farthest = math.inf if cutoff is None else cutoff
     if weights is None:
@@ -78,7 +76,7 @@ def search(
 
 
 def found_by_levels(graph: NetworkXGraph, sources: Array, levels: Array) -> Found:
-    """Find the order where all edges are of length one."""
+    """Return the result if all edges have length one, from levels."""
     order = np.concatenate(list(in_order(graph, levels, sources)))
     u, v, _ = entries_of(graph)
     tight = (levels[u] >= 0) & (levels[v] == levels[u] + 1)
@@ -86,7 +84,7 @@ def found_by_levels(graph: NetworkXGraph, sources: Array, levels: Array) -> Foun
 
 
 def addable(weights: Weights, attribute: Any) -> Array:
-    """Return weights in float64, whose sums have the type and value of NetworkX's."""
+    """Return weights in float64 whose sums equal NetworkX's in type and value."""
     if weights.is_mixed:
         raise NotImplementedError(f"{attribute!r} of several types: sums would differ")
     values = weights.values.astype(np.float64)
@@ -111,14 +109,14 @@ def found_by(
     attribute: Any,
     farthest: float = math.inf,
 ) -> Found:
-    """Find the order of what is not farther, by distances from the sources."""
+    """Return the result for vertices within `farthest`, from distances."""
     require_exact(weights, distances)
     values, is_integer = addable(weights, attribute), weights.values.dtype.kind == "i"
     u, v, edge = entries_of(graph)
     is_tight = np.isfinite(distances[u]) & (distances[u] + values[edge] == distances[v])
     is_tight &= u != v
     order = finish(graph, distances, sources, np.flatnonzero(is_tight), u, v)
-    # Sources are at the integer zero, whatever weights are, and within any cutoff.
+    # Sources have the integer distance zero, and are within any cutoff.
     order = order[(distances[order] <= farthest) | np.isin(order, sources)]
     found = distances[order]
     listed = found.astype(np.int64).tolist() if is_integer else found.tolist()
@@ -134,7 +132,7 @@ def finish(
     u: Array,
     v: Array,
 ) -> Array:
-    """Return the vertices at finite distances in the order described above.
+    """Return the vertices with finite distances in NetworkX's order.
 
     Parameters
     ----------
@@ -167,7 +165,7 @@ def finish(
     cuts = np.searchsorted(group_of[v[tight]], np.arange(begins.size))
     for tied in np.flatnonzero(has_ties):
         entries = tight[cuts[tied] : cuts[tied + 1]]
-        # An entry's number grows along its row; rows are walked by their rank.
+        # Entries are numbered along rows, and rows are scanned by the rank of sources.
         met = v[entries[np.lexsort((entries, rank[u[entries]]))]]
         _, first = np.unique(met, return_index=True)
         rank[met[np.sort(first)]] = np.arange(begins[tied], begins[tied + 1])
@@ -177,9 +175,9 @@ def finish(
 
 
 def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
-    """Return both ends of the entries of all rows, and each one's given edge.
+    """Return both ends and the given edge of the entries of all rows.
 
-    Edges that repeat have an entry each, side by side.
+    Repeated edges have one entry each, which are adjacent.
     """
     offsets, neighbors = graph.neighbors
     rows = np.repeat(np.arange(len(graph)), np.diff(offsets))
@@ -214,7 +212,10 @@ def multi_source_dijkstra_path_length(
     cutoff: float | None = None,
     weight: Any = "weight",
 ) -> dict[Hashable, Any]:
-    """Measure from the nearest; `networkx.multi_source_dijkstra_path_length`."""
+    """Return distances from the nearest source node.
+
+    See `networkx.multi_source_dijkstra_path_length`.
+    """
     if not sources:
         raise ValueError("sources must not be empty")
     found = search(G, _start(G, sources), weight, cutoff)
@@ -227,7 +228,7 @@ def single_source_dijkstra_path_length(
     cutoff: float | None = None,
     weight: Any = "weight",
 ) -> dict[Hashable, Any]:
-    """Measure from one node; `networkx.single_source_dijkstra_path_length`."""
+    """Return distances from a node; `networkx.single_source_dijkstra_path_length`."""
     found = search(G, _start(G, {source}), weight, cutoff)
     return dict(zip(G.named(found.order), found.distances, strict=True))
 
@@ -256,7 +257,7 @@ def single_source_dijkstra(
 
 
 def paths_of(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:
-    """Return paths from one source; a node comes behind the first that met it."""
+    """Return paths from one source; each node follows its first discoverer."""
     rank = np.full(len(graph), len(graph))
     rank[found.order] = np.arange(found.order.size)
     u, v = found.tight

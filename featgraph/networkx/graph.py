@@ -1,4 +1,4 @@
-"""The graph that NetworkX hands to the functions of this backend."""
+"""The graph type of this backend, which NetworkX passes to its functions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Weights:
     Attributes
     ----------
     values : ndarray of shape (E_given,)
-        int64 where all are integers, else float64.
+        int64 if all are integers, else float64.
     is_mixed : bool
-        Whether it is float64, and not all values were Python floats: then the type of
-        a sum in NetworkX depends on what is added up.
+        Whether values are float64, but not all were Python floats: the type of a sum in
+        NetworkX then depends on its terms.
     """
 
     values: Array
@@ -35,43 +35,43 @@ class Weights:
 
 
 def _gone() -> None:
-    """Stand for the graph that was converted, where it is not to be had."""
+    """Stand in for a weak reference to the converted graph that was lost."""
 
 
 class NetworkXGraph:
-    """Nodes in NetworkX's order, edges as arrays, and what attributes were asked for.
+    """Nodes in NetworkX's order, edges as arrays, and the requested attributes.
 
-    It is what `featgraph.networkx.convert_from_nx` makes, and what NetworkX keeps in
-    ``G.__networkx_cache__`` until G is changed. `from_graph` makes one of a featgraph
-    graph: NetworkX's functions take it without a conversion.
+    `featgraph.networkx.convert_from_nx` makes one, and NetworkX caches it in
+    ``G.__networkx_cache__`` until G changes. `from_graph` wraps a featgraph graph,
+    which NetworkX's functions then accept without a conversion.
 
     Parameters
     ----------
     nodes : list
-        Vertex v is ``nodes[v]``.
+        ``nodes[v]`` is the node of vertex v.
     sources, targets : ndarray of int32, shape (E_given,)
-        An undirected edge stands once.
+        Edges; an undirected edge is listed once.
     directed, multigraph : bool
-        As of the NetworkX graph.
+        Kind of the NetworkX graph.
 
     Attributes
     ----------
     nodes : list
     sources, targets : ndarray of int32
     weights : dict of str to Weights
-        By attribute; a missing one weighs 1 everywhere.
+        By attribute; a missing attribute is 1 for all edges.
     graph : dict
         Attributes of the graph.
     node_data, edge_data : list of dict, or None
-        All attributes, where they were asked for; for `convert_to_nx`.
+        All attributes for `convert_to_nx`, if requested.
     edge_keys : list or None
-        Keys of a multigraph's edges, likewise.
+        Keys of a multigraph's edges for `convert_to_nx`, if requested.
     rows : tuple of ndarray
-        Offsets (V + 1,) and neighbors, as the rows of NetworkX's dictionaries have
-        them: in their order, undirected edges at both ends, repeats once.
+        Offsets (V + 1,) and neighbors, in the order of NetworkX's dictionaries:
+        undirected edges at both ends, repeated edges once.
     original : callable
-        Returns the graph that was converted, or None where it is gone; it is None
-        itself for a graph of featgraph.
+        Returns the converted graph, or None if it was deleted; None itself for a graph
+        of featgraph.
     """
 
     __networkx_backend__ = "featgraph"
@@ -108,7 +108,7 @@ class NetworkXGraph:
         ----------
         graph : Graph
         weight : str, optional
-            The attribute that its weights are, if it has any.
+            Name of the attribute for its weights, if it has any.
         """
         names = graph.vertex_names
         nodes = list(range(graph.vertex_count) if names is None else names)
@@ -129,7 +129,7 @@ class NetworkXGraph:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        # A weak reference cannot be pickled, nor copied with what it refers to.
+        # A weak reference cannot be pickled or copied.
         return self.__dict__ | {"original": self.original and _gone}
 
     def __repr__(self) -> str:
@@ -161,19 +161,19 @@ class NetworkXGraph:
         return len(self.nodes)
 
     def number_of_edges(self) -> int:
-        """Return how many edges were given; undirected ones count once."""
+        """Return the number of given edges; undirected ones count once."""
         return int(self.sources.size)
 
     @property
     def index(self) -> dict[Hashable, int]:
-        """From node to vertex; built when first asked for."""
+        """Node -> vertex; built at the first use."""
         if self._index is None:
             self._index = dict(zip(self.nodes, range(len(self.nodes)), strict=True))
         return self._index
 
     @property
     def neighbors(self) -> tuple[Array, Array]:
-        """`rows`, or those of the topology for a graph of featgraph."""
+        """`rows`, or the rows of `topology` for a graph of featgraph."""
         if self.rows is None:
             out = self.topology.out_edges
             self.rows = np.asarray(out.row_offsets), np.asarray(out.column_indices)
@@ -181,15 +181,15 @@ class NetworkXGraph:
 
     @property
     def reversed(self) -> NetworkXGraph:
-        """The same with all edges turned round; itself if it is undirected.
+        """The graph with all edges reversed; the same graph if it is undirected.
 
-        Rows are those of the predecessors, which are in an order of their own. They are
-        read of the graph that was converted, when they are first asked for.
+        Rows list predecessors, in the order of NetworkX's dictionaries, which are read
+        from the converted graph at the first use.
 
         Raises
         ------
         NotImplementedError
-            If that graph is gone.
+            If the converted graph was deleted.
         """
         if not self._directed:
             return self
@@ -202,7 +202,7 @@ class NetworkXGraph:
         sources, targets, count = self.targets, self.sources, self.sources.size
         order = np.arange(count)
         if neighbors.size == count:
-            # No edge repeats: edges in the order of the rows, as those converted are.
+            # No edge is repeated: edges are in the order of rows, like converted ones.
             rows = np.repeat(np.arange(len(self)), np.diff(offsets))
             key = sources.astype(np.int64) << 32 | targets
             by_key = np.argsort(key, kind="stable")
@@ -235,7 +235,7 @@ class NetworkXGraph:
 
     @property
     def topology(self) -> fg.Graph:
-        """The featgraph graph without weights; built when first asked for, V > 0."""
+        """The featgraph graph without weights, built at the first use; V > 0."""
         if self._topology is None:
             self._topology = fg.Graph.from_edges(
                 self.sources,
@@ -246,7 +246,7 @@ class NetworkXGraph:
         return self._topology
 
     def weights_of(self, attribute: str | None) -> Weights | None:
-        """Return an edge attribute, or None where all edges weigh one."""
+        """Return an edge attribute; None if all edges have weight one."""
         return None if attribute is None else self.weights.get(attribute)
 
     def named(self, vertices: Array) -> list[Hashable]:
@@ -254,10 +254,10 @@ class NetworkXGraph:
         return list(map(self.nodes.__getitem__, vertices.tolist()))
 
     def column(self, values: Mapping[Hashable, Any]) -> Array:
-        """Return (V,) in float64: the value given for each node, or zero."""
-        given = values.get
-        return np.array([given(node, 0) for node in self.nodes], np.float64)
+        """Return the value of each node, or zero, as float64 of shape (V,)."""
+        value_of = values.get
+        return np.array([value_of(node, 0) for node in self.nodes], np.float64)
 
     def by_node(self, values: Array) -> dict[Hashable, Any]:
-        """Return {node: value} in the order of the nodes, of Python numbers."""
+        """Return a dict of node -> Python number, in the order of nodes."""
         return dict(zip(self.nodes, values.tolist(), strict=True))

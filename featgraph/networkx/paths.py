@@ -1,7 +1,8 @@
-"""Breadth-first search: lengths and layers, in the order in which NetworkX finds them.
+"""Breadth-first search: lengths and layers, in NetworkX's order of discovery.
 
-A kernel finds the levels. In what order NetworkX would have met the vertices of a level
-is told by the order of the level before and by that of its dictionaries, `in_order`.
+A kernel computes the levels. `in_order` derives the order in which NetworkX discovers
+the vertices of a level, from the order of the previous level and of its dictionaries.
+`lengths_of` reads lengths of edges for searches by weight.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+import featgraph as fg
+from featgraph.algorithms._paths import first_lost_length
 from featgraph.algorithms.bfs import bfs
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = [
+    "MAX_EXACT",
     "bfs_layers",
     "descendants_at_distance",
+    "lengths_of",
     "single_source_shortest_path_length",
 ]
 
@@ -27,15 +32,15 @@ Array = npt.NDArray[Any]
 
 
 def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Array]:
-    """Yield the vertices of each level as a search that walks row by row meets them.
+    """Yield the vertices of each level in the order of a search row by row.
 
     Parameters
     ----------
     graph : NetworkXGraph
     levels : ndarray of int, shape (V,)
-        -1 where the search does not come.
+        -1 for vertices that are not reached.
     first : ndarray of int
-        The vertices of level 0, in their order.
+        The vertices of level 0, in order.
     """
     return (layer for layer, _ in met_in_order(graph, levels, first))
 
@@ -43,7 +48,7 @@ def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Arra
 def met_in_order(
     graph: NetworkXGraph, levels: Array, first: Array
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield the same, and in whose row each vertex was met: at level 0 its own."""
+    """Yield the same with the row where each vertex was found; at level 0, its own."""
     offsets, neighbors = graph.neighbors
     place = np.empty(len(levels), np.int64)
     last = int(levels.max(initial=0))
@@ -51,19 +56,19 @@ def met_in_order(
     yield layer, first
     for level in range(1, last + 1):
         begin, degree = offsets[layer], offsets[layer + 1] - offsets[layer]
-        # Entries of the rows one after another: 0, 1, 2, ... moved to each row's begin.
+        # Entries of all rows of the layer: 0, 1, 2, ... shifted to each row's begin.
         shift = np.repeat(begin - np.cumsum(degree) + degree, degree)
         met = neighbors[np.arange(shift.size) + shift]
         is_next = levels[met] == level
         met, row = met[is_next], np.repeat(layer, degree)[is_next]
-        place[met[::-1]] = np.arange(met.size)[::-1]  # of equal ones the first stays
+        place[met[::-1]] = np.arange(met.size)[::-1]  # the first of equal ones stays
         is_first = place[met] == np.arange(met.size)
         layer = met[is_first].astype(np.int64)
         yield layer, row[is_first]
 
 
 def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Array:
-    """Return the level of every vertex, -1 where it is none or above `depth`."""
+    """Return the level of every vertex; -1 if it is not reached or above `depth`."""
     limit = None
     if depth is not None and depth < len(graph):
         limit = max(math.ceil(depth), 0)
@@ -108,3 +113,35 @@ def descendants_at_distance(
         return set()
     levels = levels_from(G, np.array([G.index[source]]), distance)
     return set(G.named(np.flatnonzero(levels == distance)))
+
+
+# -- lengths of edges
+
+
+#: Sums of integers below are exact in float64.
+MAX_EXACT = 2**53
+
+
+def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] | None:
+    """Return finite, nonnegative lengths in float64; None if all are one.
+
+    Raises
+    ------
+    NotImplementedError
+        If a path could be so long that integers are rounded, or that a positive length
+        is lost in rounding. NetworkX sums integers exactly, and its result then depends
+        on the order of its search.
+    """
+    weights = graph.weights_of(attribute)
+    if weights is None:
+        return None
+    found = weights.values
+    values = found.astype(np.float64)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
+    longest = len(graph) * values.max(initial=0)
+    if (found.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
+        raise NotImplementedError("sums of lengths of more than 53 bits")
+    if first_lost_length(fg.given_array(values), len(graph)) is not None:
+        raise NotImplementedError(f"values of {attribute!r} lost in rounding")
+    return values

@@ -1,14 +1,14 @@
-"""Shortest paths between any and all, as NetworkX's `shortest_path` has them.
+"""Shortest paths from, to and between nodes, with the results of NetworkX.
 
-It asks for one node, for two, or for none, and each of these is a search of its own in
-NetworkX. Kernels find distances; which of several shortest paths is taken, and in which
-order they come, is repeated from the rows of the dictionaries (`paths`, `dijkstra`).
-What ends at a node is searched for in the graph with all edges turned round.
+`shortest_path` takes one node, two or none, which are different searches in NetworkX.
+Kernels compute distances. The choice among several shortest paths, and their order, are
+derived from the rows of the dictionaries (`paths`, `dijkstra`). Paths to a node are
+searched in the reversed graph.
 
-Between two nodes NetworkX searches from both. By numbers of edges, what it meets is
-told by the layers of both searches. By weight, its choice among several shortest paths
-depends on a queue; so a path is served where no other one is as short, or so nearly
-that rounding could make it so.
+Between two nodes, NetworkX searches from both ends. For numbers of edges, its result
+follows from the layers of both searches. For weights, its choice among several shortest
+paths depends on a queue, so a path is returned only if no other one is as short, within
+rounding.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from featgraph.networkx.dijkstra import (
     search,
 )
 from featgraph.networkx.graph import NetworkXGraph
-from featgraph.networkx.lengths import lengths_of
-from featgraph.networkx.paths import levels_from, met_in_order
+from featgraph.networkx.paths import lengths_of, levels_from, met_in_order
 
 __all__ = ["shortest_path", "shortest_path_length"]
 
 Array = npt.NDArray[Any]
 
-#: Nodes whose searches take one run, where all pairs are asked for.
+#: Sources of one run in a search of all pairs.
 BATCH = 32
 
 
@@ -77,13 +76,13 @@ def shortest_path_length(
     weight: Any = None,
     method: Any = "dijkstra",
 ) -> Any:
-    """Measure from, to, or between nodes; `networkx.shortest_path_length`."""
+    """Return distances from, to, or between nodes; `networkx.shortest_path_length`."""
     _check(method)
     if source is None and target is None:
         return ((n, _lengths(G, found)) for n, found in _all_pairs(G, weight))
     if source is None or target is None:
         graph, node = (G, source) if target is None else (G.reversed, target)
-        what = "Source {} is not in G"  # another sentence than that of the paths
+        what = "Source {} is not in G"  # NetworkX's text differs from that for paths
         return _lengths(graph, _from(graph, node, weight, what))
     if weight is None:
         _require_both(G, source, target)
@@ -135,7 +134,7 @@ def _found(graph: NetworkXGraph, levels: Array, start: Array) -> Found:
 
 
 def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
-    """Return an iterator; what is declined is declined before it is asked for one."""
+    """Return an iterator over searches; calls are declined before the first one."""
     weights = graph.weights_of(weight)
     if weights is not None:
         addable(weights, weight)
@@ -193,8 +192,8 @@ def _length(
 def _meeting(graph: NetworkXGraph, s: int, t: int) -> list[int] | None:
     """Return the path on which searches from both ends meet, or None.
 
-    The end with fewer vertices to go on from goes on. The first vertex that it meets
-    and the other end knows is on the path.
+    The end with the smaller frontier advances. Its first new vertex that the other end
+    has visited is on the path.
     """
     levels = levels_from(graph, np.array([s]), None)
     if levels[t] < 0:
@@ -231,12 +230,12 @@ def _chain(before: Array, vertex: int) -> list[int]:
 
 
 def _only(graph: NetworkXGraph, s: int, t: int, weight: Any) -> list[int] | None:
-    """Return the shortest path by weight, or None where none leads.
+    """Return the shortest path by weight; None without one.
 
     Raises
     ------
     NotImplementedError
-        If another one is as short, as far as rounding lets tell.
+        If another path is as short, within rounding.
     """
     weights = graph.weights_of(weight)
     if weights is None:

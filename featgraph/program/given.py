@@ -22,8 +22,8 @@ from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.inputs.take import (
     Borrowed,
+    borrowed_array,
     filled,
-    lent_array,
     plain_scalar,
     scalar_of_type,
     storage_array,
@@ -31,10 +31,10 @@ from featgraph.graph.inputs.take import (
 )
 from featgraph.graph.views.structure import (
     edge_rows,
+    gpu_weights,
     is_in_given_order,
     owns,
     stored_count,
-    weights_there,
 )
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -79,7 +79,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
-    array: Any = None if spec.copy else lent_array(spec.values, spec.dtype)
+    array: Any = None if spec.copy else borrowed_array(spec.values, spec.dtype)
     is_lent = array is not None
     if not is_lent:
         array = storage_values(name, spec.values, spec.dtype)
@@ -163,7 +163,7 @@ def _lent_column(
     they are copied.
     """
     is_edge = type_.kind is PropertyKind.EDGE
-    is_there = is_edge and weights_there(graph, array) is not None
+    is_there = is_edge and gpu_weights(graph, array) is not None
     is_as_given = len(array) == graph.edge_count and graph.changing is None
     is_as_given &= not is_there
     if is_edge and not (is_as_given and is_in_given_order(graph)):
@@ -174,7 +174,7 @@ def _lent_column(
         values = vertex_values(graph, array.copy(), fill)
         return Column(type_, values, per_direction, fill)
     if not array.flags.writeable or graph.part is not graph:
-        return Column(type_, graph.rows_here(array.copy()), per_direction, fill)
+        return Column(type_, graph.local_rows(array.copy()), per_direction, fill)
     column = Column(type_, array, per_direction, fill)
     column.borrowed = array
     return column
@@ -259,7 +259,7 @@ def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
 
     Those on the GPU are copied there. Entries of dead vertices are filled.
     """
-    here = graph.rows_here(given)
+    here = graph.local_rows(given)
     values = here.copied() if isinstance(here, Borrowed) else here
     return _without_dead(graph.living, values, fill)
 

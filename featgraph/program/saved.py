@@ -433,7 +433,7 @@ class _Reader:
         if kind is PropertyKind.EDGE:
             array = host_values(edge_values(self.graph, array))
         elif kind is PropertyKind.VERTEX:
-            array = self.graph.rows_here(array)
+            array = self.graph.local_rows(array)
         return name, Column(type_, array, flags[2])
 
     def _check_type(self, name: str, type_: PropertyType, per_direction: bool) -> None:
@@ -487,7 +487,7 @@ class _Reader:
         tail = count % 32
         if tail and words.size and int(words[-1]) >> tail:
             raise _wrong(self.where, "a vertex beyond the last one", f"V = {count}")
-        return self.graph.set_here(words)  # type: ignore[no-any-return]
+        return self.graph.local_set(words)  # type: ignore[no-any-return]
 
     def _array(self, row: Any, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array of a type and shape that follow from elsewhere."""

@@ -22,7 +22,7 @@ from featgraph.graph.inputs.take import (
     scalar_of_type,
     storage_dtype,
 )
-from featgraph.graph.partition.asked import makers
+from featgraph.graph.partition.requests import distributed_builders
 from featgraph.program.alike import compare_given
 from featgraph.program.column import Column, Place
 from featgraph.program.following import (
@@ -222,7 +222,7 @@ class State:
                 expected="fg.State(graph, name=...)",
             )
         if graph.ranks is None:
-            for maker in makers:
+            for maker in distributed_builders:
                 maker.alone()
         self.graph = graph
         self._columns: dict[str, Column] = {}
@@ -475,7 +475,7 @@ class State:
         if column.type.kind is PropertyKind.VERTEX and column.held is None:
             values = column.lend()
             whole = self.graph.collect_vertex_values(values)
-            values[...] = self.graph.rows_here(whole)
+            values[...] = self.graph.local_rows(whole)
 
     def __setitem__(self, name: str, value: Any) -> None:
         with self.in_use.hold(f"writing state[{name!r}]"):

@@ -53,9 +53,9 @@ class View:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         if isinstance(array, DeviceValues):
-            from featgraph.cuda.foreign import lent  # imports the dialect
+            from featgraph.cuda.foreign import unpadded  # imports the dialect
 
-            array = lent(array)
+            array = unpadded(array)
         self._state, self._name, self._array = state, name, array
         self._made = _moment(state)
         #: The shape that the array gets when it is asked for: the dialect takes as long
@@ -160,9 +160,9 @@ class View:
         array = self._current()
         if self._is_on_host:
             raise AttributeError("the values are on the host")
-        from featgraph.cuda.foreign import described  # imports the dialect
+        from featgraph.cuda.foreign import array_interface  # imports the dialect
 
-        return described(array)
+        return array_interface(array)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         array = self._current()

@@ -258,7 +258,7 @@ class DistributedGraph(Graph):
         """Rows in given order of the edges that this rank owns."""
         return self.edges.given_rows[: self.edges.own]
 
-    def rows_here(self, values: Any) -> Any:
+    def local_rows(self, values: Any) -> Any:
         """Return the rows of this rank's vertices and ghosts, from those of all."""
         numbers = self.shard.numbers
         if isinstance(values, Borrowed):
@@ -302,7 +302,7 @@ class DistributedGraph(Graph):
         is_wanted = rows < count
         return count, chosen[is_wanted], rows[is_wanted]
 
-    def set_here(self, words: Any) -> Any:
+    def local_set(self, words: Any) -> Any:
         """Return a set of all vertices as one of this rank's vertices and ghosts."""
         return packed(unpacked(words)[self.shard.numbers])
 

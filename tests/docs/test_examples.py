@@ -30,7 +30,7 @@ from scipy.sparse import coo_matrix, csc_matrix
 
 import featgraph as fg
 from featgraph.cli import main
-from featgraph.cli.data_sets import DATA_SETS
+from featgraph.cli.data import DATA_SETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

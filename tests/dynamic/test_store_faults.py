@@ -144,7 +144,7 @@ def walk(seed: int) -> None:
 
 def find_faults() -> None:
     """Print what is found of each fault, and what is wrong without any."""
-    interrupts.compiled_aside = lambda function: function  # type: ignore[assignment]
+    interrupts.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
 
     kernels_cpu._fetch = lambda *_: None

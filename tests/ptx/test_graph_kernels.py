@@ -20,7 +20,6 @@ from featgraph.graph.building import (
     drawing_cuda,
     gpu_edge_kernels,
     gpu_oriented,
-    gpu_repeats,
 )
 from featgraph.graph.building import gpu_part_kernels as parts
 from featgraph.runtime.streaming import slices as streaming
@@ -63,10 +62,10 @@ SIGNATURES = [
     (gpu_edge_kernels.is_twin, (I32, N, BYTES)),
     (gpu_edge_kernels.count_ends, (I32, I32, YES, I32)),
     (gpu_edge_kernels.count_ends, (I32, I32, YES, I64)),
-    (gpu_repeats.order_ends, (I32, I32, I32, I32)),
-    (gpu_repeats.mark_first, (I32, I32, I64, I32)),
-    (gpu_repeats.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
-    (gpu_repeats.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
+    (gpu_edge_kernels.order_ends, (I32, I32, I32, I32)),
+    (gpu_edge_kernels.mark_first, (I32, I32, I64, I32)),
+    (gpu_edge_kernels.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
+    (gpu_edge_kernels.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
     (gpu_edge_kernels.list_marked, (I32, I64, I32)),
     (gpu_edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
     (gpu_edge_kernels.short_degrees, (I64, N, I64)),
@@ -91,7 +90,7 @@ SIGNATURES = [
     (drawing_cuda.draw_ratings, (WORD, WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_stars, (WORD, N, F32)),
     (parts.count_into, (I32, I32, YES, N, I64)),
-    (parts.count_aside, (I32, I32, I64, I64)),
+    (parts.count_within, (I32, I32, I64, I64)),
     (parts.add_ends, (I32, I32, N, I64)),
     (parts.add_values, (U32, N, I64)),
     (parts.mark_part, (I32, I32, N, N, YES, YES, BYTES, I32, I32)),
@@ -140,9 +139,9 @@ SIGNATURES = [
     (gpu_edge_kernels.mark_windows, (I64, I64, N, N, I32)),
     (gpu_edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
     (gpu_edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),
-    (gpu_repeats.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
-    (gpu_repeats.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
-    (gpu_repeats.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
+    (gpu_edge_kernels.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
+    (gpu_edge_kernels.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
+    (gpu_edge_kernels.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
     (streaming.rebase, (I64, I32, N, N, N, N)),
     (streaming.number_rows, (I32, N, N)),
     (streaming.count_due, (U32, I64, I32, I64)),
@@ -155,7 +154,7 @@ SIGNATURES = [
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
     ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
-    assert kernel is gpu_repeats.add_repeats or not re.search(r"\bf64\b", ptx)
+    assert kernel is gpu_edge_kernels.add_repeats or not re.search(r"\bf64\b", ptx)
     _, found = cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     # Four blocks of 256 threads a multiprocessor.

@@ -33,7 +33,7 @@ from featgraph.cuda.arguments import (
 )
 from featgraph.cuda.driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph.cuda.launch import Launches, PlainDriver
-from featgraph.cuda.memory import _lent
+from featgraph.cuda.memory import _exposed
 from featgraph.fold.schedules import grids
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
@@ -353,7 +353,7 @@ class Gpu:
         address = int(memory.ctypes.data)
         self.alive.add(address, memory)
         # Whoever gets the address next has lent nothing.
-        weakref.finalize(memory, _lent.discard, address)
+        weakref.finalize(memory, _exposed.discard, address)
         self.written[address] = Written(address, count, self.order)
         self.written[address].touches.watches = self.watches
         array.memory, array.gpu = memory, self

@@ -21,7 +21,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.cuda import arrays as memory
-from featgraph.cuda.memory import _lent
+from featgraph.cuda.memory import _exposed
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory import graph_arrays as arrays_module
@@ -209,7 +209,7 @@ def test_memory_that_was_lent_is_not_taken(gpu: Gpu) -> None:
         del state, residency
         state = ran(graph, 2)
         assert before - arrays_of(state) == ({id(own)} if lends else set())
-        _lent.clear()
+        _exposed.clear()
 
 
 def test_what_anything_refers_to_is_not_taken() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import algorithms
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED
 from featgraph.cuda import dialect
 from tests.unit.test_cli import run
 

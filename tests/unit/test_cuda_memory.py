@@ -73,10 +73,10 @@ def test_memory_goes_back_in_the_order_of_the_default_stream(pool: Any) -> None:
 
 def test_what_was_lent_waits_for_all_streams_once(pool: Any) -> None:
     memory = pool.take(8)
-    cuda_memory.lend(memory.device_pointer)
+    cuda_memory.expose(memory.device_pointer)
     del memory
     assert calls_of(pool) == [("cuCtxSynchronize",), ("cuMemFreeAsync", 512, 0)]
-    assert 512 not in cuda_memory._lent  # whoever gets the address next lends nothing
+    assert 512 not in cuda_memory._exposed  # the next array there is not exposed
 
 
 def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
@@ -125,8 +125,8 @@ def test_what_was_lent_without_a_pool_is_forgotten_with_its_memory(
     monkeypatch.setattr(cuda_memory, "_current_pool", lambda: None)
     monkeypatch.setattr(cuda_memory, "cuda", SimpleNamespace(device_array=device_array))
     array = cuda_memory.array_of((2,), "float32")
-    cuda_memory.lend(768)
-    assert cuda_memory.is_lent(768)
+    cuda_memory.expose(768)
+    assert cuda_memory.is_exposed(768)
     del array
     gc.collect()
-    assert not cuda_memory.is_lent(768)
+    assert not cuda_memory.is_exposed(768)

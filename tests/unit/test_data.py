@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.cli import data_sets
-from featgraph.cli.data_sets import (
+from featgraph.cli import data
+from featgraph.cli.data import (
     DATA_SETS,
     DataSet,
     RemoteFile,
@@ -87,7 +87,7 @@ def known(
         ),
     }
     made = {name: DataSet(name, "us", "CC0", files) for name, files in sets.items()}
-    monkeypatch.setattr(data_sets, "DATA_SETS", made)
+    monkeypatch.setattr(data, "DATA_SETS", made)
     monkeypatch.setattr("featgraph.cli.data.DATA_SETS", made)
     monkeypatch.setenv("FEATGRAPH_DATA", str(tmp_path / "data"))
     served |= {

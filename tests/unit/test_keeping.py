@@ -13,7 +13,7 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.device import cpu, patching
+from featgraph.device import cpu, ordering
 from tests.reference.kept import Watch
 from tests.unit.test_driver import distances, line, path_state, paths, visits
 
@@ -146,7 +146,7 @@ def test_bad_recompute_every(bad: Any, error: type[Exception], what: str) -> Non
 def test_sums_that_hold(kept: float, patch: float, change: float, holds: bool) -> None:
     for real in (np.float32, np.float64):
         with np.errstate(all="ignore"):
-            plain = patching.sum_holds(real(kept), real(patch), real(change))
+            plain = ordering.sum_holds(real(kept), real(patch), real(change))
         compiled = cpu.sum_holds(real(kept), real(patch), real(change))
         assert bool(plain) == bool(compiled) == holds
 
@@ -158,7 +158,7 @@ def test_sums_that_hold(kept: float, patch: float, change: float, holds: bool) -
 )  # fmt: skip
 def test_products_that_can_be_divided(x: float, normal: bool) -> None:
     for real in (np.float32, np.float64):
-        assert bool(patching.is_normal(real(x))) is normal
+        assert bool(ordering.is_normal(real(x))) is normal
         assert bool(cpu.is_normal(real(x))) is normal
 
 

@@ -4,7 +4,7 @@ Modules are in a content-addressed store: a module's file name carries the diges
 text, which holds the plan, the user functions, their callees and constants, and of
 every version that compiled code depends on. Numba's own disk cache stands beside it,
 keyed by that file; it is pickle, so the directories and files are private to their
-owner and checked (`featgraph.base.trust`).
+owner and checked (`featgraph.base.files`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import Protocol
 
 from featgraph.base.config import config
 from featgraph.base.errors import CacheWarning, FeatGraphError, UserFunctionError
-from featgraph.base.files import replace_private
-from featgraph.base.interrupts import compiled_aside, import_whole
-from featgraph.base.trust import (
+from featgraph.base.files import (
     DistrustedError,
     make_private,
     read_private,
+    replace_private,
     why_distrusted,
 )
+from featgraph.base.interrupts import import_whole, with_shielded_compilation
 from featgraph.fold.compiling.disk_cache import COMPILATION, guard_disk_cache
 from featgraph.fold.printing.module import KernelSource
 
@@ -110,7 +110,7 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
         guard_disk_cache(module, path.parent / COMPILED, _shared_folders())
         for value in vars(module).values():
             if hasattr(value, "_compile_for_args"):
-                compiled_aside(value)
+                with_shielded_compilation(value)
     except BaseException:
         del sys.modules[name]
         raise
@@ -302,7 +302,6 @@ def _versions() -> tuple[str, ...]:
     others = [
         root / "cuda/dialect.py",
         root / "base/files.py",
-        root / "base/trust.py",
         *loaders,
     ]
     for source in sorted([*root.glob("device/*.py"), *others]):

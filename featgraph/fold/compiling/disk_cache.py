@@ -27,9 +27,14 @@ from typing import Any
 
 from featgraph.base.config import config
 from featgraph.base.errors import CacheWarning
-from featgraph.base.files import load_json, replace_private
+from featgraph.base.files import (
+    DistrustedError,
+    load_json,
+    read_private,
+    replace_private,
+    why_distrusted,
+)
 from featgraph.base.interrupts import BACKGROUND
-from featgraph.base.trust import DistrustedError, read_private, why_distrusted
 
 __all__ = ["COMPILATION", "CheckedFile", "guard_disk_cache", "is_stored"]
 

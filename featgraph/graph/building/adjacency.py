@@ -14,11 +14,11 @@ __all__ = ["Adjacency"]
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """The edges of every vertex: into it, out of it, or all of them.
+    """The edges of every vertex: its in-edges, its out-edges, or both.
 
-    `Graph.in_edges` (CSC), `Graph.out_edges` (CSR) and `Graph.incident_edges` are such.
-    Slots ``row_offsets[v]`` to ``row_offsets[v + 1]`` belong to vertex v and keep the
-    order in which the edges were given. All arrays are read-only.
+    The type of `Graph.in_edges` (CSC), `Graph.out_edges` (CSR) and
+    `Graph.incident_edges`. Slots ``row_offsets[v]`` to ``row_offsets[v + 1]`` belong to
+    vertex v, in the order in which the edges were given. All arrays are read-only.
 
     Attributes
     ----------

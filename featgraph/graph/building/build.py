@@ -16,19 +16,19 @@ from featgraph.graph.building import digests, kernels
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 
-#: The CSC, for whoever needs it.
-Asked: TypeAlias = Callable[[], Adjacency]
+#: Builds the CSC, or returns the cached one.
+BuildCsc: TypeAlias = Callable[[], Adjacency]
 
 
 def sum_ends(edges: EdgeList) -> digests.Sums:
-    """Return the sums over edges that a digest of their ends is made of."""
+    """Return the sums over edges for the digest of their ends."""
     sums = digests.no_sums()
     digests.add_ends(sums, 0, edges.sources, edges.targets)
     return sums
 
 
 def sum_weights(edges: EdgeList) -> digests.Sums:
-    """Return those that a digest of weights is made of."""
+    """Return the sums over edges for the digest of their weights."""
     sums, weights = digests.no_sums(), edges.weights
     if weights is not None:
         digests.add_values(sums, 0, weights)
@@ -50,7 +50,8 @@ def build_in_edges(edges: EdgeList) -> Adjacency:
 def build_incident_columns(edges: EdgeList) -> Adjacency:
     """Build rows that list each edge at both of its ends, a self-loop once.
 
-    Those of an undirected graph are its CSC; those of a directed one lack edge ids.
+    For an undirected graph, these are the CSC; for a directed one, they have no edge
+    ids.
     """
     twice = int(np.count_nonzero(edges.sources != edges.targets))
     slot_count = edges.given_count + twice
@@ -63,7 +64,7 @@ def build_incident_columns(edges: EdgeList) -> Adjacency:
 
 
 def build_incident_ids(
-    edges: EdgeList, in_edges: Asked, incident: Adjacency
+    edges: EdgeList, in_edges: BuildCsc, incident: Adjacency
 ) -> NDArray[Any]:
     """Map each slot of the incident edges of a directed graph to its edge id."""
     ends = _ends(in_edges()), _ends(incident)
@@ -83,7 +84,7 @@ def build_out_columns(edges: EdgeList) -> Adjacency:
     return Adjacency(freeze(offsets), freeze(columns), None)
 
 
-def build_out_ids(edges: EdgeList, in_edges: Asked, out: Adjacency) -> NDArray[Any]:
+def build_out_ids(edges: EdgeList, in_edges: BuildCsc, out: Adjacency) -> NDArray[Any]:
     """Map each slot of the CSR of a directed graph to its CSC slot.
 
     An undirected graph needs none: both of its adjacencies list, at v, the edges of v
@@ -95,7 +96,7 @@ def build_out_ids(edges: EdgeList, in_edges: Asked, out: Adjacency) -> NDArray[A
     return freeze(ids)
 
 
-def build_given_index(edges: EdgeList, in_edges: Asked) -> NDArray[Any]:
+def build_given_index(edges: EdgeList, in_edges: BuildCsc) -> NDArray[Any]:
     """Map each edge id to its row in given order (twin of i: E_given + i)."""
     rows = edges.sources.size * (1 if edges.directed else 2)
     given = np.empty(edges.edge_count, offset_dtype(rows))
@@ -107,7 +108,7 @@ def build_given_index(edges: EdgeList, in_edges: Asked) -> NDArray[Any]:
     return freeze(given)
 
 
-def build_twins(edges: EdgeList, in_edges: Asked) -> NDArray[Any]:
+def build_twins(edges: EdgeList, in_edges: BuildCsc) -> NDArray[Any]:
     """Map each edge id of an undirected graph to that of the reverse edge."""
     ends = _ends(in_edges())
     twins = np.empty(edges.edge_count, ends.dtype)

@@ -1,4 +1,4 @@
-"""Always-on checks of ids, counts and weights: one cheap pass over each array."""
+"""Checks of ids, counts and weights, which always run: one pass over each array."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MORE_VERTICES = (
 )
 BORN_FIRST = "insert the vertices first (graph.insert_vertices), or correct the ids"
 
-# How many entries a check looks at once: bounds the temporaries of the slow path.
+# Entries that a check processes at once, which bounds the size of temporaries.
 _CHUNK = 1 << 20
 
 
 def checked_count(value: object, role: str = "vertex_count", least: int = 1) -> int:
-    """Return a vertex count, `least` to 2**31 - 1, as an int; or GraphInputError."""
+    """Return a vertex count as an int; GraphInputError unless `least` to 2**31 - 1."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
@@ -64,7 +64,7 @@ def checked_count(value: object, role: str = "vertex_count", least: int = 1) -> 
 
 
 def checked_sides(sides: object, vertex_count: object) -> tuple[int, ...]:
-    """Return how many vertices each side of a graph has, or raise GraphInputError."""
+    """Return the number of vertices of each side; GraphInputError for invalid ones."""
     if not isinstance(sides, list | tuple) or not sides:
         raise GraphInputError(
             "not the sides of a graph",
@@ -89,7 +89,7 @@ def checked_sides(sides: object, vertex_count: object) -> tuple[int, ...]:
 def require_between_sides(
     sources: NDArray[Any], targets: NDArray[Any], sides: tuple[int, ...]
 ) -> None:
-    """Raise GraphInputError unless each edge joins two sides; either may be first."""
+    """Raise GraphInputError unless the ends of each edge are in different sides."""
     begins = np.cumsum(sides, dtype=np.int64)
     for begin in range(0, sources.size, _CHUNK):
         own = sources[begin : begin + _CHUNK], targets[begin : begin + _CHUNK]
@@ -149,14 +149,14 @@ def vertex_ids(
     role : str
         "sources" or "targets".
     vertex_count : int, optional
-        None: every id that an int32 graph can have is accepted.
+        None: all ids from 0 to 2**31 - 2 are valid.
     fix : str, optional
-        What the error of an id out of range advises.
+        The fix in the error for an id out of range.
 
     Raises
     ------
     GraphInputError
-        A dtype that is no integer, or an id out of range; names the first position.
+        If the dtype is not an integer, or an id is out of range, with its position.
     """
     require_ids(array, role, vertex_count, fix)
     return np.array(array, dtype=np.int32, order="C", copy=True)
@@ -167,7 +167,7 @@ def require_ids(
 ) -> None:
     """Raise GraphInputError as `vertex_ids` does."""
     if array.size == 0:
-        return  # NumPy makes [] float64: nothing to object to
+        return  # an empty list becomes float64
     if array.dtype.kind not in "iu":
         raise GraphInputError(
             "vertex ids must be integers",
@@ -178,7 +178,7 @@ def require_ids(
             "names=True for ids of another type",
         )
     bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
-    # min and max in the given dtype, then Python ints: no width can wrap around.
+    # min and max in the array's dtype, then Python ints, which cannot wrap around.
     if int(array.min()) < 0 or int(array.max()) >= bound:
         _raise_out_of_range(array, role, bound, vertex_count, fix)
 
@@ -213,7 +213,8 @@ def checked_weights(
     Raises
     ------
     GraphInputError
-        A dtype that is not float16..64 or an integer, another length, or a NaN.
+        If the dtype is not float16 to float64 or an integer, the length is another one,
+        or a weight is NaN.
     """
     array = flat_array(number_array(weights, role), role)
     if array.size != given_edge_count:

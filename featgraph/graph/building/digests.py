@@ -1,9 +1,9 @@
-"""Digests of edges that may be anywhere: sums over edges, whoever adds them up.
+"""Digests of edges that do not depend on their distribution: sums of hashes.
 
-Each edge has a number that is made of its row in given order and of what is said of it.
-Two sums of 64 bits, of two such numbers, do not depend on who has which edges: ranks
-add up those of their own, and then their sums. Import this module inside functions
-only: it loads Numba.
+The hash of an edge combines its row in given order with a word, such as its ends or its
+weight. A digest has two 64-bit sums, of two such hashes. Sums are independent of the
+order and the rank of edges: each rank sums its own edges, and the ranks' sums are
+added. Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit
 
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]
 
+#: Edges that are hashed at once, which bounds temporaries.
 _CHUNK = 1 << 20
 
 
@@ -32,7 +33,7 @@ def add_ends(sums: Sums, rows: int | _Array, sources: _Array, targets: _Array) -
     Parameters
     ----------
     rows : int or ndarray of integers
-        Row in given order of each edge, or of the first, if others follow it.
+        Row in given order of each edge, or of the first one of consecutive edges.
     """
     for begin in range(0, sources.size, _CHUNK):
         some = slice(begin, begin + _CHUNK)
@@ -42,7 +43,7 @@ def add_ends(sums: Sums, rows: int | _Array, sources: _Array, targets: _Array) -
 
 
 def add_values(sums: Sums, rows: int | _Array, values: _Array) -> None:
-    """Add edges by the bits of a value of each."""
+    """Add edges by the bits of one value per edge."""
     width = values.dtype.itemsize
     for begin in range(0, values.size, _CHUNK):
         some = slice(begin, begin + _CHUNK)
@@ -51,7 +52,7 @@ def add_values(sums: Sums, rows: int | _Array, values: _Array) -> None:
 
 
 def text_of(sums: Sums) -> str:
-    """Return sums as they stand in a file, or in another digest."""
+    """Return sums as text for files and other digests."""
     return f"{int(sums[0]):016x}{int(sums[1]):016x}"
 
 
@@ -72,19 +73,19 @@ def _mixed(x: Any) -> Any:
 
 @jit
 def mixed_row(row: Any) -> Any:
-    """Return the bits that the row of an edge, or a vertex, stands for."""
+    """Return the hash of an edge's row, or of a vertex."""
     return _mixed(row + np.uint64(0x9E3779B97F4A7C15))
 
 
 @jit
 def first_number(row: Any, word: Any) -> Any:
-    """Return an edge's number in the first sum, of its `mixed_row` and a word."""
+    """Return an edge's term of the first sum, from its `mixed_row` and a word."""
     return _mixed(row ^ word)
 
 
 @jit
 def second_number(row: Any, word: Any) -> Any:
-    """Return its number in the second sum."""
+    """Return an edge's term of the second sum, from its `mixed_row` and a word."""
     return _mixed((row + np.uint64(0xD1342543DE82EF95)) ^ _mixed(word))
 
 

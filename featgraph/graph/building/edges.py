@@ -14,6 +14,7 @@ from featgraph.base.arguments import require_flag, shown
 from featgraph.base.cached import cached_property
 from featgraph.base.config import config
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import DeviceValues, host_values, is_on_gpu
 from featgraph.graph.building.check import (
     checked_count,
@@ -25,12 +26,10 @@ from featgraph.graph.building.check import (
     vertex_ids,
 )
 from featgraph.graph.building.names import VertexNames, factorise
-from featgraph.graph.inputs.targets import chosen_target
 
 if TYPE_CHECKING:
-    from featgraph.graph.building.gpu_edges import GpuEdges
+    from featgraph.graph.building.gpu_edges import GpuEdges, Repeats
     from featgraph.graph.building.gpu_oriented import GpuOriented
-    from featgraph.graph.building.gpu_repeats import Repeats
 
 __all__ = [
     "FEW",
@@ -118,7 +117,7 @@ class EdgeList:
         return None if self._weights is None else freeze(host_values(self._weights))
 
     def known(self) -> dict[str, Any]:
-        """Return what is known of their graph, by the names of its attributes."""
+        """Return known attributes of the graph by name."""
         return {}
 
     def holds(self, array: object) -> bool:
@@ -128,7 +127,7 @@ class EdgeList:
         return array is self._weights or array is vars(self).get("weights")
 
     def there(self, array: object) -> Any:
-        """Return what a GPU has, by edge id, of weights of the host; else None."""
+        """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
         return None
 
     def weights_on_gpu(self) -> Any:
@@ -141,7 +140,7 @@ class EdgeList:
         return None if given is None else memory.upload(given)
 
     def sum_ends(self) -> NDArray[np.uint64]:
-        """Return what a digest of the ends is made of, summed on the GPU."""
+        """Return the sums for the digest of ends, computed on the GPU."""
         from featgraph.graph.building.gpu_parts import (
             sums_of_ends,  # imports the dialect
         )
@@ -341,7 +340,6 @@ def _edges_on_gpu(
     """
     from featgraph.graph.building import gpu_edges as edges
     from featgraph.graph.building import gpu_parts
-    from featgraph.graph.building import gpu_repeats as repeats
 
     try:
         count = None if vertex_count is None else checked_count(vertex_count)
@@ -361,7 +359,7 @@ def _edges_on_gpu(
             own = checked_weights(weights, found.given_count)
         else:
             own = DeviceValues(array)
-    repeated = None if duplicates == "keep" else repeats.first_of_each(found)
+    repeated = None if duplicates == "keep" else edges.first_of_each(found)
     if repeated is not None:
         merged = None
         if duplicates != "error":
@@ -484,9 +482,9 @@ def _in_order_of_ends(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.i
     """Return edges sorted stably by their ends, and where those of each pair begin."""
     is_dense = low.max() <= 8 * low.size  # there is memory for an entry for each id
     if low.size > FEW and is_dense:
-        from featgraph.graph.building import repeats  # loads Numba
+        from featgraph.graph.building import kernels  # loads Numba
 
-        return repeats.in_order_of_ends(low, high)
+        return kernels.in_order_of_ends(low, high)
     key = (low.astype(np.int64) << 32) | high
     order = np.argsort(key, kind="stable")
     key = key[order]
@@ -530,7 +528,7 @@ def combine(
     if policy == "last":
         ends = np.append(starts[1:], order.size)
         return np.asarray(weights[order[ends - 1]])
-    from featgraph.graph.building import repeats  # loads Numba
+    from featgraph.graph.building import kernels  # loads Numba
 
     # Loops know no float16.
     own = weights.astype(np.float32) if weights.dtype == np.float16 else weights
@@ -538,7 +536,7 @@ def combine(
         edges = order[starts] if edges is None else edges[order[starts]]
         return _sum(own, order, starts, weights.dtype, edges)
     chosen = np.empty(starts.size, own.dtype)
-    repeats.choose_of_repeats(own, order, starts, policy == "min", chosen)
+    kernels.choose_of_repeats(own, order, starts, policy == "min", chosen)
     return chosen.astype(weights.dtype, copy=False)
 
 
@@ -550,11 +548,11 @@ def _sum(
     edges: NDArray[Any],
 ) -> NDArray[Any]:
     """Add up in the widest type; sums of floats are rounded once, to theirs."""
-    from featgraph.graph.building import repeats  # loads Numba
+    from featgraph.graph.building import kernels  # loads Numba
 
     wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[weights.dtype.kind]
     sums, rough = np.empty(starts.size, wide), np.empty(starts.size)
-    repeats.add_repeats(weights, order, starts, sums, rough)
+    kernels.add_repeats(weights, order, starts, sums, rough)
     with np.errstate(all="ignore"):
         # The float64 sum is within rounding of the true one, and a wrapped integer
         # is off by a multiple of 2**64: half of it cannot be rounding.

@@ -1,7 +1,7 @@
-"""Adjacencies and edge maps of edges on the GPU: built there, copied to the host.
+"""Adjacencies and edge maps built on the GPU, and copied to the host.
 
-The functions, but for `build_upper`, are those of `featgraph.graph.building.build`, and
-so is what they return.
+The functions have the names, parameters and results of those in
+`featgraph.graph.building.build`; `build_upper` is for `oriented`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from featgraph.graph.building.edges import EdgeList, freeze
 
 
 def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges that a digest of their ends is made of."""
+    """Return the sums over edges for the digest of their ends."""
     return edges.sum_ends()
 
 
 def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return those that a digest of weights is made of."""
+    """Return the sums over edges for the digest of their weights."""
     return edges.sum_weights()
 
 
@@ -62,12 +62,12 @@ def build_twins(edges: EdgeList, _: object) -> NDArray[Any]:
 
 
 def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
-    """Return how many "in" or "out" edges each vertex has."""
+    """Return the number of "in" or "out" edges of each vertex."""
     return _fetched(edges.on_gpu.degrees(side))
 
 
 def build_upper(edges: EdgeList) -> tuple[NDArray[Any], NDArray[Any], Adjacency]:
-    """Return the vertices by degree, the place of each, and the rows of those above."""
+    """Return vertices in degree order, the place of each in it, and upper rows."""
     found = edges.on_gpu_oriented
     upper = found.upper
     rows = [_fetched(array) for array in (upper.offsets, upper.orders, upper.edges)]

@@ -1,13 +1,14 @@
-"""Adjacencies and edge maps of few edges, by NumPy: nothing has to be compiled.
+"""Adjacencies, edge maps and orientation of few edges, by NumPy without compilation.
 
-The functions are those of `featgraph.graph.building.build`, and so is what they return.
-Each sorts anew, which takes NumPy a millisecond for numbers of 16 bits; Numba takes a
-second until its first loop runs, and a GPU needs none of its own.
+The functions have the names, parameters and results of those in
+`featgraph.graph.building.build` and of the orientation loops in
+`featgraph.graph.building.kernels`. Each sorts again, which takes NumPy a millisecond
+for 16-bit numbers, while Numba takes a second until its first loop runs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,21 +32,21 @@ __all__ = [
 
 
 def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges that a digest of their ends is made of."""
+    """Return the sums over edges for the digest of their ends."""
     from featgraph.graph.building import build  # loads Numba
 
     return build.sum_ends(edges)
 
 
 def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return those that a digest of weights is made of."""
+    """Return the sums over edges for the digest of their weights."""
     from featgraph.graph.building import build  # loads Numba
 
     return build.sum_weights(edges)
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:
-    """Build the CSC."""
+    """Build the CSC: row v lists the sources of v's in-edges in given order."""
     return _rows(edges, "in")[0]
 
 
@@ -96,8 +97,8 @@ def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
 def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
     """Return rows along "in", "out" or "both" edges, and the entry of each slot.
 
-    Entry 2 i is edge i at its target, 2 i + 1 at its source. In rows along both, as
-    those of an undirected graph are, a self-loop has the first alone.
+    Entry 2 i is edge i at its target, 2 i + 1 at its source. In rows along both, which
+    include all rows of undirected graphs, a self-loop has only the first entry.
     """
     at = np.stack([edges.targets, edges.sources], axis=1).ravel()
     others = np.stack([edges.sources, edges.targets], axis=1).ravel()
@@ -108,7 +109,7 @@ def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
     else:
         entries = np.arange(along == "out", at.size, 2)
     rows = at[entries]
-    # Of numbers of 16 bits NumPy's stable sort is one by digits.
+    # For 16-bit numbers, NumPy's stable sort is a radix sort.
     entries = entries[np.argsort(rows.astype(np.uint16), kind="stable")]
     offsets = np.zeros(edges.vertex_count + 1, offset_dtype(rows.size))
     np.cumsum(np.bincount(rows, minlength=edges.vertex_count), out=offsets[1:])
@@ -116,8 +117,88 @@ def _rows(edges: EdgeList, along: str) -> tuple[Adjacency, NDArray[Any]]:
 
 
 def _ids(edges: EdgeList) -> NDArray[Any]:
-    """Return the edge id of each edge of a directed graph, as given."""
+    """Return the edge id of each edge of a directed graph, in given order."""
     rows, entries = _rows(edges, "in")
     ids = np.empty(edges.given_count, rows.row_offsets.dtype)
     ids[entries >> 1] = np.arange(entries.size)
     return ids
+
+
+# -- orientation by degree
+
+
+_Array: TypeAlias = NDArray[Any]
+
+
+def count_upper(
+    in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
+) -> None:
+    """Count, for each vertex by degree, its neighbors above."""
+    low, _, _ = _upper(in_offsets, sources, degree_order)
+    counts += np.bincount(low, minlength=counts.size).astype(counts.dtype)
+
+
+def fill_upper(
+    in_offsets: _Array, sources: _Array, _: _Array, degree_order: _Array, *rows: _Array
+) -> int:
+    """Fill the rows of neighbors above; return a repeated edge, or -1."""
+    *_offsets, columns, edge_ids = rows
+    low, high, edges = _upper(in_offsets, sources, degree_order)
+    order = np.lexsort((edges, high, low))
+    columns[:], edge_ids[:] = high[order], edges[order]
+    is_same = (np.diff(low[order]) == 0) & (np.diff(columns) == 0)
+    again = 1 + np.flatnonzero(is_same)
+    if not again.size:
+        return -1
+    # The first one in ascending order of `high`.
+    return int(edge_ids[again[np.lexsort((edge_ids[again], columns[again]))[0]]])
+
+
+def fill_both(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    upper_edges: _Array,
+    cursors: _Array,
+    columns: _Array,
+    edge_ids: _Array,
+) -> None:
+    """Fill the rows of all neighbors: those below come first."""
+    low = _row_of_slots(upper_offsets)
+    rows = np.concatenate([low, upper_columns])
+    others = np.concatenate([upper_columns, low])
+    order = np.lexsort((others, rows))
+    columns[:] = others[order]
+    edge_ids[:] = np.concatenate([upper_edges, upper_edges])[order]
+
+
+def fill_lower(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    cursors: _Array,
+    columns: _Array,
+    slots: _Array,
+) -> None:
+    """Fill the rows of neighbors below, with the slots of their edges in `upper`."""
+    slots[:] = np.argsort(upper_columns, kind="stable")
+    columns[:] = _row_of_slots(upper_offsets)[slots]
+
+
+def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
+    """Set the work of each row: 1 + its length + parts of rows intersected with it."""
+    work[:] = 1 + np.diff(offsets)
+    behind = offsets[1:][_row_of_slots(offsets)] - np.arange(columns.size)
+    np.add.at(work, columns, behind)
+
+
+def _upper(
+    in_offsets: _Array, sources: _Array, degree_order: _Array
+) -> tuple[_Array, _Array, _Array]:
+    """Return lower end, upper end (degree places) and id of edges to higher ends."""
+    low, high = degree_order[sources], degree_order[_row_of_slots(in_offsets)]
+    edges = np.flatnonzero(low < high)
+    return low[edges], high[edges], edges
+
+
+def _row_of_slots(offsets: _Array) -> _Array:
+    """Return the row of each slot."""
+    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))

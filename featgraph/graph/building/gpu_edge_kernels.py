@@ -1,7 +1,8 @@
-"""Kernels that build rows of edges from sorted ends, and check edge lists."""
+"""Kernels that build rows from sorted ends, and check and combine lists of edges."""
 
-from featgraph.cuda.dialect import cuda, int32, int64, kernel
+from featgraph.cuda.dialect import cuda, device_function, float64, int32, int64, kernel
 
+#: Mask of all lanes of a warp; the place of rows in given order without an edge.
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
 #: Most degrees with a counter of their own.
@@ -10,7 +11,7 @@ SHORT = 64
 
 @kernel(cache=True)
 def survey(sources, targets, found):  # type: ignore[no-untyped-def]
-    """Note the least and the highest id in ``found[0]`` and [1], add loops to [2]."""
+    """Store least and highest id in ``found[0]`` and [1], and count loops in [2]."""
     least, most, loops = int32(0x7FFFFFFF), int32(-1), int32(0)
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = int32(sources[edge]), int32(targets[edge])
@@ -31,7 +32,7 @@ def survey(sources, targets, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def side_ends(offsets, indices, first_row, first_index, bound, rows, ends):  # type: ignore[no-untyped-def]
-    """Set the vertices of row and index of each entry of a compressed matrix.
+    """Set both vertices of each entry of a compressed matrix.
 
     Row i is vertex ``first_row + i``, index j vertex ``first_index + j``; an index
     outside [0, bound) gives -1.
@@ -61,7 +62,7 @@ def find_nan(values, found):  # type: ignore[no-untyped-def]
 def both_ends(sources, targets, none, rows):  # type: ignore[no-untyped-def]
     """List each edge at its target, then at its source.
 
-    The second entry of a loop is in row `none`, behind those of all vertices.
+    The second entry of a loop is in row `none`, after the rows of all vertices.
     """
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
@@ -149,7 +150,7 @@ def is_twin(given, count, out):  # type: ignore[no-untyped-def]
 def count_ends(sources, targets, is_both, counts):  # type: ignore[no-untyped-def]
     """Count the edges at each target; with `is_both` at its source, too, a loop once.
 
-    Sources and targets may have changed places.
+    The caller may swap sources and targets.
     """
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
@@ -187,7 +188,7 @@ def find_most(degrees, below, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_short(degrees, counts):  # type: ignore[no-untyped-def]
-    """Count the rows of each degree for which there is a count, at most SHORT."""
+    """Count the rows of each degree below ``counts.size``, at most SHORT."""
     own = cuda.shared.array(SHORT, int32)
     for degree in range(cuda.threadIdx.x, SHORT, cuda.blockDim.x):
         own[degree] = 0
@@ -202,7 +203,7 @@ def count_short(degrees, counts):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def find_hubs(offsets, least, found, count):  # type: ignore[no-untyped-def]
-    """List the rows with at least so many edges in any order: vertex, degree."""
+    """List vertex and degree of rows with `least` or more edges, in any order."""
     for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
         degree = offsets[row + 1] - offsets[row]
         if degree >= least:
@@ -221,7 +222,7 @@ def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-untyped-def]
-    """Mark the first vertex of each window, and the end: `cut_windows` of the host."""
+    """Mark the first vertex of each window, and the end, as `cut_windows` does."""
     count = before.size
     for v in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         begin = v - v % vertices
@@ -256,3 +257,85 @@ def put_rows(values, given, sources, targets, first, twins_from, piece):  # type
             at += twins_from * width
             if at >= 0 and at < piece.size:
                 piece[at] = value
+
+
+# -- repeated edges
+
+#: Policies that select one of the weights.
+LAST, LEAST, MOST = range(3)
+#: Least difference of a wrapped sum: a multiple of 2**64 off, beyond rounding errors.
+_WRAPPED = 2.0**62
+
+
+@kernel(cache=True)
+def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
+    """Set the lower and the higher end of each edge."""
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = sources[edge], targets[edge]
+        low[edge] = min(u, v)
+        high[edge] = max(u, v)
+
+
+@kernel(cache=True)
+def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
+    """Mark the first edge of each group of equal edges, adjacent in `order`."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        found = int32(1)
+        if place > 0:
+            other = order[place - 1]
+            if low[edge] == low[other] and high[edge] == high[other]:
+                found = int32(0)
+        is_first[edge] = found
+
+
+@device_function
+def _number(edge, first):  # type: ignore[no-untyped-def]
+    """Return the index of an edge among the ascending first edges."""
+    low, high = int64(0), int64(first.size)
+    while low < high:
+        middle = (low + high) >> 1
+        if first[middle] < edge:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel(cache=True)
+def add_repeats(weights, order, is_first, first, zero, out, found):  # type: ignore[no-untyped-def]
+    """Sum the weights of equal edges; set ``found[0]`` if a sum overflows or is nan."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        if is_first[edge] == 0:
+            continue
+        total, rough = zero + weights[edge], float64(weights[edge])
+        other = place + 1
+        while other < order.size and is_first[order[other]] == 0:
+            total += weights[order[other]]
+            rough += float64(weights[order[other]])
+            other += 1
+        if total != total or abs(float64(total) - rough) > _WRAPPED:
+            found[0] = 1
+        out[_number(edge, first)] = total
+
+
+@kernel(cache=True)
+def choose_of_repeats(weights, order, is_first, first, which, out):  # type: ignore[no-untyped-def]
+    """Keep the last, least or largest weight of equal edges."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        if is_first[edge] == 0:
+            continue
+        chosen = weights[edge]
+        other = place + 1
+        while other < order.size and is_first[order[other]] == 0:
+            weight = weights[order[other]]
+            if (
+                which == LAST
+                or (which == LEAST and weight < chosen)
+                or (which == MOST and weight > chosen)
+            ):
+                chosen = weight
+            other += 1
+        out[_number(edge, first)] = chosen

@@ -1,7 +1,7 @@
 """Edge lists on the GPU, and the rows (CSR) built from them there.
 
-All arrays equal, bit for bit, those of `featgraph.graph.building` on the host, which
-counts edges into rows in given order: the result of a stable sort by row.
+All arrays are bitwise equal to those that the host builds with a counting sort: rows
+are sorted stably, so slots keep the given order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from featgraph.graph.building import gpu_edge_kernels as kernels
 __all__ = [
     "GpuEdges",
     "GpuRows",
+    "Repeats",
     "checked_ends",
     "checked_values",
     "copied_ends",
     "ends_of_sides",
+    "first_of_each",
     "marked",
 ]
 
@@ -48,8 +50,8 @@ class GpuRows:
     ends : array of int32, one a slot
         The vertex at the other end.
     order : array of int32 or int64, at least one a slot
-        The given edge of each slot. If rows have both ends, twice that, plus one if
-        the row is that of the source; second entries of loops are behind all slots.
+        The given edge of each slot. If rows have both ends, twice that, plus one if the
+        row belongs to the source; second entries of loops come after all slots.
     """
 
     offsets: Array
@@ -242,7 +244,7 @@ def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
 
 
 def copied_ends(sources: object, targets: object) -> tuple[Array, Array] | None:
-    """Return an int32 copy of ends on the GPU; None if they are no such arrays."""
+    """Return an int32 copy of ends on the GPU; None for arrays that cannot be one."""
     u, v = _flat(sources), _flat(targets)
     if u is None or v is None or u.shape != v.shape:
         return None
@@ -260,7 +262,7 @@ def checked_ends(
 ) -> GpuEdges | None:
     """Return a checked copy of edges whose ends are on the GPU.
 
-    None if they are not there, or invalid: the host then raises the error.
+    None if they are not on the GPU or invalid: the host then raises the error.
     """
     own = copied_ends(sources, targets)
     if own is None:
@@ -289,12 +291,12 @@ def ends_of_sides(
     Parameters
     ----------
     offsets : ndarray, shape (M + 1,) or (N + 1,)
-        Checked: nondecreasing, and the last one is the number of entries.
+        Checked: nondecreasing, and the last one equals the number of entries.
     indices : ndarray of integers, shape (E_given,)
     sides : tuple of int
         M and N.
     is_by_column : bool
-        Whether `offsets` are those of columns, and `indices` are rows.
+        Whether `offsets` belong to columns, and `indices` are rows.
     """
     other = sides[not is_by_column]
     first = (sides[0], 0) if is_by_column else (0, sides[0])
@@ -312,7 +314,7 @@ def ends_of_sides(
 
 
 def checked_values(values: object, count: int) -> Array | None:
-    """Return a copy of numbers on the GPU, one an edge; None if they are invalid."""
+    """Return a copy of one number per edge on the GPU; None if they are invalid."""
     given = _flat(values)
     if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
         return None
@@ -330,7 +332,7 @@ def _flat(values: object) -> Any:
     """Return a one-dimensional array on this GPU for kernels, or None."""
     try:
         found = foreign_array(values, "values")
-    except StateError:  # the host may be able to read it
+    except StateError:  # the host may still be able to read the array
         return None
     return found if found is not None and found.ndim == 1 else None
 
@@ -349,3 +351,72 @@ def marked(is_marked: Array) -> Array:
     found = arrays.empty((int(arrays.read(total)[0]),), dtype)
     arrays.launch_over(kernels.list_marked, is_marked.size, is_marked, places, found)
     return found
+
+
+# -- repeated edges
+
+
+#: Policy -> its number in `kernels.choose_of_repeats`.
+_CHOSEN = {"last": kernels.LAST, "min": kernels.LEAST, "max": kernels.MOST}
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """Groups of equal edges.
+
+    Attributes
+    ----------
+    first : array of int32 or int64
+        The first edge of each group, ascending.
+    order : array of int32 or int64, shape (E_given,)
+        The edges by group, in given order within a group.
+    is_first : array of int32, shape (E_given,)
+        Whether each edge is the first with its ends.
+    """
+
+    first: Array
+    order: Array
+    is_first: Array
+
+    def combined(self, weights: Array, policy: str) -> Array | None:
+        """Return the combined weights of groups; None if a sum overflows or is nan.
+
+        Parameters
+        ----------
+        weights : array, shape (E_given,)
+        policy : {"sum", "min", "max", "first", "last"}
+        """
+        if policy == "first":
+            return taken(weights, self.first)
+        given = weights, self.order, self.is_first, self.first
+        count, kind = self.order.size, weights.dtype.kind
+        if policy != "sum":
+            made = arrays.empty(self.first.shape, weights.dtype)
+            which = _CHOSEN[policy]
+            arrays.launch_over(kernels.choose_of_repeats, count, *given, which, made)
+            return made
+        wide = np.dtype({"i": np.int64, "u": np.uint64, "f": np.float64}[kind])
+        made = arrays.empty(self.first.shape, weights.dtype if kind == "f" else wide)
+        found = arrays.filled((1,), 0, np.int32)
+        zero = wide.type(0)
+        arrays.launch_over(kernels.add_repeats, count, *given, zero, made, found)
+        return None if arrays.read(found)[0] else made
+
+
+def first_of_each(edges: GpuEdges) -> Repeats | None:
+    """Group edges with the same ends; None if all edges differ.
+
+    In an undirected graph, both directions of an edge are equal.
+    """
+    low, high, count = edges.sources, edges.targets, edges.given_count
+    if not edges.directed:
+        low, high = (arrays.empty((count,), np.int32) for _ in range(2))
+        arrays.launch_over(
+            kernels.order_ends, count, edges.sources, edges.targets, low, high
+        )
+    _, order = sorting.sort_stably(high, edges.vertex_count)
+    _, order = sorting.sort_stably(taken(low, order), edges.vertex_count, order)
+    is_first = arrays.empty((count,), np.int32)
+    arrays.launch_over(kernels.mark_first, count, low, high, order, is_first)
+    first = marked(is_first)
+    return None if first.size == count else Repeats(first, order, is_first)

@@ -1,6 +1,6 @@
-"""Undirected edges on the GPU, oriented to the end of higher degree.
+"""Undirected edges on the GPU, oriented towards the end of higher degree.
 
-All arrays equal, bit for bit, those that `oriented`, beside this, makes on the host.
+All arrays are bitwise equal to those of `featgraph.graph.building.oriented`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class GpuOriented:
     Attributes
     ----------
     vertices, degree_order : array of int32, shape (V,)
-        The vertices in that order, and the place of each vertex in it.
+        The vertices in this order, and the place of each vertex in it.
     upper : OrientedRows
-        The neighbors above, with the ids of the edges to them.
+        Upper neighbors, with the ids of the edges to them.
     is_repeated : bool
-        Whether two edges have the same ends; then the rows must not be used.
+        Whether two edges have the same ends; the rows are then invalid.
     """
 
     def __init__(self, edges: GpuEdges) -> None:
@@ -98,7 +98,7 @@ class GpuOriented:
 
     @cached_property
     def lower(self) -> OrientedRows:
-        """The neighbors below, with the slots of these edges in `upper`."""
+        """Lower neighbors, with the slots of the edges in `upper`."""
         upper = self.upper
         count, dtype = self.vertices.size, upper.offsets.dtype
         rows, slots = sorting.sort_stably(upper.orders, count)
@@ -128,8 +128,9 @@ class GpuOriented:
     def long_rows(self, least: int) -> tuple[HostArray, HostArray]:
         """Return rows with work and `least` or more upper neighbors, and their work.
 
-        Both on the host, in the order of rows. The work of a row is 1, plus its upper
-        neighbors, plus those of its lower neighbors from the row's place on.
+        Both are on the host, in the order of rows. The work of a row is 1 + its number
+        of upper neighbors + the upper neighbors, from the row's place on, of its lower
+        neighbors.
         """
         upper = self.upper
         work = arrays.empty((self.vertices.size,), np.int64)
@@ -139,7 +140,7 @@ class GpuOriented:
             upper.offsets, upper.orders, _rows_of(upper), work,
         )  # fmt: skip
         count = arrays.filled((1,), 0, np.int32)
-        # The upper bound of the number of such rows.
+        # An upper bound of the number of such rows.
         found = arrays.empty((upper.orders.size // least + 1, 2), np.int64)
         arrays.launch_over(
             find_long_rows, work.size, upper.offsets, work, least, found, count
@@ -157,7 +158,7 @@ def _rows_of(rows: OrientedRows) -> Array:
 
 
 def _as_type(array: Array, dtype: Any) -> Array:
-    """Return an array of integers in a dtype that holds them, without needless copy."""
+    """Return integers in a dtype that can hold them; no copy if it is the same."""
     if array.dtype == dtype:
         return array
     made = arrays.empty(array.shape, dtype)
@@ -172,7 +173,7 @@ def turn_upward(  # type: ignore[no-untyped-def]
     """Set the degree places of each given edge's ends, and its id from low to high.
 
     `order` has for each of `count` ids twice the given edge, plus one for its reverse.
-    A loop is put in row `none`, behind those of all vertices.
+    A loop is put in row `none`, after the rows of all vertices.
     """
     for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
         place = order[slot]

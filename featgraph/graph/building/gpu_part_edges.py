@@ -1,4 +1,4 @@
-"""Edges on the GPU given by their CSC, from which other rows are built in slabs."""
+"""Edges on the GPU, given as a CSC, from which other rows are built slab by slab."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from featgraph.graph.building.gpu_edges import GpuEdges, GpuRows, marked, taken
 __all__ = ["LEAST_SLAB", "SLABS", "GpuRowEdges", "slabs"]
 
 Array = Any
-#: Number of slabs in which rows are sorted, and least slots of a slab, which a GPU
-#: sorts in a few milliseconds. A sort then needs about as much memory as its rows.
+#: Number of slabs in which rows are sorted, and least slots of a slab. A GPU sorts that
+#: many in a few milliseconds. A slab's sort takes about as much memory as all rows.
 SLABS, LEAST_SLAB = 8, 1 << 24
 #: Edges that are scanned at a time.
 PIECE_EDGES = 1 << 24
@@ -56,10 +56,10 @@ class GpuRowEdges(GpuEdges):
         Returns the number of the given edge of each slot, plus `bound` for a twin. None
         if slots are in given order.
     bound : int
-        Larger than any number of a given edge.
+        Larger than the number of any given edge.
     is_by_slot : bool
-        Whether the slots of a directed graph count as given order, whatever their
-        numbers, which then order out-edges only.
+        Whether the order of slots of a directed graph counts as given order; numbers
+        then only order out-edges.
     """
 
     def __init__(

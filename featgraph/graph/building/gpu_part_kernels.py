@@ -1,15 +1,16 @@
 """Kernels that build the rows of a part from streamed edges.
 
-An edge i, ``u -> v``, has an *entry* in the row of v; in an undirected graph, also one
-in the row of u, unless it is a loop. Rows and other ends are local numbers: own
-vertices first, then ghosts, and `ABSENT` for all others. A part has the entries of its
-own vertices, and, along both directions, those at ghosts of its edges.
+Edge i, ``u -> v``, has an *entry* in the row of v; in an undirected graph, also one in
+the row of u, unless it is a loop. Rows and other ends are local numbers: own vertices
+first, then ghosts, and `ABSENT` for all others. A part has the entries of its own
+vertices and, cut along both directions, the entries of its edges at ghosts.
 """
 
 from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint64
 
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
-#: The local number of vertices that a part does not have.
+#: The local number of vertices that are not in a part.
 ABSENT = -1
 
 
@@ -79,7 +80,7 @@ def add_ends(sources, targets, first, sums):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def add_values(values, first, sums):  # type: ignore[no-untyped-def]
-    """Add values of edges, as unsigned integers of their bits, to such sums."""
+    """Add values of edges, as unsigned integers of their bits, to sums of a digest."""
     one, two = int64(0), int64(0)
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         row, word = uint64(first + i), uint64(values[i])
@@ -89,17 +90,17 @@ def add_values(values, first, sums):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def count_aside(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
+def count_within(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
     """Count the edges with both ends in one side."""
-    aside = int64(0)
+    within = int64(0)
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
         joined = int64(0)
         for side in range(bounds.size):
             if (u < bounds[side]) != (v < bounds[side]):
                 joined = int64(1)
-        aside = int64(aside + 1 - joined)
-    _add_up(aside, int64(0), found)
+        within = int64(within + 1 - joined)
+    _add_up(within, int64(0), found)
 
 
 @kernel(cache=True)
@@ -154,9 +155,9 @@ def list_own(first, ghosts, own, numbers):  # type: ignore[no-untyped-def]
 @device_function
 def _entries(u, v, own, is_both, is_directed, begin, end):  # type: ignore[no-untyped-def]
     """Return whether each entry of an edge is in a range of rows; ends are local."""
-    is_here = not is_both or 0 <= u < own or 0 <= v < own
-    one = is_here and begin <= v < end
-    other = is_here and not is_directed and u != v and begin <= u < end
+    has_edge = not is_both or 0 <= u < own or 0 <= v < own
+    one = has_edge and begin <= v < end
+    other = has_edge and not is_directed and u != v and begin <= u < end
     return one, other
 
 
@@ -375,7 +376,7 @@ def flag_given(numbers, given, flags):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def number_locally(flags, twins, count, given):  # type: ignore[no-untyped-def]
-    """Set the row in given order of each twin, behind those of given edges."""
+    """Set the row in given order of each twin, after the rows of given edges."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         if flags[slot] == 0:
             given[slot] = given[twins[slot]] + count

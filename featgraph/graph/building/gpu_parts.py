@@ -1,7 +1,7 @@
-"""Rows of a part, built from edges that are streamed several times.
+"""Rows of a part, built on a GPU from edges that are streamed several times.
 
 Edges are streamed piece by piece, and rows are sorted slab by slab, so that only the
-results are as long as the part's edges.
+results have the length of the part's edges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Piece:
     weights: Array | None
 
 
-#: Arrays for other ends, numbers and weights of entries, or None.
+#: Output arrays for other ends, numbers and weights of entries; None: not needed.
 Columns = tuple[Array | None, Array | None, Array | None]
 #: A function that returns an iterator over all edges, each time it is called.
 Pieces = Callable[[], Iterator[Piece]]
@@ -113,7 +113,9 @@ def count_within(sources: Array, targets: Array, sides: tuple[int, ...]) -> int:
     found = arrays.filled((2,), 0, np.int64)
     bounds = arrays.upload(np.cumsum(sides, dtype=np.int64))
     ends = sources, targets
-    arrays.launch_over(gpu_part_kernels.count_aside, targets.size, *ends, bounds, found)
+    arrays.launch_over(
+        gpu_part_kernels.count_within, targets.size, *ends, bounds, found
+    )
     return int(arrays.read(found)[0])
 
 

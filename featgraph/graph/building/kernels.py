@@ -1,12 +1,19 @@
-"""Counting sort of edges into rows, O(V + E), in place but for the result.
+"""Loops over edges on the host: rows, orientation, repeated edges, and orders.
 
-All loops share one idea. `offsets` first holds the *end* of each row; walking the edges
-backward and stepping a row's entry down before each store fills the row from its last
-slot to its first, so slots keep the given order (a stable sort) and `offsets` ends as
-the row starts. No cursor array is needed. Repeating the walk with a copy of the ends
-finds the slot of every given edge again, so no edge-to-slot map is kept either.
+Rows come from a counting sort, O(V + E), in place except for the result. `offsets`
+first holds the *end* of each row. The loop traverses the edges backward and decrements
+a row's entry before each store. This fills the row from its last slot to its first, so
+that slots keep the given order (a stable sort), and leaves the begins of rows in
+`offsets`. No cursors are needed. Repeating the loop with a copy of the ends finds the
+slot of every given edge again, so that no edge-to-slot map is needed either.
 
-An undirected edge that is no self-loop takes a slot in the row of each of its vertices.
+An undirected edge that is not a self-loop has a slot in the rows of both its vertices.
+
+Orientation traverses the vertices in degree order, which fills every row in ascending
+order without a sort. Repeated edges are grouped by a counting sort of rows, and a sort
+within each row. Integers are ordered by a radix sort, or in one pass if they are a
+permutation. Components are found by one thread.
+
 Import this module inside functions only: it loads Numba.
 """
 
@@ -14,9 +21,11 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit
+from featgraph.cuda.values import in_pieces, offset_dtype
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -75,7 +84,7 @@ def fill_columns_both(
 
 @jit
 def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
-    """Store at each slot which given edge it is; `ends` is used up."""
+    """Store the row in given order of each slot; `ends` turns into starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = ends[rows[i]] - 1
         ends[rows[i]] = slot
@@ -86,7 +95,7 @@ def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
 def fill_given_both(
     sources: _Array, targets: _Array, ends: _Array, given: _Array
 ) -> None:
-    """`fill_given` for undirected edges: the twin of edge i is row E_given + i."""
+    """`fill_given` for undirected edges: the twin of edge i has row E_given + i."""
     count = sources.size
     for i in range(count - 1, -1, -1):
         u, v = sources[i], targets[i]
@@ -148,9 +157,364 @@ def fill_incident_ids(
 
 @jit
 def put_rows(values: _Array, given: _Array, first: int, last: int, out: _Array) -> None:
-    """Put the rows of some edges where they were given, if `out` has such rows."""
+    """Copy values of edges `first` to `last` to given order; drop rows beyond `out`."""
     for edge in range(first, last):
         row = given[edge]
         if row < out.shape[0]:
             for feature in range(out.shape[1]):
                 out[row, feature] = values[edge, feature]
+
+
+# -- orientation by degree
+
+
+@jit
+def count_upper(
+    in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
+) -> None:
+    """Count the upper neighbors of each vertex, by degree order."""
+    for v in range(in_offsets.size - 1):
+        for e in range(in_offsets[v], in_offsets[v + 1]):
+            low = degree_order[sources[e]]
+            if low < degree_order[v]:
+                counts[low] += 1
+
+
+@jit
+def fill_upper(
+    in_offsets: _Array,
+    sources: _Array,
+    vertices: _Array,
+    degree_order: _Array,
+    offsets: _Array,
+    cursors: _Array,
+    columns: _Array,
+    edge_ids: _Array,
+) -> int:
+    """Fill the rows of upper neighbors; return a repeated edge, or -1."""
+    for high in range(vertices.size):
+        v = vertices[high]
+        for e in range(in_offsets[v], in_offsets[v + 1]):
+            low = degree_order[sources[e]]
+            if low < high:
+                slot = cursors[low]
+                if slot > offsets[low] and columns[slot - 1] == high:
+                    return int(e)
+                columns[slot] = high
+                edge_ids[slot] = e
+                cursors[low] = slot + 1
+    return -1
+
+
+@jit
+def fill_both(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    upper_edges: _Array,
+    cursors: _Array,
+    columns: _Array,
+    edge_ids: _Array,
+) -> None:
+    """Fill the rows of all neighbors: lower ones, then upper ones."""
+    for low in range(upper_offsets.size - 1):
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            high = upper_columns[slot]
+            place = cursors[high]
+            columns[place] = low
+            edge_ids[place] = upper_edges[slot]
+            cursors[high] = place + 1
+    for low in range(upper_offsets.size - 1):
+        place = cursors[low]
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            columns[place] = upper_columns[slot]
+            edge_ids[place] = upper_edges[slot]
+            place += 1
+
+
+@jit
+def fill_lower(
+    upper_offsets: _Array,
+    upper_columns: _Array,
+    cursors: _Array,
+    columns: _Array,
+    slots: _Array,
+) -> None:
+    """Fill the rows of lower neighbors, with the slots of their edges in `upper`."""
+    for low in range(upper_offsets.size - 1):
+        for slot in range(upper_offsets[low], upper_offsets[low + 1]):
+            high = upper_columns[slot]
+            place = cursors[high]
+            columns[place] = low
+            slots[place] = slot
+            cursors[high] = place + 1
+
+
+@jit
+def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
+    """Set the work of each row: 1 + its length + parts of rows intersected with it."""
+    for row in range(work.size):
+        work[row] = 1 + offsets[row + 1] - offsets[row]
+    for low in range(work.size):
+        for slot in range(offsets[low], offsets[low + 1]):
+            work[columns[slot]] += offsets[low + 1] - slot
+
+
+# -- repeated edges
+
+#: Most edges of rows that are sorted by insertion.
+_SHORT = 32
+
+
+def in_order_of_ends(
+    low: NDArray[np.int32], high: NDArray[np.int32]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return a stable order by (`low`, `high`), and the first place of each pair."""
+    count, dtype = low.size, offset_dtype(low.size)
+    offsets = np.zeros(int(low.max()) + 2, dtype)
+    count_one(low, offsets)
+    to_ends(offsets)
+    order, ends = np.empty(count, dtype), np.empty(count, np.int32)
+    _fill_rows(low, high, offsets, order, ends)
+    begins = np.empty(count, np.bool_)
+
+    def sort(first: int, last: int) -> None:
+        _sort_rows(first, last, offsets, ends, order, begins)
+
+    in_pieces(offsets.size - 1, ends.nbytes, sort)
+    return order, np.flatnonzero(begins)
+
+
+@jit
+def _fill_rows(
+    rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
+) -> None:
+    """Store number and other end of edges by row; `offsets` turns into starts."""
+    for i in range(rows.size - 1, -1, -1):
+        slot = offsets[rows[i]] - 1
+        offsets[rows[i]] = slot
+        order[slot], ends[slot] = i, others[i]
+
+
+@jit
+def _sort_rows(
+    first: int, last: int, offsets: _Array, ends: _Array, order: _Array, begins: _Array
+) -> None:
+    """Sort some rows stably by their ends; mark the first of edges with equal ends."""
+    for row in range(first, last):
+        start, stop = offsets[row], offsets[row + 1]
+        if stop - start > _SHORT:
+            places = np.argsort(ends[start:stop], kind="mergesort")
+            ends[start:stop] = ends[start:stop][places]
+            order[start:stop] = order[start:stop][places]
+        else:
+            for slot in range(start + 1, stop):
+                end, edge, at = ends[slot], order[slot], slot
+                while at > start and ends[at - 1] > end:
+                    ends[at], order[at] = ends[at - 1], order[at - 1]
+                    at -= 1
+                ends[at], order[at] = end, edge
+        for slot in range(start, stop):
+            begins[slot] = slot == start or ends[slot] != ends[slot - 1]
+
+
+@jit
+def add_repeats(
+    weights: _Array, order: _Array, starts: _Array, sums: _Array, rough: _Array
+) -> None:
+    """Sum the weights of each group in the type of `sums`, and as floats in `rough`.
+
+    A large difference of the two shows an overflow of integers.
+    """
+    for group in range(starts.size):
+        end = starts[group + 1] if group + 1 < starts.size else order.size
+        sums[group] = rough[group] = 0
+        for place in range(starts[group], end):
+            sums[group] += weights[order[place]]
+            rough[group] += weights[order[place]]
+
+
+@jit
+def choose_of_repeats(
+    weights: _Array, order: _Array, starts: _Array, least: bool, chosen: _Array
+) -> None:
+    """Store the least or greatest weight of each group; the first of equal ones."""
+    for group in range(starts.size):
+        end = starts[group + 1] if group + 1 < starts.size else order.size
+        found = weights[order[starts[group]]]
+        for place in range(starts[group] + 1, end):
+            weight = weights[order[place]]
+            if (weight < found) if least else (weight > found):
+                found = weight
+        chosen[group] = found
+
+
+# -- orders of integers
+
+#: Bits of a digit of the radix sort: its 2,048 write positions stay in a cache.
+_BITS = 11
+
+
+def order_of(keys: NDArray[Any]) -> NDArray[Any]:
+    """Return the stable ascending order of nonnegative integers.
+
+    Notes
+    -----
+    O(N) time per 11 bits of the highest, and 24 bytes an entry.
+    """
+    count = keys.size
+    dtype = np.int32 if count < 1 << 31 else np.int64
+    highest = int(keys.max(initial=0))
+    if highest == count - 1:
+        places = np.full(count, -1, dtype)
+        if _is_permutation(keys, places):
+            return places
+    low = count.bit_length()
+    if highest.bit_length() + low > 63:  # key and place do not fit one integer
+        return np.argsort(keys, kind="stable").astype(dtype)
+    numbered = keys.astype(np.int64) << low | np.arange(count)
+    return (sorted_keys(numbered, low, highest + 1) & (1 << low) - 1).astype(dtype)
+
+
+def sorted_keys(keys: NDArray[Any], low: int, bound: int) -> NDArray[Any]:
+    """Sort int64 keys stably by their bits from `low` on, which are below `bound`.
+
+    `keys` is overwritten.
+    """
+    to = np.empty_like(keys)
+    for shift in range(low, low + int(bound - 1).bit_length(), _BITS):
+        _sort_by(keys, to, shift)
+        keys, to = to, keys
+    return keys
+
+
+@jit
+def _is_permutation(keys: _Array, places: _Array) -> bool:
+    """Store the place of each key; return False for repeated or negative keys."""
+    for i in range(keys.size):
+        if keys[i] < 0 or places[keys[i]] >= 0:
+            return False
+        places[keys[i]] = i
+    return True
+
+
+@jit
+def _sort_by(keys: _Array, to: _Array, shift: int) -> None:
+    """Sort stably by the digit of the keys at a bit."""
+    mask = (1 << _BITS) - 1
+    at = np.zeros(mask + 2, np.int64)
+    for i in range(keys.size):
+        at[((keys[i] >> shift) & mask) + 1] += 1
+    for digit in range(mask):
+        at[digit + 1] += at[digit]
+    for i in range(keys.size):
+        digit = (keys[i] >> shift) & mask
+        to[at[digit]] = keys[i]
+        at[digit] += 1
+
+
+# -- components
+
+
+#: Edges of each vertex that are joined first, and samples to find the largest tree.
+_FIRST, _VOTES = 2, 1024
+
+
+@jit
+def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
+    """Label each vertex with the smallest vertex of its component.
+
+    Rows have each edge at both ends. ``labels[v] <= v`` is the parent of v in a tree.
+    First, two edges of each vertex are joined, which mostly yields one large tree. Its
+    vertices then need no further joins, since the others join their own edges.
+    O(V + E), mostly O(V).
+
+    M. Sutton, T. Ben-Nun, A. Barak, "Optimizing Parallel Graph Connectivity
+    Computation via Subgraph Sampling", IPDPS 2018 (Afforest).
+    """
+    count, largest = labels.size, -1
+    labels[:] = np.arange(count)
+    for turn in range(2):
+        for v in range(count):
+            start, stop = np.int64(offsets[v]), np.int64(offsets[v + 1])
+            middle = min(start + _FIRST, stop)
+            if turn == 0:
+                stop = middle
+            elif labels[v] == largest:
+                continue
+            else:
+                start = middle
+            for place in range(start, stop):
+                a, b = labels[v], labels[np.uint32(columns[place])]
+                while a != b:
+                    if a < b:
+                        a, b = b, a
+                    above = labels[a]
+                    labels[a] = min(above, b)
+                    if above == a:
+                        break
+                    a = above
+        for v in range(count):  # ascending: the label of v's parent is a root already
+            labels[v] = labels[labels[v]]
+        votes = 0
+        for v in range(0, count, count // _VOTES + 1):
+            if votes == 0:
+                largest = labels[v]
+            votes += 1 if labels[v] == largest else -1
+
+
+@jit
+def label_strong_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
+    """Label vertices of label -1 with the smallest vertex of their strong component.
+
+    A depth-first search numbers vertices from 1 on. ``low`` of a vertex is the smallest
+    number that it reaches among vertices without a known component, and larger than all
+    numbers if its component is known. A vertex whose ``low`` is still its own number
+    after all its edges is the root of its component; the other members are at the end
+    of ``waiting``. O(V + E) time, 21 bytes per vertex.
+
+    D. J. Pearce, "A Space-Efficient Algorithm for Finding Strongly Connected
+    Components", Information Processing Letters 116, 2016 (PEA_FIND_SCC3).
+    """
+    count = labels.size
+    low = np.where(labels < 0, 0, count + 1).astype(np.int32)
+    path, waiting = np.empty(count, np.int32), np.empty(count, np.int32)
+    places, is_lowered = np.empty(count, np.int64), np.empty(count, np.bool_)
+    found = waits = 0
+    for root in range(count):
+        if low[root] != 0:
+            continue
+        depth, u = 0, root
+        while depth >= 0:
+            if low[u] == 0:
+                found += 1
+                low[u], path[depth] = found, u
+                places[depth], is_lowered[depth] = offsets[u], False
+            place, stop, least = places[depth], offsets[u + 1], low[u]
+            v = u
+            while place < stop and v == u:
+                end = columns[place]
+                if low[end] == 0:
+                    v = end
+                elif low[end] < least:
+                    least, is_lowered[depth] = low[end], True
+                place += 1
+            low[u], places[depth] = least, place
+            if v != u:
+                depth, u = depth + 1, v
+                continue
+            waiting[waits] = u
+            waits += 1
+            if not is_lowered[depth]:
+                first, begin = u, waits
+                while begin > 0 and low[waiting[begin - 1]] >= least:
+                    begin -= 1
+                    first = min(first, waiting[begin])
+                for place in range(begin, waits):
+                    low[waiting[place]] = count + 1
+                    labels[waiting[place]] = first
+                waits, least = begin, count + 1
+            depth -= 1
+            if depth >= 0:
+                u = path[depth]
+                if least < low[u]:
+                    low[u], is_lowered[depth] = least, True

@@ -1,4 +1,4 @@
-"""Renumber vertices that are not named 0..V-1."""
+"""Vertex names: numbering of vertices that are not named 0..V-1, and look-up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Ids: TypeAlias = NDArray[np.int32]
 
 
 def are_integers(array: NDArray[Any]) -> bool:
-    """Say whether the entries are integers, also where the dtype is object."""
+    """Whether the entries are integers, also for dtype object."""
     if array.dtype.kind != "O":
         return array.dtype.kind in "iu"
     return all(
@@ -30,7 +30,7 @@ def are_integers(array: NDArray[Any]) -> bool:
 def factorise(
     sources: NDArray[Any], targets: NDArray[Any]
 ) -> tuple[_Ids, _Ids, VertexNames | None]:
-    """Give each distinct name of both arrays a number.
+    """Assign a number to each distinct name in both arrays.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ def factorise(
     sources, targets : ndarray of int32, shape (E,)
     names : ndarray of int64 or uint64, tuple, or None
         ``names[v]`` is the name of vertex v: ascending for integers, otherwise in the
-        order of first appearance (source before target, edge by edge). None where the
+        order of first appearance (source before target, edge by edge). None if the
         names are exactly 0..V-1.
 
     Raises
     ------
     GraphInputError
-        Names that are floats, bools, missing (None or NaN) or unhashable.
+        If names are floats, bools, missing (None or NaN) or unhashable.
     """
     if not sources.size:
         empty = np.empty(0, np.int32)
@@ -94,7 +94,7 @@ def _factorise_integers(
         )
     dtype = np.uint64 if high >= 2**63 else np.int64
     wide = [array.astype(dtype) for array in (sources, targets)]
-    # A table over the range is O(E + range); sorting only where ids are far apart.
+    # A table over the range takes O(E + range); sort only if ids are far apart.
     if high - low <= 8 * (sources.size + targets.size) + 1024:
         wide = [(array - low).astype(np.int64) for array in wide]
         is_used = np.zeros(high - low + 1, np.bool_)
@@ -133,12 +133,12 @@ def _is_missing(name: Any) -> bool:
         return True
     try:
         return bool(name != name)  # NaN and NaT differ from themselves
-    except (TypeError, ValueError):  # pandas.NA refuses to be true or false
+    except (TypeError, ValueError):  # pandas.NA has no truth value
         return True
 
 
 def _items(array: NDArray[Any]) -> Iterable[Any]:
-    # datetime64.tolist() gives plain integers for nanoseconds: keep NumPy's scalars.
+    # datetime64.tolist() returns plain integers for nanoseconds: keep NumPy's scalars.
     return array if array.dtype.kind in "mM" else array.tolist()
 
 
@@ -155,7 +155,7 @@ def _raise_bad_name(what: str, side: int, position: int, name: object) -> None:
 def find_vertex(
     names: VertexNames | None, name: object, vertex_count: int, cache: dict[str, Any]
 ) -> int:
-    """Return the vertex of that name; `cache` keeps the numbers of names in a tuple."""
+    """Return the vertex with a name; `cache` stores the numbers of names in a tuple."""
     if names is None:
         is_integer = isinstance(name, int | np.integer) and not isinstance(name, bool)
         index = int(name) if is_integer else -1  # type: ignore[call-overload]
@@ -167,7 +167,7 @@ def find_vertex(
             cache["numbers"] = {item: v for v, item in enumerate(names)}
         try:
             index = cache["numbers"].get(name, -1)
-        except TypeError:  # unhashable: certainly not a name
+        except TypeError:  # unhashable, so not a name
             index = -1
     if index >= 0:
         return index

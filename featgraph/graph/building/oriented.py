@@ -20,21 +20,21 @@ __all__ = ["Oriented", "orient", "refuse_directed"]
 
 @dataclass(frozen=True, eq=False)
 class Oriented:
-    """Vertices by (degree, id), and the edges from lower to higher ones.
+    """Vertices ordered by (degree, id), and the edges from lower to higher ones.
 
-    The *degree order* of a vertex is its place there. Rows belong to such places and
-    hold them, ascending. A row is short however high a degree is: it has at most
-    sqrt(2 E) edges, since each leads to a vertex of at least that degree.
+    The *place* of a vertex is its index in this order. Rows are numbered by places, and
+    list places in ascending order. A row of `upper` has at most sqrt(2 E) edges, since
+    each leads to a vertex of at least the same degree.
 
     Attributes
     ----------
     vertices : ndarray of int32, shape (V,)
-        The vertices in that order.
+        The vertices in degree order.
     degree_order : ndarray of int32, shape (V,)
-        The place of each vertex in it.
+        The place of each vertex.
     upper : Adjacency
-        Row r lists the places above r that r has an edge to; `edge_ids` are those of
-        the edges from r to them. Self-loops are left out.
+        Row r lists the neighbors of r at higher places; `edge_ids` are those of the
+        edges from r to them. Self-loops are left out.
     """
 
     vertices: NDArray[np.int32]
@@ -43,7 +43,7 @@ class Oriented:
 
     @cached_property
     def lower(self) -> Adjacency:
-        """The places below r with an edge to r; `edge_ids` are slots of `upper`."""
+        """Neighbors of r at lower places; `edge_ids` are slots of `upper`."""
         upper = self.upper
         count, dtype = self.vertices.size, upper.row_offsets.dtype
         offsets = np.zeros(count + 1, dtype)
@@ -57,7 +57,7 @@ class Oriented:
 
     @cached_property
     def both(self) -> Adjacency:
-        """All neighbors, ascending; `edge_ids` are those of lower to higher ones."""
+        """All neighbors, ascending; `edge_ids` are those from lower to higher ends."""
         upper = self.upper
         degree = np.diff(upper.row_offsets)
         degree += np.bincount(upper.column_indices, minlength=degree.size).astype(
@@ -80,7 +80,7 @@ class Oriented:
 
     @cached_property
     def work(self) -> NDArray[np.int64]:
-        """Work of row r, (V,): its length, and that of rows intersected with it."""
+        """Work of row r, (V,): 1 + its length + parts of rows intersected with it."""
         work, upper = np.empty(self.vertices.size, np.int64), self.upper
         loops = _loops(work.size, upper.column_indices.size)
         loops.measure_work(upper.row_offsets, upper.column_indices, work)
@@ -88,14 +88,14 @@ class Oriented:
 
 
 def _loops(vertex_count: int, edge_count: int) -> ModuleType:
-    """Return the module of loops for so many edges."""
+    """Return the module of loops: compiled ones, or NumPy for a small graph."""
     if max(vertex_count, edge_count) <= FEW:
-        from featgraph.graph.building import orient_few
+        from featgraph.graph.building import few
 
-        return orient_few
-    from featgraph.graph.building import orient
+        return few
+    from featgraph.graph.building import kernels  # loads Numba
 
-    return orient
+    return kernels
 
 
 def refuse_directed() -> NoReturn:

@@ -1,44 +1,71 @@
-"""Edges that are there by target, as kernels take them; given order if it is asked."""
+"""Edge lists whose CSC is known, on the host or on a GPU.
+
+`RowEdges` and `GpuRowEdgeList` store edges by target, as kernels use them. Sources,
+targets and weights in given order are derived at the first use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.cached import cached_property
+from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
+
+__all__ = ["GpuRowEdgeList", "RowEdges"]
 
 if TYPE_CHECKING:
     from featgraph.graph.building.gpu_edges import GpuEdges
     from featgraph.graph.building.gpu_oriented import GpuOriented
     from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
-__all__ = ["RowEdges"]
+
+class _TargetOrder(EdgeList):
+    """Edges stored by target, with known attributes of their graph."""
+
+    _known: dict[str, Any]
+
+    def known(self) -> dict[str, Any]:
+        """Return known attributes of the graph by name."""
+        return dict(self._known)
+
+    def holds(self, array: object) -> bool:
+        """Whether a host array is `weights`."""
+        return array is not None and array is vars(self).get("weights")
+
+    @cached_property
+    def on_gpu_oriented(self) -> GpuOriented:
+        """The undirected edges on the GPU, oriented towards the higher degree."""
+        from featgraph.graph.building import gpu_oriented
+
+        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
+        return gpu_oriented.GpuOriented(edges.as_given())
 
 
-class RowEdges(EdgeList):
-    """Edges whose CSC is known; owns its arrays and makes them read-only.
+class RowEdges(_TargetOrder):
+    """Edges whose CSC is on the host; owns its arrays and makes them read-only.
 
     Parameters
     ----------
     in_edges : Adjacency
         The CSC: within a row, edges have the order in which they were given.
     rows : ndarray of integers, shape (E,), or None
-        Numbers that order the edges as they were given, of each edge id; None where
-        they were given in the order of edge ids. Twins have others, from `bound` on.
+        By edge id, numbers that ascend in given order; None if edge ids are in given
+        order. Numbers of twins are `bound` or more.
     weights : ndarray, shape (E,), or None
         By edge id.
     bound : int
-        Rows below it are those of given edges.
+        Numbers of given edges are less.
     directed : bool
     names : as in `EdgeList`
     known : mapping, optional
-        What else is known of the graph, by the names of its attributes.
+        Known attributes of the graph, by name.
     """
 
     def __init__(
@@ -63,10 +90,6 @@ class RowEdges(EdgeList):
             if isinstance(array, np.ndarray):
                 freeze(array)
 
-    def known(self) -> dict[str, Any]:
-        """Return what is known of their graph, by the names of its attributes."""
-        return dict(self._known)
-
     @property
     def edge_count(self) -> int:
         """Directed edges, twins among them."""
@@ -74,35 +97,35 @@ class RowEdges(EdgeList):
 
     @cached_property
     def sources(self) -> NDArray[np.int32]:
-        """Where edges begin, in given order."""
+        """Sources in given order."""
         return self._in_given_order(self.in_edges.column_indices)
 
     @cached_property
     def targets(self) -> NDArray[np.int32]:
-        """Where they end."""
+        """Targets in given order."""
         degrees = np.diff(self.in_edges.row_offsets)
         targets = np.repeat(np.arange(degrees.size, dtype=np.int32), degrees)
         return freeze(self._in_given_order(targets))
 
     @cached_property
     def weights(self) -> NDArray[Any] | None:
-        """Their weights; None without."""
+        """Weights in given order; None without."""
         return None if self._by_id is None else self._in_given_order(self._by_id)
 
     @property
     def by_id(self) -> NDArray[Any] | None:
-        """Their weights by edge id; None without."""
+        """Weights by edge id; None without."""
         return self._by_id
 
     @cached_property
     def on_gpu(self) -> GpuEdges:
-        """The edges on the GPU, uploaded as the rows that they are; needs one."""
+        """The edges on the GPU, uploaded as rows; needs a GPU."""
         from featgraph.cuda import arrays
         from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 
         rows, order = self.in_edges, self._rows
         bound = self._bound
-        if order is None:  # numbers are edge ids
+        if order is None:  # edge ids are in given order
             bound = self.edge_count
         return GpuRowEdges(
             arrays.upload(rows.row_offsets),
@@ -111,18 +134,6 @@ class RowEdges(EdgeList):
             None if order is None else lambda: arrays.upload(order),
             max(bound, 1),
         )
-
-    @cached_property
-    def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges there, turned towards the end of higher degree."""
-        from featgraph.graph.building import gpu_oriented
-
-        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return gpu_oriented.GpuOriented(edges.as_given())
-
-    def holds(self, array: object) -> bool:
-        """Whether an array is that of the weights."""
-        return array is not None and array is vars(self).get("weights")
 
     @property
     def _ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
@@ -134,11 +145,84 @@ class RowEdges(EdgeList):
     @cached_property
     def _order(self) -> NDArray[Any]:
         """The edge ids of given edges, in given order."""
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building import kernels  # loads Numba
 
         rows = np.asarray(self._rows)
         if self.directed:
-            return sorting.order_of(rows)
+            return kernels.order_of(rows)
         given = np.flatnonzero(rows < self._bound)
-        found: NDArray[Any] = given[sorting.order_of(rows[given])]
+        found: NDArray[Any] = given[kernels.order_of(rows[given])]
         return found
+
+
+class GpuRowEdgeList(_TargetOrder):
+    """Edges whose CSC is on the GPU; host arrays are copied at the first use.
+
+    Parameters
+    ----------
+    on_gpu : GpuRowEdges
+    weights : array of the dialect, shape (E,), or None
+        By edge id.
+    known : mapping, optional
+        Known attributes of the graph, by name.
+    as_given : callable, optional
+        Returns the weights on the host, in given order.
+    """
+
+    def __init__(
+        self,
+        on_gpu: GpuRowEdges,
+        weights: Any,
+        known: Mapping[str, Any] | None = None,
+        as_given: Callable[[], NDArray[Any] | None] | None = None,
+    ) -> None:
+        self.vertex_count, self.directed = on_gpu.vertex_count, on_gpu.directed
+        self.names, self.sides, self.is_given_on_gpu = None, None, True
+        self.on_gpu = on_gpu
+        self._by_id, self._known = weights, dict(known or {})
+        self._as_given = as_given
+        self.weights_dtype = None if weights is None else weights.dtype
+
+    @property
+    def given_count(self) -> int:  # type: ignore[override]
+        """Number of given edges."""
+        return self.on_gpu.given_count
+
+    @property
+    def edge_count(self) -> int:
+        """Directed edges, twins among them."""
+        return self.on_gpu.edge_count
+
+    @property
+    def _ends(self) -> tuple[Any, Any]:  # type: ignore[override]
+        ends = self.on_gpu.sources, self.on_gpu.targets
+        return DeviceValues(ends[0]), DeviceValues(ends[1])
+
+    @cached_property
+    def weights(self) -> NDArray[Any] | None:
+        """Weights on the host, in given order; None without."""
+        if self._by_id is None:
+            return None
+        made = None if self._as_given is None else self._as_given()
+        if made is not None:
+            return freeze(made)
+        if self.on_gpu.is_in_given_order():
+            return freeze(host_values(DeviceValues(self._by_id)))
+        return freeze(self.on_gpu.in_given_order(self._by_id, per_direction=False))
+
+    def weights_on_gpu(self) -> Any:
+        """Return the weights on the GPU, in given order; None without."""
+        from featgraph.cuda import arrays
+
+        if self._by_id is None or self.on_gpu.is_in_given_order():
+            return self._by_id
+        return arrays.upload(np.asarray(self.weights))
+
+    @property
+    def there_by_id(self) -> Any:
+        """The weights on the GPU, by edge id; None without."""
+        return self._by_id
+
+    def there(self, array: object) -> Any:
+        """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
+        return self._by_id if self.holds(array) else None

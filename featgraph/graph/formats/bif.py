@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import NoReturn
 
@@ -10,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.factor_graph import MAX_SCOPE, FactorGraph
-from featgraph.graph.formats.text import Text
-from featgraph.graph.formats.tokens import Tokens
+from featgraph.graph.formats.text import Text, Tokens, read_text
 
-__all__ = ["parse_bif"]
+__all__ = ["read_bif"]
 
+# Blanks and comments are skipped; words are quoted text, punctuation, and others.
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|//[^\n]*|/\*.*?\*/)"
     rb'|"[^"\n]*"|[{}()\[\]|,;]|[^\s{}()\[\]|,;"]+|"',
@@ -22,13 +23,42 @@ _TOKEN = re.compile(
 )
 _PUNCTUATION = frozenset(rb"{}()[]|,;")
 
-# Files round to a few digits: distributions of published networks miss 1 by up to 1e-3.
+# Files have few digits: sums of distributions of published networks are 1e-3 off.
 _SUM_TOLERANCE = 1e-2
 
 
-def parse_bif(text: Text) -> FactorGraph:
-    """Read a network; see `read_bif`."""
-    return _Parser(text).parse()
+def read_bif(
+    path: str | os.PathLike[str], *, max_bytes: int | None = None
+) -> FactorGraph:
+    """Read a Bayesian network in the Bayesian Interchange Format.
+
+    Factor i is the conditional distribution of variable i, its own axis first, then
+    those of its parents. Properties and comments are skipped.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        Most bytes of text, and of memory allocated for a table. Default: 100 times the
+        file, at least 64 MiB.
+
+    Returns
+    -------
+    FactorGraph
+
+    Raises
+    ------
+    FileFormatError
+        If the file is malformed or truncated, a distribution is missing or does not sum
+        to one (within 1e-2, since files are rounded), or the network has a cycle.
+    OSError
+        If the file is missing or cannot be read.
+
+    References
+    ----------
+    F. Cozman, "The Interchange Format for Bayesian Networks", 1998.
+    """
+    return _Parser(read_text(path, max_bytes)).parse()
 
 
 class _Parser:
@@ -38,7 +68,7 @@ class _Parser:
         self.text = text
         self.tokens = Tokens(text, _TOKEN)
         self.states: dict[str, tuple[str, ...]] = {}
-        #: The variables of each table, child first, by the name of the child.
+        #: Name of the child -> variables of its table, child first.
         self.scopes: dict[str, tuple[str, ...]] = {}
         self.tables: dict[str, NDArray[np.float64]] = {}
         self.entries = 0
@@ -80,7 +110,7 @@ class _Parser:
         )
 
     def word(self, what: str) -> str:
-        """Return the next word, which is no punctuation; quotes are taken off."""
+        """Return the next word without quotes; punctuation is refused."""
         raw = self.tokens.peek()
         if not raw or raw == b'"' or (len(raw) == 1 and raw[0] in _PUNCTUATION):
             self.tokens.fail(f"{what} is missing", expected=what)
@@ -153,7 +183,7 @@ class _Parser:
                 expected=f"at most {self.text.limit_bytes // 8}",
                 fix="pass max_bytes= (8 bytes an entry) if the file is to be trusted",
             )
-        # Parents first while it is filled, so that a row is one distribution.
+        # Parents first while the table is filled, so that a row is a distribution.
         rows = np.full((*shape[1:], shape[0]), np.nan)
         default: list[float] | None = None
         tokens.skip(b"{", "probability block")
@@ -164,7 +194,7 @@ class _Parser:
                 self.row(rows, scope[1:], start)
             elif keyword.lower() == b"table":
                 values = self.values(math.prod(shape))
-                # In the file the child is the slowest, its last parent the fastest.
+                # In the file, the child varies slowest, its last parent fastest.
                 rows[...] = np.moveaxis(np.array(values).reshape(shape), 0, -1)
             elif keyword.lower() == b"default":
                 default = self.values(shape[0])
@@ -209,7 +239,7 @@ class _Parser:
     def row(
         self, rows: NDArray[np.float64], parents: tuple[str, ...], begin: int
     ) -> None:
-        """Read ``state, state) p, p, p;``, a distribution for some parents' states."""
+        """Read ``state, state) p, p, p;``, the distribution for states of parents."""
         tokens = self.tokens
         index = []
         for number, parent in enumerate(parents):
@@ -273,7 +303,7 @@ class _Parser:
 
 
 def _in_cycles(scopes: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return the variables that cannot be ordered behind their parents."""
+    """Return the variables on cycles, and those that depend on them."""
     waiting = {name: set(scope[1:]) for name, scope in scopes.items()}
     children: dict[str, list[str]] = {name: [] for name in waiting}
     for name, parents in waiting.items():

@@ -1,4 +1,4 @@
-"""Slices of a text file, made in bounded memory."""
+"""Conversion of graph files to folders of slices, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from numpy.typing import NDArray
 from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
-from featgraph.graph.formats.checks import Seen
-from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
 from featgraph.graph.formats.readers import read_graph, require_options, suffix_of
 from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
-from featgraph.graph.partition.choose import checked_parts
-from featgraph.graph.partition.cuts import Balance
-from featgraph.graph.partition.orders import choose_order
-from featgraph.graph.partition.sides import side_bounds
-from featgraph.graph.slices.folder import require_free, writing
+from featgraph.graph.partition.choose import checked_parts, choose_order
+from featgraph.graph.partition.cuts import Balance, side_bounds
 from featgraph.graph.slices.manifest import Manifest
 from featgraph.graph.slices.names import stored_names
-from featgraph.graph.slices.write import Edges, Rows, write_rows, write_slices
+from featgraph.graph.slices.write import (
+    Edges,
+    Rows,
+    require_free,
+    write_rows,
+    write_slices,
+    writing,
+)
 from featgraph.graph.views.structure import require_fixed
 
 __all__ = ["convert", "write_graph"]
 
 Array = NDArray[Any]
+#: Edges that are written at once.
 _CHUNK = 1 << 18
 
 
@@ -49,15 +53,15 @@ def convert(
     Parameters
     ----------
     source, target : str or path
-        What `read_graph` reads; the folder, whose name should end in ``.fgs``.
+        A file for `read_graph`; the folder, whose name should end in ``.fgs``.
     directed : bool, optional
     order : {"given", "spread", "locality", "metis"}
-        In which order vertices are stored: ranks read ranges of it. Users see the
+        Order in which vertices are stored; ranks read ranges of it. Users see the
         numbers of the file.
     parts : int
-        For how many ranks "spread" and "metis" are made.
+        Number of ranks for which "spread" and "metis" are computed.
     **options
-        Of the format's reader.
+        Options of the format's reader.
 
     Returns
     -------
@@ -66,15 +70,15 @@ def convert(
     Raises
     ------
     FileFormatError
-        What the format's reader refuses.
+        If the format's reader raises it.
     GraphInputError
-        If there is something with the name of the folder.
+        If the folder's name exists already.
 
     Notes
     -----
-    Text is read by pieces, twice, and sorted on the disk: memory is that of two counts
-    a vertex, beside 0.3 GB. Another order, ``duplicates=``, ids that are words and
-    compressed files need the whole graph in memory.
+    Text is read in pieces, twice, and sorted on disk, with memory for two counts per
+    vertex and 0.3 GB. Other orders, ``duplicates=``, ids that are words and compressed
+    files need the whole graph in memory.
     """
     folder = Path(target)
     require_options(source, options)
@@ -88,10 +92,10 @@ def convert(
     if layout.are_words or options.get("names") is True:
         graph = read_graph(source, directed, **options)
         return write_graph(graph, folder, parts=parts)
-    with writing(folder) as beside:
-        spool = _Spool(layout, beside)
+    with writing(folder) as made:
+        spool = _Spool(layout, made)
         try:
-            return write_slices(beside, spool.edges())
+            return write_slices(made, spool.edges())
         finally:
             spool.remove()
 
@@ -106,12 +110,12 @@ def write_graph(
     names = stored_names(graph.vertex_names)
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order
     if ordered is not None and graph.sides is not None:
-        # One side behind the other, for ranks read a range of each.
+        # Side after side, since ranks read a range of each.
         side_of = np.searchsorted(side_bounds(graph.sides), ordered, "right")
         ordered = ordered[np.argsort(side_of, kind="stable")]
     if ordered is None:
-        with writing(Path(target)) as beside:
-            return write_rows(beside, _rows_of(graph, names))
+        with writing(Path(target)) as made:
+            return write_rows(made, _rows_of(graph, names))
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
@@ -123,12 +127,12 @@ def write_graph(
     edges = Edges(
         chunks, graph.vertex_count, graph.directed, dtype, names, ordered, graph.sides
     )
-    with writing(Path(target)) as beside:
-        return write_slices(beside, edges)
+    with writing(Path(target)) as made:
+        return write_slices(made, edges)
 
 
 def _rows_of(graph: Graph, names: Array | None) -> Rows:
-    """Return the edges of a graph as they are stored, with what is told of them."""
+    """Return the edges of a graph by target, with its counts and digests."""
     weights = graph.weights
     return Rows(
         graph.in_edges,
@@ -149,10 +153,10 @@ def _is_compressed(path: Any) -> bool:
 
 
 class _Spool:
-    """The edges of a text file as arrays on the disk: text is parsed once.
+    """The edges of a text file as arrays on disk, so that text is parsed once.
 
-    Ids are kept as they are until it is known whether they are names; weights that are
-    integers until one is not are turned into reals when they are read again.
+    Ids are stored unchanged until it is known whether they are names. Weights are
+    stored as integers until one is not, and converted to reals when they are read.
     """
 
     def __init__(self, layout: Layout, folder: Path) -> None:
@@ -182,7 +186,7 @@ class _Spool:
         self._seen.check(self._seen.count, (self._seen.above, self._seen.below))
 
     def _note(self, *ends: Array) -> None:
-        """Note names; all are merged when as many are new as known: O(E log E)."""
+        """Collect names; merge when there are as many new as known: O(E log E)."""
         self._new += map(np.unique, ends)
         if sum(names.size for names in self._new) >= max(self._names.size, _CHUNK):
             self._merge_names()

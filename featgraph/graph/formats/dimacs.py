@@ -12,7 +12,7 @@ __all__ = ["parse_dimacs", "problem_line"]
 
 
 def parse_dimacs(text: Text) -> EdgeList:
-    """Read arcs ``a u v w`` behind a line ``p sp V E``; see `read_dimacs`."""
+    """Read arcs ``a u v w`` after a line ``p sp V E``; see `read_dimacs`."""
     vertices, arcs, start = problem_line(text)
     table = scan_table(
         text,
@@ -35,7 +35,7 @@ def parse_dimacs(text: Text) -> EdgeList:
 
 
 def problem_line(text: Text) -> tuple[int, int, int]:
-    """Return V, the number of arcs, and where they begin."""
+    """Return V, the number of arcs, and the byte at which they begin."""
     for begin, end, line in text.lines():
         if not line or line.startswith("c"):
             continue

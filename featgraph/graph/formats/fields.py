@@ -1,7 +1,7 @@
 """Fields of a line of text: the separator of a file, quotes, and comments.
 
-A file has one separator, which its first line shows. The compiled scanner (`scan`) and
-the readers of words (`words`, `labels`) divide lines by the same rules.
+A file has one separator, which is found in its first line. The compiled scanner
+(`scan`) and the readers of words split lines by the same rules.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 BLANKS = " \t\r\v\f"
-#: Those that a first line may show, in the order in which they are looked for. A comma
-#: comes last, because fields between the others may have decimal commas.
+#: Separators in the order of the search. A comma comes last, because fields between
+#: other separators may have decimal commas.
 _SEPARATORS = (";", "\t", ",")
 _NAMES = {" ": "blanks", "\t": "tabs", ",": "commas", ";": "semicolons"}
 
@@ -37,16 +37,17 @@ _NAMES = {" ": "blanks", "\t": "tabs", ",": "commas", ";": "semicolons"}
 COMMENT = 1
 SEPARATOR = 2
 
+# A field in quotes, in which two quotes stand for one; a run of blanks.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _RUN = re.compile(f"[{BLANKS}]+")
 
 
 def separator_of(line: str) -> str:
-    r"""Return the separator that the first line of a file shows.
+    r"""Return the separator of a file, from its first line.
 
-    A semicolon, else a tab, else a comma, outside quotes; " ", which means blanks, if
-    there is none of them. A line of numbers is separated by blanks if a field between
-    tabs or commas would consist of several numbers: ``1 2\t3``, ``0 1 2,5``.
+    It is a semicolon, else a tab, else a comma, outside quotes; without any of them it
+    is " ", for blanks. A line of numbers is separated by blanks if a field between tabs
+    or commas would consist of several numbers: ``1 2\t3``, ``0 1 2,5``.
     """
     bare = _QUOTED.sub("", line)
     found = next((mark for mark in _SEPARATORS if mark in bare), " ")
@@ -59,7 +60,7 @@ def separator_of(line: str) -> str:
 
 
 def checked_separator(separator: object) -> str | None:
-    """Return a given separator; None for "auto"."""
+    """Return a checked separator; None for "auto"."""
     if isinstance(separator, str) and separator == "auto":
         return None
     if not isinstance(separator, str) or separator not in _NAMES:
@@ -73,20 +74,20 @@ def checked_separator(separator: object) -> str | None:
 
 
 def named_separator(separator: str) -> str:
-    """Return what errors call a separator."""
+    """Return the name of a separator for errors."""
     return _NAMES[separator]
 
 
 def split_fields(line: str, separator: str) -> list[str]:
-    """Divide a line into fields, which keep their quotes.
+    """Split a line into fields, which keep their quotes.
 
-    A field that begins with a quote ends with the next one; two quotes stand for one
-    in it.
+    A field that begins with a quote ends with the next one; two quotes within it stand
+    for one.
 
     Raises
     ------
     ValueError
-        Quotes that are not closed, or do not end with their field.
+        If quotes are not closed, or text follows them in the field.
     """
     if '"' not in line:
         if separator == " ":
@@ -121,7 +122,7 @@ def unquoted(field: str) -> str:
 
 
 def is_number(word: str) -> bool:
-    """Say whether Python reads a word as a number."""
+    """Whether Python's float accepts a word."""
     try:
         float(word)
     except ValueError:
@@ -130,7 +131,7 @@ def is_number(word: str) -> bool:
 
 
 def marks_of(comments: str, separator: str) -> NDArray[np.uint8]:
-    """Return which bytes begin comments or separate fields, as bits by byte."""
+    """Return a table by byte of bits: begins a comment, separates fields."""
     marks = np.zeros(256, np.uint8)
     if separator != " ":
         marks[ord(separator)] = SEPARATOR

@@ -1,8 +1,8 @@
 """The Matrix Market exchange format, coordinate matrices (NIST, Boisvert et al. 1996).
 
-SciPy's reader is not used: it believes the size line before it looks at the file (a
-claim of 10**13 entries is a MemoryError), turns 1e999 into infinity, and mirrors a
-symmetric file that holds both triangles into twice the edges.
+SciPy's reader is not used: it allocates by the size line before it reads the entries
+(10**13 entries are a MemoryError), reads 1e999 as infinity, and mirrors a symmetric
+file with both triangles, which doubles its edges.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "parse_matrix_market",
 ]
 
+#: Field of the banner -> kinds of columns for `scan_table`.
 _FIELDS = {
     "pattern": "ii",
     "integer": "iii",
@@ -63,7 +64,7 @@ def parse_matrix_market(text: Text) -> EdgeList:
 
 
 def matrix_market_header(text: Text) -> tuple[str, bool, int, int, int]:
-    """Return what a file says of itself, and where its entries begin.
+    """Read the banner and the size line.
 
     Returns
     -------
@@ -75,7 +76,7 @@ def matrix_market_header(text: Text) -> tuple[str, bool, int, int, int]:
 
 
 def _banner(text: Text) -> tuple[str, bool, int]:
-    """Return the kinds of the columns, whether symmetric, and where the rest begins."""
+    """Return the kinds of columns, whether symmetric, and the byte after the banner."""
     _, end, line = next(text.lines(), (0, 0, ""))
     words = line.lower().split()
     expected = (
@@ -106,7 +107,7 @@ def _banner(text: Text) -> tuple[str, bool, int]:
 
 
 def _size_line(text: Text, start: int, width: int) -> tuple[int, int, int]:
-    """Return V, the number of entries, and where they begin."""
+    """Return V, the number of entries, and the byte at which they begin."""
     for begin, end, line in text.lines(start):
         if not line or line.startswith("%"):
             continue
@@ -132,21 +133,21 @@ def _size_line(text: Text, start: int, width: int) -> tuple[int, int, int]:
 
 
 def is_count(word: str) -> bool:
-    """Say whether a word is a plain, not overlong decimal number without sign."""
+    """Whether a word is a plain decimal number without sign, of bounded length."""
     return word.isascii() and word.isdigit() and len(word) <= 19
 
 
 def check_claims(
     text: Text, begin: int, end: int, vertices: int, entries: int, entry_bytes: int
 ) -> None:
-    """Hold what a header claims against what the file can hold, before allocating.
+    """Compare the counts in a header with the size of the file, before allocation.
 
     Parameters
     ----------
     begin, end : int
-        Bytes of the line that claims.
+        Byte range of the header's line.
     entry_bytes : int
-        Least bytes of an entry with its newline, which the last may lack.
+        Least bytes of an entry with its newline, which the last one may lack.
     """
     if not 1 <= vertices <= MAX_VERTEX_COUNT:
         text.fail(
@@ -162,7 +163,7 @@ def check_claims(
             expected=f"at most {possible} entries in {text.size - end} bytes",
             fix="the file is truncated or its header is wrong",
         )
-    # Every adjacency has an offset for each vertex, whether it has edges or not.
+    # Every adjacency has an offset for each vertex, with or without edges.
     if 4 * vertices > text.limit_bytes:
         text.fail(
             "the header claims more vertices than a file of this size is trusted with",
@@ -173,7 +174,7 @@ def check_claims(
 
 
 def check_range(table: Table, vertices: int) -> None:
-    """Check 1-based ids against [1, vertices], naming the line of the first bad one."""
+    """Check that 1-based ids are in [1, vertices]; the error has the first bad line."""
     ids = table.integers[:2]
     if ids.size == 0 or (ids.min() >= 1 and ids.max() <= vertices):
         return
@@ -188,14 +189,14 @@ def check_range(table: Table, vertices: int) -> None:
 def _check_triangle(
     table: Table, sources: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> None:
-    """Refuse a symmetric file with both triangles: its edges would count twice."""
+    """Refuse a symmetric file with both triangles, whose edges would count twice."""
     above = sources < targets
     if above.any() and (sources > targets).any():
         fail_triangles(table.text, table.position(int(np.flatnonzero(above)[0])))
 
 
 def fail_triangles(text: Text, position: int) -> NoReturn:
-    """Raise FileFormatError for an entry that is not in the triangle of others."""
+    """Raise FileFormatError for an entry in the other triangle than earlier ones."""
     text.fail(
         "a symmetric file holds entries of both triangles",
         position,

@@ -1,8 +1,7 @@
-"""Text files read in part: the lines that begin in a range of bytes, some at a time.
+"""Readers of parts of text files: the lines that begin in a range of bytes.
 
-What holds for the whole file (how many fields a line has, how many entries there are to
-be) is read off its beginning; what can only be seen in all of it is left to those who
-read the other ranges.
+Properties of the whole file, such as the number of fields and of entries, come from its
+first lines (`Layout`). Checks that need all lines are in `checks`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,14 @@ from numpy.typing import NDArray
 from featgraph.base.arguments import require_path
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import FileFormatError, GraphInputError
-from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
-from featgraph.graph.formats.edge_list import check_ids
+from featgraph.graph.formats.edge_list import EdgeListOptions, check_ids, edge_columns
 from featgraph.graph.formats.fields import marks_of
-from featgraph.graph.formats.matrix_market import check_range, matrix_market_header
+from featgraph.graph.formats.matrix_market import (
+    check_range,
+    fail_triangles,
+    matrix_market_header,
+)
 from featgraph.graph.formats.text import (
     GZIP_MAGIC,
     UTF8_BOM,
@@ -33,38 +35,45 @@ from featgraph.graph.formats.text import (
     trusted_bytes,
 )
 
-__all__ = ["Block", "Layout", "line_at", "read_blocks", "read_layout"]
+__all__ = [
+    "Block",
+    "Layout",
+    "Seen",
+    "line_at",
+    "read_blocks",
+    "read_layout",
+]
 
-#: Bytes of text that are parsed at a time: their rows take up to six times as much.
+#: Bytes of text that are parsed at once; their rows take up to six times as much.
 BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the beginning of a text file says of all its lines.
+    """The layout of all lines of a text file, from its first lines.
 
     Attributes
     ----------
     path : str
     start, size : int
-        Bytes at which rows begin, and of the file.
+        Byte at which rows begin, and bytes of the file.
     limit_bytes : int
-        What the file may make us allocate.
+        Most bytes to allocate for the file.
     kinds, comments, prefix, field_count, separator
-        As `scan_table` takes them.
+        Parameters of `scan_table`.
     order : tuple of int
-        Which integer columns are sources and targets; behind them that of weights.
+        Integer columns of sources and targets, followed by the column of weights.
     base : int
         The number of the first vertex.
     vertex_count, entries : int or None
-        As the file says, or whoever reads it.
+        Counts from the header, or from the caller.
     directed : bool
     is_symmetric : bool
-        Whether rows must be of one triangle.
+        Whether all entries must be in one triangle.
     are_names : bool
-        Whether ids are names unless they turn out to be 0..V-1.
+        Whether ids are names unless they are exactly 0..V-1.
     are_words : bool
-        Whether ids are words, which ranges of lines do not tell the numbers of.
+        Whether ids are words, which cannot be numbered from a part of the file.
     """
 
     path: str
@@ -91,10 +100,10 @@ class Layout:
         return len(self.order) == 3
 
     def weights_dtype(self, total: int, any_real: bool) -> np.dtype[Any] | None:
-        """Return the type of the weights of so many edges; None without."""
+        """Return the dtype of the weights of `total` edges; None without weights."""
         if not self.has_weights:
             return None
-        # As `Graph.from_edges` has it of no weights.
+        # The dtype of an empty list in `Graph.from_edges`.
         is_none = total == 0 and self.entries is None
         is_real = any_real or "r" in self.kinds or is_none
         return np.dtype(np.float64 if is_real else np.int64)
@@ -104,7 +113,7 @@ class Layout:
         return Text(self.path, data, self.limit_bytes, begin, self.size - begin)
 
     def range_of(self, part: int, parts: int) -> tuple[int, int]:
-        """Return the bytes of one of several about equal parts."""
+        """Return the byte range of one of several about equal parts."""
         length = self.size - self.start
         begin = self.start + length * part // parts
         return begin, self.start + length * (part + 1) // parts
@@ -117,12 +126,12 @@ class Block:
     Attributes
     ----------
     begin : int
-        Byte of the file where the lines begin.
+        Byte of the file at which the lines begin.
     sources, targets : ndarray of int64
-        From 0 on, unless they are names.
+        Numbers from 0 on, or names.
     weights : ndarray of int64 or float64, or None
     above, below : int
-        Row of the first entry above the diagonal, and below; -1 without.
+        Row of the first entry above, and below the diagonal; -1 without one.
     """
 
     begin: int
@@ -139,7 +148,7 @@ def read_layout(
     directed: bool | None,
     options: dict[str, Any],
 ) -> Layout:
-    """Read the beginning of a file.
+    """Read the layout of a file from its first lines.
 
     Parameters
     ----------
@@ -148,12 +157,12 @@ def read_layout(
         ".mtx", ".gr", or another one for an edge list.
     directed : bool or None
     options : dict
-        Those of the format's reader, but for ``duplicates``: see `require_options`.
+        Options of the format's reader, except ``duplicates``: see `require_options`.
 
     Raises
     ------
     FileFormatError
-        Not such a file, or a compressed one.
+        If the file has another format, or is compressed.
     """
     options = dict(options)
     max_bytes = options.pop("max_bytes", None)
@@ -172,8 +181,8 @@ def read_layout(
         made = replace(made, prefix="a", field_count=3, base=1)
         made = replace(made, vertex_count=count, entries=entries)
     else:
-        given = EdgeListOptions(**options)
-        return _edge_list(path, max_bytes, directed is not False, given)
+        list_options = EdgeListOptions(**options)
+        return _edge_list(path, max_bytes, directed is not False, list_options)
     _refuse_directed(made, directed)
     return made
 
@@ -190,11 +199,11 @@ def _refuse_directed(made: Layout, directed: bool | None) -> None:
 
 
 def _edge_list(
-    path: Any, max_bytes: int | None, directed: bool, given: EdgeListOptions
+    path: Any, max_bytes: int | None, directed: bool, list_options: EdgeListOptions
 ) -> Layout:
-    comments: Any = given.comments
+    comments: Any = list_options.comments
     text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
-    how = edge_columns(text, given)
+    how = edge_columns(text, list_options)
     kinds = ["-"] * (max(how.chosen) + 1)
     for column in how.chosen:
         kinds[column] = "i"
@@ -204,9 +213,9 @@ def _edge_list(
         made,
         field_count=how.field_count,
         separator=how.separator,
-        vertex_count=given.vertex_count,
+        vertex_count=list_options.vertex_count,
         directed=directed,
-        are_names=bool(given.names),
+        are_names=bool(list_options.names),
         are_words=how.are_words,
     )
 
@@ -265,7 +274,7 @@ def read_blocks(layout: Layout, begin: int, end: int) -> Iterator[Block]:
     Raises
     ------
     FileFormatError
-        With the line, for what is no edge of this file.
+        If a line is not a valid edge, with its number.
     """
     kinds = layout.kinds
     for at, data in _lines(layout, begin, end):
@@ -325,7 +334,7 @@ def _first(mask: NDArray[np.bool_]) -> int:
 
 
 def line_at(layout: Layout, begin: int, row: int) -> tuple[Text, int]:
-    """Return the part of the file with a row of the block that begins at a byte."""
+    """Return the text of a block, and the position of one of its rows."""
     at, data = next(_lines(layout, begin, layout.size))
     text = layout.text(at, data)
     return text, _scan_row(layout, text, row)
@@ -339,7 +348,7 @@ def _scan_row(layout: Layout, text: Text, row: int) -> int:
 
 
 def _lines(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines that begin in a range, and where they begin."""
+    """Yield pieces of whole lines that begin in a range, with their first byte."""
     with open(layout.path, "rb") as stream:
         at = begin
         if begin > layout.start:
@@ -354,3 +363,95 @@ def _lines(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
                 data += stream.readline()
             yield at, data
             at += len(data)
+
+
+# -- checks that need all lines of a file
+
+
+class Seen:
+    """Statistics of the lines that begin in a range of a file.
+
+    Parameters
+    ----------
+    layout : Layout
+
+    Attributes
+    ----------
+    count : int
+        Number of edges.
+    highest : int
+        The highest id; -1 without edges.
+    least : int
+        The lowest id; 0 without edges.
+    above, below : bool
+        Whether there is an entry on this side of the diagonal.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.count, self.highest, self.least = 0, -1, 0
+        self._above: tuple[int, int] | None = None
+        self.below = False
+        self._blocks: list[tuple[int, int]] = []
+
+    @property
+    def above(self) -> bool:
+        """Whether there is an entry above the diagonal."""
+        return self._above is not None
+
+    def add(self, block: Block) -> None:
+        """Update the statistics with some edges."""
+        self._blocks.append((self.count, block.begin))
+        self.count += block.sources.size
+        for ends in (block.sources, block.targets):
+            self.highest = max(self.highest, int(ends.max(initial=-1)))
+            self.least = min(self.least, int(ends.min(initial=0)))
+        if block.above >= 0 and self._above is None:
+            self._above = block.begin, block.above
+        self.below |= block.below >= 0
+
+    def check(self, total: int, sides: tuple[bool, bool], before: int = 0) -> None:
+        """Check that all lines together match the header of the file.
+
+        Parameters
+        ----------
+        total : int
+            Number of edges in the file.
+        sides : tuple of 2 bool
+            Whether the file has entries above, and below the diagonal.
+        before : int
+            Number of edges in earlier ranges.
+
+        Raises
+        ------
+        FileFormatError
+            On the rank that has the wrong line, or on all ranks if lines are missing.
+        """
+        layout, most = self._layout, self._layout.entries
+        if most is not None and before <= most < before + self.count:
+            row = most - before
+            first, begin = next(b for b in reversed(self._blocks) if b[0] <= row)
+            text, position = line_at(layout, begin, row - first)
+            text.fail(
+                "more entries than the header says",
+                position,
+                expected=f"{most} entries",
+            )
+        if most is not None and total < most:
+            raise FileFormatError(
+                "fewer entries than the header says",
+                where=layout.path,
+                got=f"{total} entries before the end of the file",
+                expected=f"{most} entries",
+                fix="the file is truncated: fetch it again",
+            )
+        if all(sides) and self._above is not None:
+            fail_triangles(*line_at(layout, *self._above))
+        if not total and layout.vertex_count is None:
+            raise FileFormatError(
+                "no edges",
+                where=layout.path,
+                got="the end of the file",
+                expected="lines of two vertex ids",
+                fix="pass vertex_count= and names=False for a graph without edges",
+            )

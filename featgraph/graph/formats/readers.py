@@ -1,7 +1,7 @@
-"""Read graphs and labels from text files, plain or gzipped (told by content).
+"""Read graphs and labels from text files, plain or gzipped (detected by content).
 
-Files are untrusted: whatever is malformed, truncated or claims more than it holds
-raises `FileFormatError` with path, line, what was found and what is expected.
+Files are untrusted: malformed or truncated files, and headers that do not match them,
+raise `FileFormatError` with path, line, the text found and the text expected.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from featgraph.base.activity import loading
 from featgraph.base.arguments import require_flag, require_path
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import ArgumentError, FileFormatError, GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
-from featgraph.graph.formats.columns import EdgeListOptions, divided, is_word
 from featgraph.graph.formats.dimacs import parse_dimacs
-from featgraph.graph.formats.edge_list import parse_edge_list
+from featgraph.graph.formats.edge_list import (
+    EdgeListOptions,
+    divided,
+    is_word,
+    parse_edge_list,
+)
 from featgraph.graph.formats.fields import separator_of, unquoted
 from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import Text, read_text
 from featgraph.graph.graph import Graph
-from featgraph.graph.inputs.targets import chosen_target
-from featgraph.graph.partition.asked import makers, require_asked
+from featgraph.graph.partition.requests import distributed_builders, partition_request
 from featgraph.graph.slices.read import open_slices, read_slices
 
 __all__ = [
@@ -47,6 +51,7 @@ __all__ = [
 
 _Path: TypeAlias = str | os.PathLike[str]
 
+#: Suffixes of each format.
 _MATRIX_MARKET = (".mtx", ".mm")
 _DIMACS = (".gr",)
 SLICES = ".fgs"
@@ -56,7 +61,7 @@ _OF_EDGE_LISTS = ("columns", "weights", "comments", "names", "vertex_count",
 
 
 def suffix_of(path: _Path) -> str:
-    """Return the suffix that tells the format, in lower case, without ``.gz``."""
+    """Return the suffix that defines the format, in lower case, without ``.gz``."""
     name = PurePath(require_path(path))
     suffix = PurePath(name.stem).suffix if name.suffix == ".gz" else name.suffix
     return suffix.lower()
@@ -74,8 +79,8 @@ def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
     ----------
     path : str or path
     max_bytes : int, optional
-        Most bytes of text, and of what the size line may make us allocate. Default:
-        100 times the file, at least 64 MiB.
+        Most bytes of text, and of memory allocated by the size line. Default: 100 times
+        the file, at least 64 MiB.
 
     Returns
     -------
@@ -84,10 +89,10 @@ def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
     Raises
     ------
     FileFormatError
-        Malformed, truncated, rectangular, dense, complex or skew-symmetric; or
-        symmetric with entries of both triangles.
+        If the file is malformed, truncated, rectangular, dense, complex or
+        skew-symmetric, or symmetric with entries of both triangles.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
     return Graph(parse_matrix_market(read_text(path, max_bytes)))
 
@@ -96,8 +101,8 @@ def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
 def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
     """Read a DIMACS shortest path file (``.gr``): directed, integer weights.
 
-    Lines: ``c`` comments, one ``p sp V E``, then E arcs ``a u v w``, vertices from 1.
-    Repeated arcs are kept as multi-edges.
+    Lines are ``c`` for comments, one ``p sp V E``, then E arcs ``a u v w`` with
+    vertices from 1. Repeated arcs are multi-edges.
 
     Parameters
     ----------
@@ -112,9 +117,9 @@ def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
     Raises
     ------
     FileFormatError
-        Malformed or truncated.
+        If the file is malformed or truncated.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
     return Graph(parse_dimacs(read_text(path, max_bytes)))
 
@@ -146,31 +151,31 @@ def read_edge_list(
         False: each line is an undirected edge.
     columns : pair of int or str, optional
         Columns of source and target, from 0 or by their name in the header. Default:
-        those that the header calls ``source`` and ``target``, else the first two.
+        columns named ``source`` and ``target``, else the first two.
     weights : int or str, optional
-        Column of the weight; all integers stay integers. "auto": the one that the
-        header calls ``weight``, if there is one. Default: no weights, whatever further
-        columns there are (often they are times).
+        Column of the weight; if all are integers, they stay integers. "auto": the
+        column named ``weight``, if there is one. Default: no weights; further columns
+        are often times.
     comments : str
         A line that begins with one of these characters is skipped.
     names : {"auto", True, False}
-        What ids mean. "auto" and True: names of the vertices that occur. Integers are
-        numbered in ascending order; where they are exactly 0..V-1 this changes nothing,
-        otherwise `Graph.vertex_names` keeps them. Words are numbered as they come. Ids
-        are words if the first row has words; with True, also if a later row has. False:
-        vertex numbers, so that gaps are isolated vertices; "auto" means this where
+        The meaning of ids. "auto" and True: names of the vertices that occur. Integers
+        are numbered in ascending order; unless they are exactly 0..V-1,
+        `Graph.vertex_names` has them. Words are numbered in order of appearance. Ids
+        are words if the first row has words; with True, also if a later row does.
+        False: vertex numbers, so that gaps are isolated vertices; "auto" means this if
         `vertex_count` is given.
     vertex_count : int, optional
     duplicates : str
         As in `Graph.from_edges`.
     separator : {"auto", ",", ";", "\t", " "}
-        What separates fields, beside blanks around it. " ": any blanks. "auto": a
+        Separator of fields, which blanks may surround. " ": any blanks. "auto": a
         semicolon if the first line (header or row) has one, else a tab, else a comma,
         else blanks; also blanks if that line has numbers between tabs *and* spaces.
     header : {"auto", True, False}
-        Whether the first line has the names of the columns. It is then as wide as the
-        rows. "auto": it has no number, and either a column is chosen by name, or it has
-        the names ``source`` and ``target``, or numbers stand below it. A line of words
+        Whether the first line has the names of columns, one per field of the rows.
+        "auto": True if it has no number, and a column is chosen by name, or it has the
+        names ``source`` and ``target``, or there are numbers below it. A line of words
         is an edge if one of its vertices has another edge.
     max_bytes : int, optional
         As for `read_matrix_market`.
@@ -182,18 +187,21 @@ def read_edge_list(
     Raises
     ------
     FileFormatError
-        A line that is not an edge, a header of another width, a first line that may be
-        a header or an edge, a file without edges, or a damaged one.
+        If a line is not an edge, the header has another number of fields, the first
+        line may be a header or an edge, or the file is damaged or has no edges.
     GraphInputError
-        Contradicting arguments, or duplicates="error" and a repeated edge.
+        If arguments contradict each other, or an edge is repeated with
+        duplicates="error".
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
-    given = EdgeListOptions(
+    list_options = EdgeListOptions(
         columns, weights, comments, names, vertex_count, separator, header
     )
     text = read_text(path, max_bytes)
-    return Graph(parse_edge_list(text, given, directed=directed, duplicates=duplicates))
+    return Graph(
+        parse_edge_list(text, list_options, directed=directed, duplicates=duplicates)
+    )
 
 
 @loading
@@ -215,49 +223,49 @@ def read_graph(
     path : str or path
         ``.mtx``, ``.mm``: `read_matrix_market`; ``.gr``: `read_dimacs`; ``.txt``,
         ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el``: `read_edge_list`.
-        ``.fgs``: a folder that ``featgraph convert`` has made.
+        ``.fgs``: a folder made by ``featgraph convert``.
     directed : bool, optional
-        Default: as given by the file, and directed if the format does not specify it.
+        Default: defined by the file, and True if the format does not define it.
     partition : {None, "edges"}, optional
-        "edges": each rank reads a range of the file and keeps its part of the graph,
-        which none ever has as a whole; all ranks call it. Text must not be compressed,
-        and vertices have numbers, no names.
+        "edges": a collective call, in which each rank reads a range of the file and
+        stores its part of the graph. No rank has the whole graph. Text must not be
+        compressed, and vertices must be numbers, not names.
     order : {"given"}, optional
-        Others take the whole graph: ``featgraph convert --order`` stores them.
+        Other orders need the whole graph: ``featgraph convert --order`` stores them.
     along : {"both", "in"}, optional
-        Which edges at its vertices a rank keeps: see `distribute`.
+        The edges at its vertices that a rank stores: see `distribute`.
     ranks : int, optional
-        How many ranks get vertices: see `distribute`.
+        The number of ranks that get vertices: see `distribute`.
     target : {None, "auto", "cpu", "cuda"}, optional
-        Where the rows of a ``.fgs`` folder go. "cuda": to the GPU, piece by piece, and
-        the host has what it asks for; "auto": there from 262,144 edges on, if there is
-        a GPU. Default: into memory of the host, from which runs on a GPU upload them.
-        Other formats are read on the host.
+        Where to store the rows of a ``.fgs`` folder. "cuda": on the GPU, read piece by
+        piece, and copied to the host where it needs them; "auto": on the GPU from
+        262,144 edges on, if there is one. Default: on the host, from which runs on a
+        GPU upload them. Other formats are read on the host.
     **options
-        Of the format's reader.
+        Options of the format's reader.
 
     Returns
     -------
     Graph
-        In parts, a `DistributedGraph`; on the only rank, the graph itself.
+        With `partition`, a `DistributedGraph`; on a single rank, a `Graph`.
 
     Raises
     ------
     FileFormatError
-        An unknown suffix, or what the format's reader refuses; on all ranks.
+        If the suffix is unknown, or the format's reader raises it; on all ranks.
     GraphInputError
-        `directed` contradicts the file; an order that takes the whole graph.
+        If `directed` contradicts the file, or the order needs the whole graph.
     DeviceError
-        CUDA is asked for and cannot be used here; not enough memory there.
+        If the target is "cuda" and CUDA is not available or out of memory.
     DistributedError
-        `partition` without ``fg.distributed.init()``.
+        If `partition` is set without ``fg.distributed.init()``.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
     suffix, name = suffix_of(path), PurePath(path)
     if directed is not None:
         directed = require_flag("directed", directed)
-    asked = require_asked(partition, order, along, ranks)
+    request = partition_request(partition, order, along, ranks)
     require_options(path, options)
     if target is not None and suffix != SLICES:
         raise ArgumentError(
@@ -267,8 +275,8 @@ def read_graph(
             expected=f"a {SLICES} folder",
             fix="leave target out, or make one: featgraph convert",
         )
-    if asked is not None:
-        made = makers[0].of_file(asked, path, directed, options, target)
+    if request is not None:
+        made = distributed_builders[0].of_file(request, path, directed, options, target)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if suffix == SLICES:
@@ -295,10 +303,9 @@ def read_graph(
 
 
 def _of_slices(path: _Path, target: object) -> EdgeList:
-    """Return the edges of a folder, where they are to be.
+    """Return the edges of a folder of slices, on the host or on the GPU.
 
-    Those with an order of their own are read on the host, which puts them into given
-    order.
+    Folders with an order are read on the host, which restores given order.
     """
     if target is not None:
         slices = open_slices(path)
@@ -306,14 +313,14 @@ def _of_slices(path: _Path, target: object) -> EdgeList:
         default = "cuda" if manifest.edge_count >= MANY_EDGES else "cpu"
         is_there = chosen_target(target, default) == "cuda"
         if is_there and "order" not in manifest.arrays:
-            from featgraph.graph.slices.on_gpu import read_there  # imports the dialect
+            from featgraph.graph.slices.on_gpu import read_on_gpu  # imports the dialect
 
-            return read_there(slices)
+            return read_on_gpu(slices)
     return read_slices(path)
 
 
 def require_options(path: _Path, options: dict[str, Any]) -> None:
-    """Raise where a suffix tells no format, or its reader has no such options."""
+    """Raise for a suffix without a format, or options that its reader does not have."""
     suffix, known = suffix_of(path), (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
     if suffix not in known:
         raise FileFormatError(
@@ -325,7 +332,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
         )
     takes = ("max_bytes", *(_OF_EDGE_LISTS if suffix in EDGE_LISTS else ()))
     others = [name for name in options if name not in takes]
-    if others and suffix != SLICES:  # which say it themselves
+    if others and suffix != SLICES:  # `require_no_options` raises for slices
         raise ArgumentError(
             "the reader of this format has no such option",
             where=f"{require_path(path)}, {', '.join(others)}=",
@@ -336,7 +343,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
 def require_no_options(
     path: object, is_directed: bool, directed: bool | None, options: dict[str, Any]
 ) -> None:
-    """Raise where a folder of slices is asked to be another graph than it is."""
+    """Raise for options that a folder of slices does not have or contradicts."""
     if options:
         raise ArgumentError(
             "slices have no options",
@@ -363,26 +370,26 @@ def read_labels(
     Parameters
     ----------
     path : str or path
-        With one separator, found as by `read_edge_list`; ``#`` and ``%`` begin comment
-        lines. A table's first column is the vertex.
+        A file with one separator, found as in `read_edge_list`; ``#`` and ``%`` begin
+        comment lines. The first column is the vertex.
     column : str, optional
-        Which column of a table; default "label".
+        Column of labels in a table; default "label".
     max_bytes : int, optional
         As for `read_matrix_market`.
 
     Returns
     -------
-    vertices : ndarray of int64, or of str where the first is a word, shape (N,)
-        As in the file; a vertex with several labels has several rows. Where the graph
-        has names, `Graph.vertex_index` leads from them to vertices.
-    labels : ndarray of int64, or of str where one is no integer, shape (N,)
+    vertices : ndarray of int64, or of str if the first is a word, shape (N,)
+        In the order of the file; a vertex with several labels has several rows. If the
+        graph has names, `Graph.vertex_index` returns their vertices.
+    labels : ndarray of int64, or of str if one is not an integer, shape (N,)
 
     Raises
     ------
     FileFormatError
-        A malformed line, no such column, or no labels.
+        If a line is malformed, or there is no such column, or no label.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
     return parse_labels(read_text(path, max_bytes), column)
 
@@ -397,9 +404,9 @@ def read_ratings(
     header: bool | str = "auto",
     max_bytes: int | None = None,
 ) -> tuple[Any, NDArray[Any], NDArray[Any]]:
-    r"""Read ratings: a line for each, with a user, an item and a rating.
+    r"""Read ratings: one line per rating, with a user, an item and the rating.
 
-    The files of MovieLens are such: ``u.data``, ``ratings.dat`` and ``ratings.csv``.
+    Examples are the files of MovieLens: ``u.data``, ``ratings.dat``, ``ratings.csv``.
 
     Parameters
     ----------
@@ -416,21 +423,21 @@ def read_ratings(
     Returns
     -------
     matrix : scipy.sparse.coo_matrix of shape (U, I)
-        Integers stay integers. A user who rates an item twice has two entries.
+        Integers stay integers. An item rated twice by a user has two entries.
     users : ndarray of int64, or of str, shape (U,)
-        The user of each row. Integers ascend, and may have gaps; words are in the order
-        in which they occur. Both kinds of ids are words if one of them is.
+        The user of each row. Integers ascend, and may have gaps; words are in order of
+        appearance. If users or items are words, both are.
     items : ndarray of int64, or of str, shape (I,)
         The item of each column.
 
     Raises
     ------
     FileFormatError
-        A line that is not a rating, a file without any, or a damaged one.
+        If a line is not a rating, or the file is damaged or has no ratings.
     GraphInputError
-        Contradicting arguments.
+        If arguments contradict each other.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
 
     Examples
     --------
@@ -454,10 +461,10 @@ def read_ratings(
     is_auto = isinstance(separator, str) and separator == "auto"
     if is_auto and text.data.partition(b"\n")[0].count(b"::") > 1:
         text, separator = replace(text, data=text.data.replace(b"::", b"\t")), "\t"
-    given = EdgeListOptions(
+    list_options = EdgeListOptions(
         columns, weights, names=True, separator=separator, header=header
     )
-    edges = parse_edge_list(text, given, directed=True, duplicates="keep")
+    edges = parse_edge_list(text, list_options, directed=True, duplicates="keep")
     names = range(edges.vertex_count) if edges.names is None else edges.names
     users, rows = np.unique(edges.sources, return_inverse=True)
     items, places = np.unique(edges.targets, return_inverse=True)
@@ -467,11 +474,12 @@ def read_ratings(
     return matrix, ids[users], ids[items]
 
 
+#: Largest id of a labelled vertex: int64.
 _MAX_ID = 2**63 - 1
 
 
 def parse_labels(text: Text, column: str | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Read a label for each listed vertex; see `read_labels`."""
+    """Read vertices and their labels; see `read_labels`."""
     try:
         content = text.data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -497,7 +505,7 @@ def parse_labels(text: Text, column: str | None) -> tuple[NDArray[Any], NDArray[
 def _header(
     text: Text, rows: list[tuple[int, list[str]]], column: str | None
 ) -> list[str] | None:
-    """Take the header from the rows; None if they begin with a labelled vertex."""
+    """Remove and return the header; None if the first row is a labelled vertex."""
     first = rows[0][1]
     if _is_id(first[0]):
         if column is not None:
@@ -533,7 +541,7 @@ def _rows(text: Text, content: str) -> list[tuple[int, list[str]]]:
                 rows.append((number, [unquoted(field) for field in fields]))
             at += len(line.encode()) + 1
         return rows
-    # Fields in quotes may have several lines.
+    # Fields in quotes may span several lines.
     reader = csv.reader(
         io.StringIO(content, newline=""),
         delimiter=separator,

@@ -1,31 +1,43 @@
-"""Parse the rows of a text table out of its bytes, at the speed of the disk.
+"""Compiled parser of the rows of a text table, at the speed of the disk.
 
 A row is a line of fields separated by blanks, or by one separator with any blanks
-around it (`fields`). The scanner stops at the first byte that does not belong and
-returns where; `text` turns that into an error. Import this module inside functions
-only: it loads Numba.
+around it (`fields`). The scanner stops at the first invalid byte and returns its
+position, from which `text` makes an error. `scan_pieces` scans pieces of whole lines on
+several threads. Import this module inside functions only: it loads Numba.
 
-Decimal numbers become the nearest double, without a decimal in between: a number is an
-integer w of up to 19 digits times a power of ten. The product of w with 128 bits of the
-power of five decides, but in cases that are left to whoever has more digits (Lemire,
-Number parsing at a gigabyte per second, 2021, algorithm 1).
+Decimal numbers become the nearest double: a number is an integer w of up to 19 digits
+times a power of ten. The product of w with 128 bits of the power of five determines the
+double, except in rare cases that are left to Python (Lemire, Number parsing at a
+gigabyte per second, 2021, algorithm 1).
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.dataclass import dataclass
+from featgraph.base.interrupts import import_whole, jit
 from featgraph.graph.formats.fields import BLANKS, COMMENT, SEPARATOR
 
-__all__ = ["count_lines", "find_row", "next_line", "scan_rows"]
+__all__ = [
+    "NOT_INTEGER",
+    "Lines",
+    "Scanned",
+    "count_lines",
+    "find_row",
+    "next_line",
+    "scan_pieces",
+    "scan_rows",
+]
 
 _Array: TypeAlias = NDArray[Any]
 
-# What `scan_rows` returns as its status; `text` has the words.
+# Statuses of `scan_rows`; `text` has the messages.
 OK = 0
 NOT_INTEGER = 1
 OUT_OF_RANGE = 2
@@ -41,19 +53,20 @@ SKIP = 0
 INTEGER = 1
 REAL = 2
 
+# Bytes of characters, and the largest integer.
 _NEWLINE = 10
 _RETURN = 13
 _QUOTE = 34
 _MAX_INT64 = np.int64(2**63 - 1)
 
-# By byte: blanks, and what ends a field whatever the separator is.
+# By byte: blanks, and ends of a field for any separator.
 _BLANKS = np.isin(np.arange(256), list(BLANKS.encode()))
 _ENDS = _BLANKS | (np.arange(256) == _NEWLINE)
-# No byte: fields are separated by blanks.
+# Not a byte: fields are separated by blanks.
 _NONE = 256
 
-# Powers of ten that float64 holds exactly. A mantissa below 2**53 times or over one of
-# them is rounded once, so the result is the nearest double (Clinger 1990).
+# Powers of ten that are exact in float64. A mantissa below 2**53 multiplied or divided
+# by one of them is rounded once, so the result is the nearest double (Clinger 1990).
 _EXACT_POWERS = np.array([float(f"1e{i}") for i in range(23)])
 
 
@@ -79,7 +92,7 @@ def _is_end(text: _Array, at: int, separator: int) -> bool:
 
 @jit
 def _field_end(text: _Array, at: int, separator: int) -> int:
-    """Return where a field ends whose content does not matter; -1: malformed quotes."""
+    """Return the end of a field that is skipped; -1 for malformed quotes."""
     if at < text.size and text[at] == _QUOTE:
         at += 1
         while at < text.size and text[at] != _NEWLINE:
@@ -98,16 +111,16 @@ def _field_end(text: _Array, at: int, separator: int) -> int:
 
 @jit
 def _parse_integer(text: _Array, at: int, separator: int) -> tuple[int, Any, int]:
-    """Return a status, the value of digits with an optional sign, and where they end.
+    """Return the status, value and end of digits with an optional sign.
 
-    The status is that of a field which ends there.
+    The status is that of a field which ends after these digits.
     """
     negative = text[at] == 45
     if negative or text[at] == 43:
         at += 1
     begin, value = at, np.int64(0)
     while at < text.size:
-        # int64 throughout: Numba would turn uint8 mixed with int64 into float64.
+        # int64 only: Numba converts mixed uint8 and int64 to float64.
         digit = np.int64(text[at]) - 48
         if digit < 0 or digit > 9:
             break
@@ -123,11 +136,11 @@ def _parse_integer(text: _Array, at: int, separator: int) -> tuple[int, Any, int
 
 @jit
 def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any, int]:
-    """Return whether a field is a plain decimal, its value or bits, and where it ends.
+    """Return whether a field is a plain decimal, its value or bits, and its end.
 
-    Bits of zero say that the value is to be taken. Everything else (more than 19
-    digits, subnormal numbers, inf, nan, nonsense) is left to Python's float, which
-    rounds correctly and knows what a number is.
+    If bits are zero, the value counts. Other fields (more than 19 digits, subnormal
+    numbers, inf, nan, invalid text) are left to Python's float, which rounds correctly
+    and validates.
     """
     none = np.uint64(0)
     negative = text[at] == 45
@@ -152,7 +165,7 @@ def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any
         if status != OK or abs(exponent) > 1000:
             return False, 0.0, none, at
         scale -= exponent
-    # No digit at all ("", ".", "-") is left to Python as well, so that it is refused.
+    # Fields without digits ("", ".", "-") are left to Python as well, which refuses.
     if not _is_end(text, at, separator) or not seen_digit:
         return False, 0.0, none, at
     sign = np.uint64(negative) << np.uint64(63)
@@ -214,7 +227,7 @@ def _scan_fields(
             return OK, at, field
         if text[at] == separator:
             at = _skip_blanks(text, at + 1, separator)
-        elif separator != _NONE:  # more in the same field, behind a blank
+        elif separator != _NONE:  # more text in the same field, after a blank
             if kind == INTEGER:
                 return NOT_INTEGER, begin, field - 1
             if text[begin] == _QUOTE:
@@ -305,29 +318,29 @@ def scan_rows(
     reals: _Array,
     tokens: _Array,
 ) -> tuple[int, int, int]:
-    """Fill the columns from the lines behind byte `start`.
+    """Fill the columns from the lines from byte `start` on.
 
     Parameters
     ----------
     text : ndarray of uint8
     marks : ndarray of uint8, shape (256,)
-        Of `fields.marks_of`: bytes that begin comments, and the separator.
+        Table of `fields.marks_of`: comments and separators, by byte.
     prefix : int
-        Byte that is the first field of every line, not counted; 0 for none.
+        First field of every line, a byte that is not counted; 0 for none.
     field_count : int
-        Fields of every line.
+        Number of fields of every line.
     kinds : ndarray of int64, shape (C,)
         SKIP, INTEGER or REAL for each column; further columns are skipped.
     integers : ndarray of int64, shape (integer columns, capacity), filled
-        There is room for all rows.
+        Output with capacity for all rows.
     reals : ndarray of float64, shape (capacity,) or (0,), filled
     tokens : ndarray of int64, shape of `reals`, filled
-        Where a field starts that Python has to parse, or -1.
+        First byte of each field that Python must parse, or -1.
 
     Returns
     -------
     status, rows, position : int
-        Position is that of the offending byte where the status is not OK.
+        `position` is the first invalid byte, unless the status is `OK`.
     """
     at, row = start, 0
     separator = _separator(marks)
@@ -357,7 +370,7 @@ def scan_rows(
 
 @jit
 def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
-    """Return where the line of a row begins: errors found later need their line."""
+    """Return the first byte of a row's line, for errors that are found later."""
     separator = _separator(marks)
     at = _next_row(text, start, marks, separator)
     for _ in range(row):
@@ -369,7 +382,7 @@ def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
 
 @jit
 def next_line(text: _Array, at: int) -> int:
-    """Return where the line behind the one with a byte begins, or the text ends."""
+    """Return the begin of the line after that of a byte, or the end of the text."""
     while at < text.size and text[at] != _NEWLINE:
         at += 1
     return min(at + 1, text.size)
@@ -377,7 +390,7 @@ def next_line(text: _Array, at: int) -> int:
 
 @jit
 def count_lines(text: _Array) -> int:
-    """Return how many lines there are: no fewer than rows."""
+    """Return the number of lines, an upper bound of the number of rows."""
     count = 0
     for i in range(text.size):
         if text[i] == _NEWLINE:
@@ -387,22 +400,24 @@ def count_lines(text: _Array) -> int:
     return count
 
 
+# Exponents of ten outside of which doubles are zero or infinite; a half word.
 _LEAST, _MOST = -342, 308
 _HALF = np.uint64(0xFFFFFFFF)
 
 
 def _power_of_five(exponent: int) -> int:
-    """Return the 128 most significant bits; of a reciprocal, rounded up."""
+    """Return the 128 most significant bits; for a reciprocal, rounded up."""
     power: int = 5 ** abs(exponent)
     width = power.bit_length()
     if exponent >= 0:
         return power << (128 - width) if width <= 128 else power >> (width - 128)
     found = (1 << (width + 127)) // power + 1
-    if exponent < -27:  # truncated behind more bits than the others have
+    if exponent < -27:  # truncated after more bits than the others
         found = (1 << (2 * width + 128)) // power + 1
     return found >> max(found.bit_length() - 128, 0)
 
 
+#: Upper and lower word of the powers of five.
 _POWERS = np.array(
     [
         divmod(_power_of_five(exponent), 1 << 64)
@@ -414,7 +429,7 @@ _POWERS = np.array(
 
 @jit
 def _product(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the upper and the lower half of a product of two words."""
+    """Return the upper and lower half of the product of two words."""
     bits = np.uint64(32)
     a_low, a_high, b_low, b_high = a & _HALF, a >> bits, b & _HALF, b >> bits
     low = a_low * b_low
@@ -426,7 +441,7 @@ def _product(a: Any, b: Any) -> tuple[Any, Any]:
 
 @jit
 def _leading_zeros(x: Any) -> int:
-    """Return how many bits of a word are before its first."""
+    """Return the number of zero bits before the first set bit of a word."""
     count = 0
     for shift in (32, 16, 8, 4, 2, 1):
         if x >> np.uint64(64 - shift) == 0:
@@ -437,20 +452,19 @@ def _leading_zeros(x: Any) -> int:
 
 @jit
 def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
-    """Return whether a number is found, and the bits of its double.
+    """Return the bits of the double nearest to ``digits * 10**exponent``.
 
     Parameters
     ----------
     digits : uint64
-        Not zero.
+        Nonzero.
     exponent : int
-        Of ten.
 
     Returns
     -------
     is_found : bool
-        False for doubles that are subnormal or infinite, and where 128 bits of the
-        power of five do not decide.
+        False for subnormal and infinite doubles, and if 128 bits of the power of five
+        do not determine the result.
     bits : uint64
     """
     nothing = np.uint64(0)
@@ -474,7 +488,7 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
     power = ((217706 * exponent) >> 16) + 63 + int(top) - zeros + 1023
     if power <= 0:
         return False, nothing
-    # Half way between two doubles: to the even one.
+    # Halfway between two doubles: round to even.
     is_exact = low <= np.uint64(1) and -4 <= exponent <= 23
     if is_exact and mantissa & np.uint64(3) == 1 and mantissa << shift == high:
         mantissa &= ~np.uint64(1)
@@ -486,3 +500,118 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
         return False, nothing
     mantissa &= np.uint64((1 << 52) - 1)
     return True, mantissa | (np.uint64(power) << np.uint64(52))
+
+
+# -- pieces of whole lines, parsed by several threads
+
+
+Array = NDArray[Any]
+#: Least bytes of a piece for one thread: a few milliseconds.
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The format of lines, for `scan_rows`.
+
+    Attributes
+    ----------
+    marks : ndarray of uint8, shape (256,)
+    prefix : int
+    field_count : int
+    kinds : ndarray of int64
+    """
+
+    marks: Array
+    prefix: int
+    field_count: int
+    kinds: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Scanned:
+    """The rows before the first invalid line, and its error.
+
+    Attributes
+    ----------
+    status, position : int
+        `OK` or another status, and the byte of the error.
+    rows : int
+    integers : ndarray of int64, shape (integer columns, rows)
+    reals : ndarray of float64, shape (rows,); empty if no column is real
+    tokens : ndarray of int64, shape of `reals`
+        First byte of each field that Python must parse, or -1.
+    """
+
+    status: int
+    position: int
+    rows: int
+    integers: NDArray[np.int64]
+    reals: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+
+def scan_pieces(
+    text: NDArray[np.uint8], start: int, lines: Lines, row_count: int | None
+) -> Scanned:
+    """Parse the lines from byte `start` on.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    start : int
+    lines : Lines
+    row_count : int, optional
+        Most rows.
+    """
+    most = (text.size - start) // PIECE_BYTES
+    bounds = _bounds(text, start, min(_threads(), most))
+    spans = list(pairwise(bounds))
+    with ThreadPoolExecutor(len(spans)) as pool:
+        run = map if len(spans) == 1 else pool.map
+        sizes = [0, *run(lambda span: count_lines(text[slice(*span)]), spans)]
+        ends = np.cumsum(sizes).tolist()
+        total = ends[-1]
+        integers = np.empty((np.count_nonzero(lines.kinds == INTEGER), total), np.int64)
+        reals = np.empty(total if REAL in lines.kinds else 0)
+        tokens = np.empty(reals.size, np.int64)
+
+        def read(number: int) -> tuple[int, int, int]:
+            some = slice(*ends[number : number + 2])
+            begin, end = spans[number]
+            columns = integers[:, some], reals[some], tokens[some]
+            return scan_rows(
+                text[:end], begin, lines.marks, lines.prefix, lines.field_count,
+                lines.kinds, *columns,
+            )  # fmt: skip
+
+        found = list(run(read, range(len(spans))))
+    rows, status, position = 0, OK, text.size
+    for begin, (of_piece, count, at) in zip(ends, found, strict=False):
+        for array in (integers, reals, tokens) if rows < begin else ():
+            array[..., rows : rows + count] = array[..., begin : begin + count]
+        rows += count
+        if of_piece != OK:
+            status, position = of_piece, at
+            break
+    if row_count is not None and (rows > row_count or (status and rows == row_count)):
+        status, rows = TOO_MANY_ROWS, row_count
+        position = find_row(text, start, lines.marks, row_count)
+    return Scanned(
+        status, position, rows, integers[:, :rows], reals[:rows], tokens[:rows]
+    )
+
+
+def _threads() -> int:
+    return int(import_whole("numba").get_num_threads())
+
+
+def _bounds(text: NDArray[np.uint8], start: int, count: int) -> list[int]:
+    """Return the begins of pieces, at lines, and the end of the last one."""
+    bounds = [start]
+    for piece in range(1, count):
+        goal = start + (text.size - start) * piece // count
+        at = next_line(text, max(goal, bounds[-1]))
+        if bounds[-1] < at < text.size:
+            bounds.append(at)
+    return [*bounds, text.size]

@@ -1,7 +1,7 @@
-"""Text files, plain or gzipped, read whole and within a bound; rows parsed by `_scan`.
+"""Whole text files, plain or gzipped, of bounded size; `scan` parses their rows.
 
-Files are untrusted: nothing is allocated on the word of a header, only in proportion to
-the bytes that are there.
+Files are untrusted: memory is allocated in proportion to the bytes of the file, never
+by the sizes in a header alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ __all__ = [
     "UTF8_BOM",
     "Table",
     "Text",
+    "Tokens",
     "read_text",
     "real_of",
     "refuse_utf16",
@@ -34,22 +36,25 @@ __all__ = [
     "trusted_bytes",
 ]
 
+#: First bytes of gzip data, and of UTF-8 text with a byte order mark.
 GZIP_MAGIC = b"\x1f\x8b"
 UTF8_BOM = b"\xef\xbb\xbf"
+#: Bytes that are decompressed at once.
 _CHUNK_BYTES = 1 << 22
 
-# What a file may make us allocate unless max_bytes says otherwise: real edge lists
-# compress 3- to 10-fold (measured on SNAP and Matrix Market files), gzip bombs
-# 1000-fold. Small files may always have this much.
+# Default limit on memory, relative to the file: edge lists compress 3- to 10-fold
+# (measured on SNAP and Matrix Market files), gzip bombs 1000-fold. The second number is
+# the least limit in bytes.
 _MAX_RATIO = 100
 _FREE_BYTES = 64 << 20
 
-# Longer fields are no numbers: the shortest exact decimal of a double has 767 digits.
+# Longer fields are not numbers: exact decimals of doubles have up to 767 digits.
 _MAX_TOKEN = 1100
 
+#: The fix in errors for words in place of ids.
 _NAMED = "where ids are words, pass names=True"
 
-# Indexed by the status codes of `scan`: what is wrong, what is expected.
+# Indexed by the statuses of `scan`: the problem, and the expected text.
 _PROBLEMS = (
     ("", ""),
     ("not an integer", "decimal digits, with an optional sign, between {separator}"),
@@ -72,11 +77,11 @@ class Text:
     path : str
     data : bytes
     limit_bytes : int
-        What its header may make a reader allocate.
+        Most bytes that a reader may allocate.
     begin : int
-        Byte of the file at which `data` begins, if that is a part of it.
+        Byte of the file at which `data` begins, if it is a part.
     whole_bytes : int or None
-        Bytes of the whole, if `data` is a part of it.
+        Bytes of the whole text, if `data` is a part.
     """
 
     path: str
@@ -131,7 +136,7 @@ def _lines_before(path: str, end: int) -> int:
 
 
 def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Text:
-    """Read a plain or gzipped file; which one is told by its content.
+    """Read a plain or gzipped file, detected by its content.
 
     Parameters
     ----------
@@ -143,9 +148,9 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
     Raises
     ------
     FileFormatError
-        Not a regular file, damaged or truncated gzip, or too much text.
+        If it is not a regular file, is damaged or truncated, or has too much text.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
     """
     name = require_path(path)
     if max_bytes is not None:
@@ -171,7 +176,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
 
 
 def refuse_utf16(name: str, data: bytes) -> None:
-    """Raise where text begins as UTF-16 does."""
+    """Raise FileFormatError for text with a UTF-16 byte order mark."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(
             "not UTF-8 text", where=f"{name}:1", got="UTF-16", fix="convert it"
@@ -179,7 +184,7 @@ def refuse_utf16(name: str, data: bytes) -> None:
 
 
 def trusted_bytes(size: int) -> int:
-    """Return what a file of a size may make us allocate."""
+    """Return the default limit on memory for a file of a size, in bytes."""
     return max(_FREE_BYTES, _MAX_RATIO * size)
 
 
@@ -219,11 +224,11 @@ class Table:
     ----------
     text : Text
     start : int
-        Byte behind the header.
+        First byte after the header.
     marks : ndarray of uint8, shape (256,)
-        Of `fields.marks_of`: bytes that begin comments, and the separator.
+        Table of `fields.marks_of`: comments and separators, by byte.
     integers : ndarray of int64, shape (integer columns, rows)
-    reals : ndarray of float64, shape (rows,); empty where no column is real
+    reals : ndarray of float64, shape (rows,); empty if no column is real
     """
 
     text: Text
@@ -250,38 +255,38 @@ def scan_table(
     row_count: int | None = None,
     separator: str = " ",
 ) -> Table:
-    """Parse the rows behind byte `start`.
+    """Parse the rows from byte `start` on.
 
     Parameters
     ----------
     kinds : str
-        One letter a column: "i" integer, "r" real (one at most), "-" skipped.
+        One letter per column: "i" integer, "r" real (one at most), "-" skipped.
     comments : str
         First characters of comment lines.
     prefix : str
         A letter that begins every row.
     field_count : int
-        Fields of each row; 0: as many as there are kinds.
+        Number of fields of each row; 0: the number of kinds.
     row_count : int, optional
-        Exactly so many rows; already checked to be possible in this many bytes.
+        Exact number of rows; checked already against the size of the file.
     separator : str
-        One character between fields, with blanks around it or not; " ": blanks.
+        One character between fields, which blanks may surround; " ": blanks.
 
     Raises
     ------
     FileFormatError
-        With the line, for anything else.
+        If a line is invalid, with its number.
     """
-    from featgraph.graph.formats import pieces  # loads Numba
+    from featgraph.graph.formats import scan  # loads Numba
 
     marks = marks_of(comments, separator)
     field_count = field_count or len(kinds)
     codes = np.array(["-ir".index(kind) for kind in kinds], np.int64)
-    lines = pieces.Lines(marks, ord(prefix) if prefix else 0, field_count, codes)
-    found = pieces.scan_pieces(_bytes(text), start, lines, row_count)
+    lines = scan.Lines(marks, ord(prefix) if prefix else 0, field_count, codes)
+    found = scan.scan_pieces(_bytes(text), start, lines, row_count)
     if found.status:
         what, expected = _PROBLEMS[found.status]
-        is_word = found.status == pieces.NOT_INTEGER
+        is_word = found.status == scan.NOT_INTEGER
         text.fail(
             what,
             found.position,
@@ -323,7 +328,7 @@ def _finish_reals(
 def real_of(text: Text, token: str, position: int) -> float:
     """Return the value of a field; raise FileFormatError if it is not a weight."""
     try:
-        # Python's float takes 1_000 for a number; other readers do not.
+        # Python's float accepts 1_000; other readers do not.
         is_odd = "_" in token or not token.isascii() or len(token) >= _MAX_TOKEN
         value = math.nan if is_odd else float(token)
     except ValueError:
@@ -342,3 +347,97 @@ def real_of(text: Text, token: str, position: int) -> float:
 
 def _bytes(text: Text) -> NDArray[np.uint8]:
     return np.frombuffer(text.data, np.uint8)
+
+
+# -- words, one after another
+
+# Longer words are refused: they are neither numbers nor names.
+_LONGEST = 1000
+_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class Tokens:
+    """A cursor over the words of a file.
+
+    Parameters
+    ----------
+    text : Text
+    pattern : compiled regular expression of bytes
+        Matches one word; a group named ``skip`` matches text between words.
+    """
+
+    def __init__(self, text: Text, pattern: re.Pattern[bytes]) -> None:
+        self.text = text
+        self._matches = pattern.finditer(text.data)
+        self._next: re.Match[bytes] | None = None
+        self._advance()
+
+    def _advance(self) -> None:
+        for match in self._matches:
+            if match.lastgroup != "skip":
+                self._next = match
+                return
+        self._next = None
+
+    @property
+    def position(self) -> int:
+        """The first byte of the next word."""
+        return len(self.text.data) if self._next is None else self._next.start()
+
+    @property
+    def left_bytes(self) -> int:
+        """The number of bytes from the next word on."""
+        return len(self.text.data) - self.position
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no word is left."""
+        return self._next is None
+
+    def peek(self) -> bytes:
+        """Return the next word, empty at the end, without consuming it."""
+        return b"" if self._next is None else self._next[0]
+
+    def take(self, expected: str) -> bytes:
+        """Return the next word, and consume it."""
+        if self._next is None:
+            self.fail("the file ends early", expected=expected)
+        word = self._next[0]
+        if len(word) > _LONGEST:
+            self.fail("word too long", expected=expected)
+        self._advance()
+        return word
+
+    def skip(self, word: bytes, where: str) -> None:
+        """Consume `word`, which must be next."""
+        if self.peek().lower() != word:
+            self.fail(f"malformed {where}", expected=repr(word.decode()))
+        self._advance()
+
+    def count(self, what: str, low: int, high: int) -> int:
+        """Return the next word as an integer in [low, high]."""
+        word = self.peek()
+        expected = f"{what}: {low} to {high}" if high < 10**18 else f"{what}: {low} ..."
+        is_plain = word.isdigit() and len(word) <= 19
+        if not is_plain or not low <= int(word) <= high:
+            self.fail(f"not a {what}", expected=expected)
+        self._advance()
+        return int(word)
+
+    def probability(self, what: str) -> float:
+        """Return the next word as a finite, nonnegative number."""
+        word = self.peek()
+        value = math.nan
+        if len(word) <= _LONGEST and _NUMBER.fullmatch(word):
+            value = float(word)
+        if not 0 <= value < math.inf:
+            self.fail(f"not a {what}", expected="a finite number, 0 or more")
+        self._advance()
+        return value
+
+    def fail(self, what: str, position: int | None = None, **parts: Any) -> NoReturn:
+        """Raise FileFormatError at the next word, or at `position`."""
+        at = self.position if position is None else position
+        if at >= len(self.text.data):
+            parts.setdefault("got", "the end of the file")
+        self.text.fail(what, at, **parts)

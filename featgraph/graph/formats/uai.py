@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.factor_graph import MAX_SCOPE, FactorGraph
-from featgraph.graph.formats.text import Text
-from featgraph.graph.formats.tokens import Tokens
+from featgraph.graph.formats.text import Tokens, read_text
 
-__all__ = ["parse_uai", "parse_uai_evidence", "parse_uai_marginals"]
+__all__ = ["read_uai", "read_uai_evidence", "read_uai_marginals"]
 
+_Path: TypeAlias = str | os.PathLike[str]
+
+# Words are separated by blanks.
 _WORD = re.compile(rb"\S+")
 
-# The name of a state takes about this much.
+# Approximate bytes of the name of a state.
 _STATE_BYTES = 64
 
 
-def parse_uai(text: Text) -> FactorGraph:
-    """Read a model; see `read_uai`."""
+def read_uai(path: _Path, *, max_bytes: int | None = None) -> FactorGraph:
+    """Read a model of the UAI inference competitions, MARKOV or BAYES.
+
+    Variables are named "0", "1", ..., and so are their states.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        As for `read_bif`.
+
+    Returns
+    -------
+    FactorGraph
+
+    Raises
+    ------
+    FileFormatError
+        If the file is malformed or truncated, or has words after the last table.
+    OSError
+        If the file is missing or cannot be read.
+    """
+    text = read_text(path, max_bytes)
     tokens = Tokens(text, _WORD)
     if tokens.peek().upper() not in (b"MARKOV", b"BAYES"):
         tokens.fail("not a UAI model", expected="MARKOV or BAYES")
     tokens.take("the kind of model")
-    # Every count is followed by at least as many words of a digit and a blank.
+    # After every count come at least as many words, of two bytes or more each.
     variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
-    states = [
-        tokens.count("number of states", 1, text.limit_bytes // _STATE_BYTES)
-        for _ in range(variables)
-    ]
     most = text.limit_bytes // _STATE_BYTES
+    states = [tokens.count("number of states", 1, most) for _ in range(variables)]
     if sum(states) > most:
         tokens.fail(
             "more states than a file of this size is trusted with",
@@ -50,6 +72,82 @@ def parse_uai(text: Text) -> FactorGraph:
         {str(number): count for number, count in enumerate(states)},
         list(zip(scopes, tables, strict=True)),
     )
+
+
+def read_uai_evidence(path: _Path, *, max_bytes: int | None = None) -> dict[int, int]:
+    """Read the evidence for a UAI model: pairs of variable and state.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        As for `read_bif`.
+
+    Returns
+    -------
+    dict of int to int
+        State by variable, for `FactorGraph.given`; empty without evidence.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is malformed or truncated, or has more than one set of evidence.
+    OSError
+        If the file is missing or cannot be read.
+    """
+    tokens = Tokens(read_text(path, max_bytes), _WORD)
+    count = tokens.count("number of observations", 0, (tokens.left_bytes + 1) // 2)
+    evidence: dict[int, int] = {}
+    for _ in range(count):
+        begin = tokens.position
+        variable = tokens.count("variable", 0, 10**18)
+        state = tokens.count("state", 0, 10**18)
+        if evidence.setdefault(variable, state) != state:
+            tokens.fail("a variable observed in two states", begin)
+    if not tokens.at_end:
+        tokens.fail(
+            "more observations than the first number says",
+            expected="one set of evidence and the end of the file",
+        )
+    return evidence
+
+
+def read_uai_marginals(
+    path: _Path, *, max_bytes: int | None = None
+) -> list[NDArray[np.float64]]:
+    """Read a solution of a UAI marginal task (``.MAR``).
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        As for `read_bif`.
+
+    Returns
+    -------
+    list of ndarray of float64
+        The probabilities of the states of each variable.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is malformed or truncated.
+    OSError
+        If the file is missing or cannot be read.
+    """
+    tokens = Tokens(read_text(path, max_bytes), _WORD)
+    tokens.skip(b"mar", "solution: its first word")
+    variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
+    marginals = []
+    for _ in range(variables):
+        most = (tokens.left_bytes + 1) // 2
+        states = tokens.count("number of states", 1, most)
+        marginals.append(
+            np.array([tokens.probability("probability") for _ in range(states)])
+        )
+    if not tokens.at_end:
+        tokens.fail("more values than variables", expected="the end of the file")
+    return marginals
 
 
 def _scope(tokens: Tokens, variables: int) -> tuple[int, ...]:
@@ -81,39 +179,3 @@ def _table(tokens: Tokens, shape: list[int]) -> NDArray[np.float64]:
         )
     values = np.array([tokens.probability("table entry") for _ in range(size)])
     return values.reshape(shape)
-
-
-def parse_uai_evidence(text: Text) -> dict[int, int]:
-    """Read observed states; see `read_uai_evidence`."""
-    tokens = Tokens(text, _WORD)
-    count = tokens.count("number of observations", 0, (tokens.left_bytes + 1) // 2)
-    evidence: dict[int, int] = {}
-    for _ in range(count):
-        begin = tokens.position
-        variable = tokens.count("variable", 0, 10**18)
-        state = tokens.count("state", 0, 10**18)
-        if evidence.setdefault(variable, state) != state:
-            tokens.fail("a variable observed in two states", begin)
-    if not tokens.at_end:
-        tokens.fail(
-            "more observations than the first number says",
-            expected="one set of evidence and the end of the file",
-        )
-    return evidence
-
-
-def parse_uai_marginals(text: Text) -> list[NDArray[np.float64]]:
-    """Read a solution; see `read_uai_marginals`."""
-    tokens = Tokens(text, _WORD)
-    tokens.skip(b"mar", "solution: its first word")
-    variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
-    marginals = []
-    for _ in range(variables):
-        most = (tokens.left_bytes + 1) // 2
-        states = tokens.count("number of states", 1, most)
-        marginals.append(
-            np.array([tokens.probability("probability") for _ in range(states)])
-        )
-    if not tokens.at_end:
-        tokens.fail("more values than variables", expected="the end of the file")
-    return marginals

@@ -1,4 +1,4 @@
-"""Arrays of callers in the memory of the GPU, which are checked there."""
+"""Arrays of callers in the memory of the GPU, checked and converted there."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class DeviceArray(GivenArray):
     Parameters
     ----------
     array : array of the dialect
-        It may have any strides; what is derived has none. Its values stay as they are
-        while this object is used: what was found of them is kept.
+        An array with any strides; derived ones are contiguous. Its values must not
+        change while this object is used, since results of checks are cached.
     """
 
     def __init__(self, array: Any) -> None:
         self.values, self.shape, self.dtype = array, tuple(array.shape), array.dtype
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
-        """Return the smallest number found by a kernel."""
+        """Return the smallest index found by a kernel; None for none."""
         found = arrays.place_found()
         arrays.launch_over(kernel, count, _seen(self.values), *arguments, found)
         first = arrays.read_found()
         return None if first == elements.NONE_LOST else first
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
-        """Return the first index of a value that is in a range, or is not."""
+        """Return the first index of a value inside a range, or outside of it."""
         low, high, positive, _ = self._of_columns
         seen = low.dtype
         if seen.kind != "f":
@@ -52,7 +52,7 @@ class DeviceArray(GivenArray):
                 return None if is_inside else 0
         least, most = seen.type(least), seen.type(most)
         fits = (least <= low) & (high <= most)
-        if is_inside:  # none is where each column has only larger or smaller ones
+        if is_inside:  # the range is empty in columns with only larger or smaller ones
             fits = (most < low) | (high < least) | ((least > 0) & (most < positive))
         if fits.all():
             return None
@@ -73,13 +73,13 @@ class DeviceArray(GivenArray):
         return DeviceArray(strided(self.values, shape, steps, offset)).on_host()
 
     def on_host(self) -> Array:
-        """Return the array as one of NumPy; one on the GPU is copied."""
+        """Return the array as a NumPy array; one on the GPU is copied."""
         return arrays.read(_copy(self.values, self.dtype))
 
     def astype(
         self, dtype: np.dtype[Any] | type[Any], where: str | None = None
     ) -> GivenArray:
-        """Return the values rounded to a type; itself if it has that type."""
+        """Return the values rounded to a dtype; the object itself if it has it."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self
@@ -109,7 +109,7 @@ class DeviceArray(GivenArray):
         return DeviceArray(_copy(self.values, self.dtype).reshape(shape))
 
     def widened(self, width: int) -> GivenArray:
-        """Return the array repeated from (N, 1) to (N, width); itself if that wide."""
+        """Return the array broadcast from (N, 1) to (N, width)."""
         if self.shape[1] == width:
             return self
         steps = (int(self.values.strides[0]), 0)
@@ -125,9 +125,9 @@ class DeviceArray(GivenArray):
 
     @cached_property
     def _of_columns(self) -> Any:
-        """The least, largest and least positive values of columns, and their sums.
+        """Least, largest and least positive value and sum of each column, (4, K).
 
-        The GPU is waited for once, whatever is to be known of the array.
+        One computation serves all checks, with one synchronization.
         """
         source, columns, rows = _seen(self.values), math.prod(self.shape[1:]), len(self)
         shape, steps = source.shape, (0, *source.strides)
@@ -142,7 +142,7 @@ class DeviceArray(GivenArray):
             steps = (made.strides[0], made.strides[1], 0, made.strides[2])
 
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
-        """Return an array set by a kernel, of the same type and shape, in C order."""
+        """Return an array that a kernel computes: same dtype and shape, in C order."""
         made = arrays.empty(self.shape, self.dtype)
         arrays.launch_over(kernel, count, _seen(self.values), *before, flat(made))
         return DeviceArray(made)
@@ -192,10 +192,10 @@ def _replaced(values: Any, kernel: Any, *arguments: Any) -> DeviceArray:
 
 
 def _seen(array: Any) -> Any:
-    """Return an array as kernels read it."""
+    """Return a view for kernels: numbers, with three axes."""
     return three_axes(as_numbers(array))
 
 
 def _copy(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a copy in C order, rounded to a type."""
+    """Return a copy in C order, rounded to a dtype."""
     return Foreign(array).cast(dtype)

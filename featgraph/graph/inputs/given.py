@@ -1,8 +1,8 @@
 """Arrays of callers, checked on the host or on the GPU.
 
-`GivenArray` is the interface, `HostArray` an array of the host; `inputs.device` has
-those of the GPU. Both give the same bits: sums are taken in an order that is stated
-here.
+`GivenArray` is the interface, `HostArray` an array on the host, and
+`inputs.device.DeviceArray` one on the GPU. Results are bitwise equal: both sum in the
+same order (`ROWS_OF_A_PART`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["ROWS_OF_A_PART", "GivenArray", "Held", "HostArray"]
 
 Array = npt.NDArray[Any]
 
-#: Rows of one part of a sum over rows. Parts are summed in the same way. A GPU takes
-#: 33 and 262 us for 10**5 and 10**8 numbers, 76 and 383 us with 256 rows (H200, 2026).
+#: Rows of one part of a sum over rows. The sums of parts are summed in the same way. A
+#: GPU takes 33 and 262 us for 10**5 and 10**8 numbers, and 76 and 383 us with 256 rows
+#: (H200, 2026).
 ROWS_OF_A_PART = 64
-#: The factor for rows of finite values whose sums are infinite.
+#: Factor for rows of finite values whose sums overflow.
 _TO_ADD_UP = 2.0**-64
 
 
@@ -58,9 +59,9 @@ class Held:
 class GivenArray(ABC):
     """An array of a caller, on the host or on the GPU; made by `given_array`.
 
-    It is only read. Methods that return another one leave its values where they are.
+    It is read-only. Methods that return another array compute it on the same device.
     Results of checks on the GPU are cached: wrap an array again if it has changed.
-    A property takes `values`.
+    `values` can be passed as a property.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class GivenArray(ABC):
         One to three axes, or none on the host.
     dtype : numpy.dtype
     values : array
-        The array itself: of NumPy, or one with ``__cuda_array_interface__``.
+        The array itself: a NumPy array, or one with ``__cuda_array_interface__``.
     """
 
     shape: tuple[int, ...]
@@ -87,14 +88,14 @@ class GivenArray(ABC):
 
     @property
     def greatest(self) -> Any:
-        """The largest finite number of the type."""
+        """The largest finite number of the dtype."""
         if self.dtype.kind == "f":
             return np.finfo(self.dtype).max
         return True if self.dtype.kind == "b" else np.iinfo(self.dtype).max
 
     @property
     def least_positive(self) -> Any:
-        """The smallest number of the type above zero."""
+        """The smallest positive number of the dtype."""
         if self.dtype.kind == "f":
             return np.finfo(self.dtype).smallest_subnormal
         return 1
@@ -103,7 +104,7 @@ class GivenArray(ABC):
         return self.shape[0]
 
     def first_row_inside(self, least: Any, most: Any) -> int | None:
-        """Return the first row with a value in [least, most]; None if there is none."""
+        """Return the first row with a value in [least, most]; None without one."""
         return self._row_of(self._first(least, most, is_inside=True))
 
     def first_row_outside(self, least: Any, most: Any) -> int | None:
@@ -112,12 +113,12 @@ class GivenArray(ABC):
         Parameters
         ----------
         least, most : number
-            Finite numbers are those in [-`greatest`, `greatest`].
+            The range [-`greatest`, `greatest`] has all finite numbers.
 
         Returns
         -------
         int or None
-            None if there is none.
+            None without such a row.
         """
         return self._row_of(self.first_outside(least, most))
 
@@ -126,7 +127,7 @@ class GivenArray(ABC):
         return self.first_row_outside(-self.greatest, self.greatest)
 
     def first_outside(self, least: Any, most: Any) -> int | None:
-        """Return the index in C order of the first value that is not in a range."""
+        """Return the index in C order of the first value outside of a range."""
         return self._first(least, most, is_inside=False)
 
     def _row_of(self, place: int | None) -> int | None:
@@ -158,9 +159,9 @@ class GivenArray(ABC):
         ----------
         dtype : dtype
         where : str, optional
-            The argument, for an error where the type turns a value into another one: a
-            finite number becomes infinite, or another one zero, or an integer wraps.
-            None: only ratios to a known scale count, and no value is compared.
+            Name of the argument, for the error if the dtype cannot represent a value: a
+            finite number becomes infinite, a nonzero one zero, or an integer wraps.
+            None: values are not checked.
 
         Raises
         ------
@@ -222,12 +223,12 @@ class HostArray(GivenArray):
         """Return the first index of a value that is in a range, or is not."""
         x: Array = self.values
         if is_inside:
-            # Usually there is none, and no temporary array is needed.
+            # Usually there is none: minimum and maximum need no temporary array.
             if not x.size or bool(x.min() > most) or bool(x.max() < least):
                 return None
             found = (least <= x) & (x <= most)
             return int(np.argmax(found)) if found.any() else None
-        # nan is the minimum of an array that contains one, and in no range.
+        # The minimum of an array with nan is nan, which is in no range.
         fits = not x.size or bool(least <= x.min())
         if fits and (not x.size or most == np.inf or bool(x.max() <= most)):
             return None
@@ -332,7 +333,7 @@ class HostArray(GivenArray):
 
 
 def _sums_of_rows(x: Array) -> Array:
-    """Return the sums along the last axis, which is kept."""
+    """Return the sums along the last axis, as an axis of length one."""
     total = x[..., 0].copy()
     with np.errstate(over="ignore"):
         for feature in range(1, x.shape[-1]):

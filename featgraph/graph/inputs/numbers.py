@@ -1,12 +1,12 @@
 """Arrays of numbers: the rules for every array that a caller passes.
 
-A value is never changed by a conversion, except for rounding of floats. Text, dates,
-complex numbers and objects raise an error, and so does a value that the requested type
-cannot represent: an integer or a bool that it cannot hold exactly, a finite number that
-becomes infinite, and a number that becomes zero. Errors name the position.
+Conversions change no value, except for rounding of floats. Text, dates, complex numbers
+and objects raise an error, and so do values that the requested dtype cannot represent:
+integers and bools that become other numbers, finite numbers that become infinite, and
+nonzero numbers that become zero. Errors have the position of the first one.
 
-`host_array` copies the array to the host and raises for masks, missing entries and
-ragged rows; `number_array` raises for anything but numbers. The same rules hold for
+`host_array` copies an array to the host, and raises for masks, missing entries and
+ragged rows; `number_array` raises for anything but numbers. The same rules apply to
 arrays that stay on the GPU (`featgraph.cuda.foreign`).
 """
 
@@ -36,8 +36,8 @@ Array = npt.NDArray[Any]
 #: Kinds of NumPy dtypes that are accepted as numbers: bool, int, uint, float.
 NUMBERS = "biuf"
 
-#: Storage types of properties. uint64 has no common type with the signed ones in
-#: generated code.
+#: Storage dtypes of properties; no uint64, which has no common type with signed
+#: integers in generated code.
 STORAGE_DTYPES = (
     "bool",
     "int8",
@@ -138,19 +138,19 @@ def converted(
     where: str,
     error: type[FeatGraphError] = GraphInputError,
 ) -> Array:
-    """Return a contiguous copy of an array of numbers in a type that holds its values.
+    """Return a contiguous copy of an array of numbers in another dtype.
 
     Raises
     ------
     error
-        If the type cannot hold a value; it names the first one.
+        If the dtype cannot represent a value, with the position of the first one.
     """
     with np.errstate(all="ignore"):
         cast = np.array(array, dtype=wanted, order="C", copy=True)
     if np.can_cast(array.dtype, wanted, "safe"):
         return cast
     if wanted.kind == "f" and array.dtype.kind != "f":
-        return cast  # integers are rounded, as floats are
+        return cast  # integers are rounded like floats
     flat, made = array.reshape(-1), cast.reshape(-1)
     for begin in range(0, flat.size, _CHUNK):
         part = slice(begin, begin + _CHUNK)
@@ -163,7 +163,7 @@ def converted(
 
 
 def _differ(array: Array, cast: Array) -> Array:
-    """Return which numbers a cast changes, other than by rounding of floats."""
+    """Return a mask of numbers that a cast changes, except by rounding of floats."""
     if cast.dtype.kind == "f":
         is_infinite = np.isinf(cast) & np.isfinite(array)
         return np.asarray(is_infinite | ((cast == 0) & (array != 0)))
@@ -171,10 +171,10 @@ def _differ(array: Array, cast: Array) -> Array:
         return np.asarray((array != 0) & (array != 1))
     limits = np.iinfo(cast.dtype)
     if array.dtype.kind == "f":
-        # 2**n is a float exactly; NaN fails every comparison.
+        # 2**n is exact as a float; NaN fails every comparison.
         inside = (array >= float(limits.min)) & (array < float(limits.max + 1))
         return np.asarray(~(inside & (np.floor(array) == array)))
-    # Compared as Python compares: NumPy does, with integers of any two types.
+    # NumPy compares integers of any two dtypes exactly, like Python.
     return np.asarray((array < limits.min) | (array > limits.max))
 
 
@@ -186,7 +186,7 @@ def lost_value(
     shown: str,
     wanted: str,
 ) -> FeatGraphError:
-    """Return the error for a value that a type changes, by its index in C order."""
+    """Return the error for a value that a dtype cannot represent; `i` is in C order."""
     fixes = {
         "bool": "give values != 0, or an integer dtype",
         "float16": "give dtype=np.float32 or np.float64",
@@ -204,7 +204,7 @@ def lost_value(
 
 
 def range_of(wanted: str) -> str:
-    """Return a description of the numbers that a type holds."""
+    """Return a description of the numbers that a dtype can represent."""
     if wanted == "bool":
         return "True, False, 0 or 1"
     if wanted.startswith("float"):
@@ -222,14 +222,14 @@ def _place(where: str, i: int, shape: tuple[int, ...]) -> str:
 
 
 def shortened(number: int) -> str:
-    """Return an integer as text; Python refuses to print more than 4,300 digits."""
+    """Return an integer as text; Python does not print more than 4,300 digits."""
     bits = number.bit_length()
     return str(number) if bits <= 128 else f"an integer of {bits} bits"
 
 
-# -- arrays of other libraries, brought to the host
+# -- arrays of other libraries, copied to the host
 
-#: Device types of the DLPack standard whose memory the host can read in place.
+#: DLPack device types whose memory the host can read in place.
 _DLPACK_HOST_DEVICES = frozenset({1, 3, 11, 13})
 
 
@@ -241,20 +241,20 @@ def host_array(values: object, role: str = "values") -> Array:
     values : array_like
         A NumPy array, nested lists of numbers, or an object with ``__array__``,
         ``__dlpack__`` or ``__cuda_array_interface__``. Device memory is copied through
-        CuPy or Numba, whichever is importable.
+        CuPy or Numba, if one of them is importable.
     role : str
-        A name of the values, for errors.
+        Name of the values in errors.
 
     Returns
     -------
     numpy.ndarray
-        Any dtype and shape. It may share memory with `values`: copy before keeping or
-        writing it.
+        An array of any dtype and shape. It may share memory with `values`: copy it
+        before storing or writing it.
 
     Raises
     ------
     GraphInputError
-        The values cannot be read as an array, have masked entries, or are in device
+        If the values cannot be read as an array, have masked entries, or are in device
         memory that no importable package can copy.
     """
     _refuse_hidden(values, role)
@@ -270,7 +270,7 @@ def host_array(values: object, role: str = "values") -> Array:
         return np.asarray(values)
     except GraphInputError:
         raise
-    except Exception as error:  # whatever a foreign __array__ or __dlpack__ raises
+    except Exception as error:  # any error of a foreign __array__ or __dlpack__
         _refuse_ragged(values, role, error)
         raise GraphInputError(
             "cannot be read as an array",
@@ -284,7 +284,7 @@ def host_array(values: object, role: str = "values") -> Array:
 
 
 def _refuse_ragged(values: object, role: str, error: Exception) -> None:
-    """Raise if the values are rows of different lengths, naming the first such row."""
+    """Raise if the values are rows of different lengths, with the first such row."""
     if not isinstance(values, list | tuple) or not values:
         return
     lengths = [len(x) if isinstance(x, list | tuple) else 0 for x in values]
@@ -303,10 +303,10 @@ def _library(values: object) -> str:
 
 
 def _refuse_hidden(values: Any, role: str) -> None:
-    """Raise if entries are masked or missing: conversions would make them values.
+    """Raise if entries are masked or missing, since conversion would give them values.
 
-    NaN is a value of floats; what a library keeps beside the values, a mask or a bitmap
-    of nulls, is not.
+    NaN is a valid float. Missing entries are those in a mask or a bitmap of nulls,
+    which a library stores beside the values.
     """
     if isinstance(values, np.ndarray):
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
@@ -319,7 +319,7 @@ def _refuse_hidden(values: Any, role: str) -> None:
             )
         return
     if isinstance(values, list | tuple):
-        # Types first: one pass in C over what are mostly numbers.
+        # Types first: one pass in C, since most entries are numbers.
         if any(_may_hide(kind) for kind in set(map(type, values))):
             for item in values:
                 _refuse_hidden(item, role)
@@ -355,10 +355,10 @@ def _column(frame: Any, i: int) -> Any:
 
 
 def _missing_count(values: Any) -> int:
-    """Return the number of missing entries of a column; 0 if it is not given."""
+    """Return the number of missing entries of a column; 0 if unknown."""
     if _library(values) == "pandas":
         is_plain = isinstance(getattr(values, "dtype", None), np.dtype)
-        # Of plain columns, NaN is a float's value and None an object that is refused.
+        # In plain columns, NaN is a valid float, and None an object that is refused.
         if is_plain or not hasattr(values, "isna"):
             return 0
         return int(np.count_nonzero(values.isna()))
@@ -368,19 +368,19 @@ def _missing_count(values: Any) -> int:
 
 
 def _from_pandas(values: Any) -> Array:
-    """Return a column, or a frame of columns, none of them with missing entries."""
+    """Return a column, or a frame of columns, without missing entries."""
     if values.ndim == 2:
         if not values.shape[1]:
             return np.empty(values.shape)
         columns = [_from_pandas(_column(values, i)) for i in range(values.shape[1])]
         return np.stack(columns, axis=1)
-    # Nullable columns become objects unless they are told not to.
+    # Nullable columns become objects unless a dtype is passed.
     return np.asarray(values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None)))
 
 
 def _attribute(values: object, name: str) -> object:
-    # PyTorch's host tensors *raise* AttributeError subclasses or TypeError from the
-    # __cuda_array_interface__ property, so plain hasattr is not enough everywhere.
+    # The __cuda_array_interface__ property of PyTorch's host tensors raises subclasses
+    # of AttributeError or TypeError, and hasattr catches only the former.
     try:
         return getattr(values, name, None)
     except (RuntimeError, TypeError):
@@ -394,8 +394,8 @@ def _from_dlpack(values: Any) -> Array:
         try:
             return np.from_dlpack(values)
         except (BufferError, TypeError):
-            # dtypes that NumPy's DLPack does not take (bfloat16, gradients): the
-            # object's own conversion, where it has one, knows more.
+            # NumPy's DLPack does not support the dtype (bfloat16) or gradients: try the
+            # object's own conversion.
             if _attribute(values, "__array__") is None:
                 raise
             return np.asarray(values)

@@ -1,8 +1,8 @@
-"""Arrays of callers, on the host or on the GPU, and values of a storage type.
+"""Conversion of callers' arrays on the host or GPU, and of values of a State.
 
-`given_array` takes an array of an algorithm, `storage_values` and `storage_array` a
-property of a State, `scalar_of_type` a scalar. The rules are those of
-`featgraph.graph.inputs.numbers`; errors about a State are `StateError`.
+`given_array` is for arrays passed to algorithms, `storage_values` and `storage_array`
+are for properties of a State, and `scalar_of_type` for scalars. The rules are those of
+`featgraph.graph.inputs.numbers`; errors for a State are `StateError`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Borrowed",
+    "borrowed_array",
     "filled",
     "given_array",
-    "lent_array",
     "plain_scalar",
     "require_item_shape",
     "scalar_of_type",
@@ -52,7 +52,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Types of single values that are stored as they are.
+#: Types of single values that are stored without conversion.
 _STORED_AS = frozenset({bool, *(np.dtype(name).type for name in STORAGE_DTYPES)})
 #: The largest number of features: kernels count them in int32.
 _MOST_FEATURES = 2**31 - 1
@@ -61,19 +61,19 @@ _MOST_FEATURES = 2**31 - 1
 def given_array(
     values: Any, dtype: npt.DTypeLike | None = None, where: str = "values"
 ) -> GivenArray:
-    """Return an array of a caller, on the host or on the GPU, without a copy.
+    """Wrap an array of a caller, on the host or on the GPU, without a copy.
 
     Parameters
     ----------
     values : array_like
-        Of the host, or with ``__cuda_array_interface__`` or ``__dlpack__`` in the
-        memory of the GPU that kernels run on. What no kernel can read there is copied
-        to the host: arrays without an axis, without elements, or of float16.
+        An array on the host, or one with ``__cuda_array_interface__`` or ``__dlpack__``
+        in the memory of the current GPU. Arrays that kernels cannot read are copied to
+        the host: those without axes, without elements, or of float16.
     dtype : dtype, optional
-        The type that it gets, if that holds its values; by default it keeps its own.
-        Floats are rounded.
+        The dtype of the result, which must be able to represent the values; floats are
+        rounded. Default: unchanged.
     where : str, optional
-        The argument that it is; errors name it.
+        Name of the argument in errors.
 
     Returns
     -------
@@ -82,12 +82,12 @@ def given_array(
     Raises
     ------
     GraphInputError
-        If it is not an array of bools, integers or floats: text, dates, complex
-        numbers, objects, or rows of different lengths. If entries are masked or
-        missing. If `dtype` turns a value into another one: a finite number becomes
-        infinite, another one zero, or a fraction an integer; it names the first one.
+        If `values` is not an array of bools, integers or floats: text, dates, complex
+        numbers, objects, or rows of different lengths; if entries are masked or
+        missing; or if `dtype` cannot represent a value: a finite number becomes
+        infinite, a nonzero one zero, or a fraction an integer.
     StateError
-        If it lies on another GPU, or its library does not give it away.
+        If the array is on another GPU, or its library does not export it.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def given_array(
     found: GivenArray
     if isinstance(values, GivenArray):
         kind: Any = type(values)
-        found = kind(values.values)  # which may have changed since
+        found = kind(values.values)  # values may have changed: drop cached results
     elif is_on_gpu(values):
         found = _on_gpu(values, where)
     else:
@@ -147,7 +147,7 @@ def require_item_shape(shape: object) -> tuple[int, ...] | None:
 
 
 def _is_width(shape: object) -> bool:
-    """Whether a shape is that of features, in its usual form."""
+    """Whether a shape is ``(K,)`` with an int K in range."""
     if type(shape) is not tuple or len(shape) != 1:
         return False
     return type(shape[0]) is int and 1 <= shape[0] <= _MOST_FEATURES
@@ -159,7 +159,7 @@ def storage_dtype(dtype: Any, where: str) -> np.dtype[Any] | None:
         return None
     try:
         found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
-    except Exception as error:  # NumPy raises various errors for an invalid dtype
+    except Exception as error:  # NumPy raises several types for an invalid dtype
         raise StateError(
             "not a dtype",
             where=where,
@@ -182,13 +182,13 @@ def _not_stored(dtype: Any, where: str) -> StateError:
 
 
 def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
-    """Return an array of `shape` with one value everywhere, which is filled later.
+    """Return an array of `shape` filled with one value, to be allocated later.
 
     Raises
     ------
     DeviceMemoryError
-        If the machine has not that much memory. A system that promises more than it
-        has ends the process instead.
+        If the array is larger than the memory of the machine. Where the system
+        overcommits memory, the process would be killed instead.
     """
     made, present = Filled(value[()], shape), present_bytes()
     if made.nbytes > present:
@@ -202,19 +202,19 @@ def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
 
 
 class Borrowed:
-    """A caller's array on the GPU, to be copied there in a storage type."""
+    """A caller's array on the GPU, to be copied on the GPU in a storage dtype."""
 
     def __init__(self, foreign: Foreign, dtype: np.dtype[Any], where: str) -> None:
         self._foreign, self._where = foreign, where
         self.dtype, self.shape, self.ndim = dtype, foreign.shape, foreign.ndim
 
     def copied(self, rows: Rows | None = None) -> DeviceValues:
-        """Return a copy; with `rows`, of these rows only.
+        """Return a copy, of some rows only if given.
 
         Raises
         ------
         StateError
-            If the storage type cannot hold a value.
+            If the storage dtype cannot represent a value.
         """
         try:
             return self._foreign.copied(self.dtype, rows)
@@ -225,22 +225,22 @@ class Borrowed:
             ) from None
 
     def rows(self, rows: Rows) -> DeviceValues:
-        """Return a copy of some rows, if the storage type can hold all of them.
+        """Return a copy of some rows, and check the values of all rows.
 
         Raises
         ------
         StateError
-            If it cannot, also where only other rows are copied.
+            If the storage dtype cannot represent a value of any row.
         """
         if self._foreign.dtype == self.dtype:
             return self.copied(rows)
-        from featgraph.cuda.foreign import Foreign, lent  # imports the dialect
+        from featgraph.cuda.foreign import Foreign, unpadded  # imports the dialect
 
-        return Foreign(lent(self.copied())).copied(self.dtype, rows)
+        return Foreign(unpadded(self.copied())).copied(self.dtype, rows)
 
 
 def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:
-    """Return values with a storage type: an array on the host or on the GPU.
+    """Return values in a storage dtype: an array on the host or on the GPU.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
     return Borrowed(foreign, wanted, where)
 
 
-def lent_array(values: Any, dtype: Any) -> Array | None:
+def borrowed_array(values: Any, dtype: Any) -> Array | None:
     """Return a caller's array if it can be stored without a copy; else None."""
     if not _is_stored(values) or values.ndim == 0:
         return None
@@ -279,18 +279,18 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
     Parameters
     ----------
     name : str
-        The property's; errors say it.
+        Name of the property in errors.
     values : array_like
-        Anything with a dtype keeps it, a data frame as well as an array. Lists and
-        Python numbers: bool, int64, or float32 for floats.
+        Arrays and data frames keep their dtype. Lists and Python numbers become bool,
+        int64, or float32 for floats.
     dtype : dtype, optional
-        The storage type instead.
+        Another storage dtype.
 
     Raises
     ------
     StateError
-        Values that are no numbers, are masked or missing, or that the storage type
-        cannot hold.
+        If values are not numbers, are masked or missing, or cannot be represented in
+        the storage dtype.
     """
     if _is_stored(values) and (dtype is None or values.dtype == dtype):
         return np.array(values, order="C")
@@ -308,7 +308,7 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
 
 
 def _is_stored(values: Any) -> bool:
-    """Whether values are a host array of a storage type."""
+    """Whether values are a host array of a storage dtype."""
     if type(values) is not np.ndarray:
         return False
     dtype = values.dtype
@@ -318,7 +318,7 @@ def _is_stored(values: Any) -> bool:
 def plain_scalar(value: Any) -> bool | int | float | None:
     """Return a number as Python's bool, int or float; None for anything else.
 
-    NumPy's scalars, arrays without an axis and arrays of one number count.
+    NumPy scalars, and arrays with one number or without axes, count as numbers.
     """
     is_of_numpy = isinstance(value, np.ndarray | np.generic)  # np.float64 is a float
     if isinstance(value, bool | int | float) and not is_of_numpy:
@@ -328,22 +328,22 @@ def plain_scalar(value: Any) -> bool | int | float | None:
             return None
         found = value.item()
         return found if isinstance(found, bool | int | float) else float(found)
-    # Arrays of other libraries: only those of one number.
+    # Arrays of other libraries, with one number only.
     item = getattr(value, "item", None)
     is_one = getattr(value, "ndim", None) == 0 or getattr(value, "size", None) == 1
     if not (is_one and callable(item)):
         return None
     try:
         found = item()
-    except Exception:  # whatever a foreign item() raises
+    except Exception:  # any error of a foreign item()
         return None
     return found if isinstance(found, bool | int | float) else None
 
 
 def scalar_of_type(where: str, value: Any, dtype: str) -> bool | int | float:
-    """Return a scalar as ``"bool"``, ``"int64"`` or ``"real"``; raise if it is none.
+    """Return a scalar as ``"bool"``, ``"int64"`` or ``"real"``, or raise StateError.
 
-    An integer is a real number, too; nothing else changes its type.
+    Integers are accepted as real numbers; there are no other conversions.
     """
     plain = plain_scalar(value)
     kinds: dict[str, Any] = {"bool": bool, "int64": int, "real": float}

@@ -1,24 +1,36 @@
-"""The choice of a partition from the arguments of a caller."""
+"""The choice of a partition from a caller's arguments."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from featgraph.base.arguments import shown
-from featgraph.base.errors import GraphInputError
+from featgraph.base.errors import FeatGraphError, GraphInputError
+from featgraph.base.interrupts import import_whole
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
-from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
-from featgraph.graph.partition.orders import choose_order
-from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side
+from featgraph.graph.partition.cuts import (
+    WORD,
+    Balance,
+    checked_balance,
+    choose_cuts,
+    cut_each_side,
+    round_cuts,
+)
+from featgraph.graph.partition.partition import Partition, checked_order
+
+__all__ = [
+    "Ordered",
+    "checked_parts",
+    "choose_order",
+    "choose_partition",
+]
 
 if TYPE_CHECKING:
     from featgraph.graph.views.structure import Structure
-
-__all__ = ["checked_parts", "choose_partition"]
 
 
 def choose_partition(
@@ -45,14 +57,16 @@ def choose_partition(
         return Partition(found, ordered.order)
     if parts is not None:
         raise GraphInputError(
-            "cuts say how many parts there are",
+            "cuts already define the number of parts",
             where="parts",
             got=f"parts={shown(parts)}, and cuts",
             expected="one of the two",
             fix="leave parts out",
         )
-    given = Partition(cuts)  # type: ignore[arg-type]
-    return Partition(given.cuts, choose_order(graph, order, given.parts, weights).order)
+    partition = Partition(cuts)  # type: ignore[arg-type]
+    return Partition(
+        partition.cuts, choose_order(graph, order, partition.parts, weights).order
+    )
 
 
 def checked_parts(parts: object, name: str = "parts") -> int:
@@ -72,3 +86,132 @@ def checked_parts(parts: object, name: str = "parts") -> int:
         expected="an integer, 1 or more; more than there are vertices leave some empty",
         fix="parts=4, or cuts=",
     )
+
+
+# -- orders of vertices
+
+
+class Ordered(NamedTuple):
+    """An order of vertices, with cuts if it is made for P parts.
+
+    Attributes
+    ----------
+    order : ndarray of int32, shape (V,), or None
+        The vertex at each place; None: by number.
+    cuts : ndarray of int64, shape (P + 1,), or None
+        None: `cuts` chooses them.
+    """
+
+    order: NDArray[np.int32] | None
+    cuts: NDArray[np.int64] | None = None
+
+
+def choose_order(
+    graph: Structure, order: object, parts: int, balance: Balance
+) -> Ordered:
+    """Return an order by its name, or from an array.
+
+    Parameters
+    ----------
+    graph : Graph
+    order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
+    parts : int
+    balance : Balance
+
+    Raises
+    ------
+    GraphInputError
+        If the name is unknown, or the array is not a permutation.
+    FeatGraphError
+        If `order` is "metis" and pymetis is not installed.
+    """
+    if not isinstance(order, str):
+        return Ordered(checked_order(order, graph.vertex_count))
+    makers = {"given": _given, "spread": _spread, "locality": _sweep, "metis": _metis}
+    if order not in makers:
+        raise GraphInputError(
+            "there is no such order",
+            where="order",
+            got=shown(order),
+            expected=f"{', '.join(map(repr, makers))}, or an array",
+            fix='order="given" keeps the vertices as they are numbered',
+        )
+    return makers[order](graph, parts, balance)
+
+
+def _given(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    return Ordered(None)
+
+
+def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Assign vertices by decreasing in-degree, each to the part with least work."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    work = balance.edge * graph.in_degree + balance.vertex
+    falling = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
+    part = np.empty(falling.size, np.int32)
+    # Cuts are rounded to whole words, which moves vertices at the ends of parts. Put
+    # vertices of few edges there, and those of high degree in the middle.
+    few = WORD if WORD * parts <= falling.size else 0
+    kernels.deal(work[falling], parts, few * parts, part)
+    turn = np.arange(falling.size)
+    side = np.where(turn // parts % 2, turn, -turn)
+    order = falling[np.lexsort((side, part))].astype(np.int32)
+    size = np.bincount(part, minlength=parts)
+    return Ordered(order, round_cuts(np.concatenate(([0], np.cumsum(size)))))
+
+
+def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Order vertices breadth-first, each component from a peripheral vertex."""
+    from featgraph.graph.partition import kernels  # loads Numba
+    from featgraph.graph.views.structure import incident_columns
+
+    rows = incident_columns(graph)
+    degree = np.diff(rows.row_offsets)
+    order = np.empty(graph.vertex_count, np.int32)
+    # Vertices without edges come last; their order has no effect.
+    seeds = np.lexsort((degree, degree == 0)).astype(np.int32)
+    seen = np.zeros(graph.vertex_count, np.int8)
+    kernels.sweep(rows.row_offsets, rows.column_indices, seeds, seen, order)
+    return Ordered(order)
+
+
+def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Cut few edges with METIS, which balances the work of vertices."""
+    try:
+        pymetis: Any = import_whole("pymetis")
+    except ImportError as error:
+        raise FeatGraphError(
+            "METIS is not installed",
+            where="order",
+            got="'metis'",
+            expected="the package pymetis",
+            fix="pip install 'featgraph[metis]', or order=\"locality\"",
+        ) from error
+    offsets, columns, times = _symmetric(graph)
+    work = balance.edge * graph.in_degree + balance.vertex
+    # At least a word per part: METIS warns about parts without vertices.
+    count = min(parts, -(-graph.vertex_count // WORD))
+    _, part = pymetis.part_graph(
+        count,
+        adjacency=pymetis.CSRAdjacency(offsets, columns),
+        vweights=np.rint(work).astype(np.int64),
+        eweights=times,
+    )
+    order = np.argsort(part, kind="stable").astype(np.int32)
+    size = np.bincount(part, minlength=parts)
+    return Ordered(order, round_cuts(np.concatenate(([0], np.cumsum(size)))))
+
+
+def _symmetric(graph: Structure) -> tuple[Any, Any, Any]:
+    """Return rows of all neighbors without self-loops, with edge multiplicities."""
+    from scipy import sparse
+
+    u, v, count = graph.sources, graph.targets, graph.vertex_count
+    is_loop = u == v
+    u, v = u[~is_loop], v[~is_loop]
+    ends = np.concatenate((u, v)), np.concatenate((v, u))
+    ones = np.ones(ends[0].size, np.int32)
+    # Repeated entries are summed.
+    matrix = sparse.coo_array((ones, ends), shape=(count, count)).tocsr()
+    return matrix.indptr, matrix.indices, matrix.data

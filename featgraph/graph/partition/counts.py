@@ -25,13 +25,13 @@ ID_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Sizes and traffic of ranks; arrays have one entry for each, shape (P,).
+    """Sizes and traffic of ranks; arrays have one entry per rank, shape (P,).
 
-    Ranks form a grid of r rows and c columns, rank ``i * c + j`` in row i and column j.
-    It has the edges whose targets are owned in row i and whose sources are owned in
-    column j. Sources that it does not own are its *ghosts*. Targets that it does not
-    own get *partial* aggregates there, which are sent to their owners. With one column
-    these are the ranges of `Shard`: no target is partial.
+    Ranks form a grid of r rows and c columns, with rank ``i * c + j`` in row i and
+    column j. This rank has the edges whose targets are owned in row i and whose sources
+    are owned in column j. Sources owned by other ranks are its *ghosts*. Targets owned
+    by other ranks get *partial* aggregates, which are sent to their owners. With one
+    column, the parts are those of `Shard`, and no target is partial.
 
     Attributes
     ----------
@@ -40,9 +40,9 @@ class Counts:
     columns : int
         c.
     edges, own, ghosts, partials : ndarray of int64
-        The number of each on a rank.
+        Numbers of edges, own vertices, ghosts and partial targets of each rank.
     ghosts_elsewhere, partials_elsewhere : ndarray of int64
-        The number of copies of a rank's vertices that are such on other ranks.
+        Numbers of ghosts and partial targets on other ranks that the rank owns.
     """
 
     vertex_count: int
@@ -66,22 +66,22 @@ class Counts:
 
     @property
     def received(self) -> NDArray[np.int64]:
-        """Rows that a rank receives in a superstep in which every vertex is active."""
+        """Rows that a rank receives in a superstep with all vertices active."""
         return self.ghosts + self.partials_elsewhere
 
     @property
     def sent(self) -> NDArray[np.int64]:
-        """Rows that a rank sends in such a superstep."""
+        """Rows that a rank sends in a superstep with all vertices active."""
         return self.ghosts_elsewhere + self.partials
 
     @property
     def rows_ms(self) -> int:
-        """Rows that all ranks send in it: those of send lists, and partial ones."""
+        """Rows that all ranks send: rows of send lists, and partial aggregates."""
         return int(self.sent.sum())
 
     @property
     def rows_all(self) -> int:
-        """Rows sent if each rank receives all of its column, and sends its row."""
+        """Rows sent if each rank receives its whole column and sends its whole row."""
         return (self.rows - 1 + self.columns - 1) * self.vertex_count
 
     @property
@@ -99,19 +99,19 @@ class Counts:
         Parameters
         ----------
         row_bytes : int
-            Of the row of a vertex.
+            Bytes of the row of a vertex.
         """
         local = self.own + self.ghosts + self.partials
         return self.structure_bytes + 2 * row_bytes * local
 
 
 def block_columns(parts: int) -> int:
-    """Return c of the grid that is nearest to a square; 1 for a prime."""
+    """Return the columns of the grid nearest to a square; 1 for a prime."""
     return next(c for c in range(isqrt(parts), 0, -1) if parts % c == 0)
 
 
 def count_traffic(graph: Structure, partition: Partition, columns: int = 1) -> Counts:
-    """Count the sizes and the traffic of each rank, row by row of the grid.
+    """Count sizes and traffic of each rank, for one row of the grid after another.
 
     Parameters
     ----------
@@ -128,11 +128,11 @@ def count_traffic(graph: Structure, partition: Partition, columns: int = 1) -> C
     Raises
     ------
     GraphInputError
-        A partition of another graph; columns that do not divide P.
+        If the partition does not fit the graph, or `columns` does not divide P.
 
     Notes
     -----
-    O(V + E) and four arrays of V int32, however many ranks there are.
+    O(V + E) time, and four arrays of V int32 for any number of ranks.
     """
     check_fits(graph, partition)
     parts = partition.parts
@@ -152,7 +152,7 @@ def count_traffic(graph: Structure, partition: Partition, columns: int = 1) -> C
         vertices = np.arange(graph.vertex_count, dtype=np.int32)
     owner = np.empty(graph.vertex_count, np.int32)
     owner[vertices] = np.repeat(np.arange(parts, dtype=np.int32), own)
-    # Of edges, ghosts, partial targets; the latter two as others have them.
+    # Counts of edges, ghosts and partial targets; the latter two also by owner.
     has = np.zeros((3, parts), np.int64)
     elsewhere = np.zeros((2, parts), np.int64)
     rows = graph.in_edges
@@ -169,7 +169,7 @@ def _count(
     has: NDArray[np.int64],
     elsewhere: NDArray[np.int64],
 ) -> None:
-    """Count the sizes of ranks, one row of the grid after the other."""
+    """Count the sizes of ranks, for one row of the grid after another."""
     vertices, owner = of_vertices
     column = owner % np.int32(columns)
     seen = np.full(owner.size, -1, np.int32)

@@ -1,4 +1,10 @@
-"""Loops over the edges of a part.
+"""Loops over the edges of a graph or a rank, for partitions, shards and loading.
+
+While a distributed graph is loaded, the vertices of a rank are a bitvector, with the
+number of set bits before each of its words: two bits per vertex. The local number of a
+vertex is the number of bits set before its own. Each word has one owner, since ranges
+of ranks begin at multiples of 32, so that no loop branches on the owner of an edge's
+other end.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -11,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.graph.building.jit import jit
+from featgraph.base.interrupts import jit
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -40,7 +46,7 @@ def collect_ghosts(
 ) -> int:
     """Store each source outside of ``first..last`` once; return their number.
 
-    Their entries of `ghost_numbers` become -1; no other one is negative.
+    Their entries in `ghost_numbers` become -1; all others must be nonnegative.
     """
     count = 0
     for u in sources:
@@ -65,10 +71,10 @@ def renumber(
 def sweep(
     offsets: _Array, columns: _Array, seeds: _Array, seen: _Array, order: _Array
 ) -> None:
-    """Search breadth first, twice, from each seed that was not visited.
+    """Run two breadth-first searches from each unvisited seed.
 
-    The second search begins at the vertex that the first one found last, which is far
-    from most others, so that levels are many and small.
+    The second search starts at the last vertex of the first one, which is far from most
+    others, so that there are many small levels.
     """
     begin = 0
     for seed in seeds:
@@ -106,8 +112,9 @@ def fill_parts(
 ) -> bool:
     """Assign each part as many words as fit into `bound`; return whether all fit.
 
-    `work` is that of an edge, a vertex and a ghost, and the size of a word. `mark`
-    has, by place, the part for which a vertex was last a ghost: stamps are new ones.
+    `work` has the weights of an edge, a vertex and a ghost, and the size of a word.
+    `mark` has, by place, the stamp of the part that last had a vertex as a ghost;
+    `stamp` is larger than all stamps of earlier calls.
     """
     part, first, begin = 0, 0, 0
     word, done, ghosts = int(work[3]), 0.0, 0
@@ -155,8 +162,9 @@ def count_row(
 ) -> None:
     """Count the sizes of the ranks of one row of a grid; see `Counts`.
 
-    `first` is the first of them, `vertices` are those that they own, `column` is that
-    of each vertex's owner. `seen` has the row that last had an edge from a vertex.
+    `first` is the first rank of the row, `vertices` are the vertices that the row owns,
+    and `column` is the column of each vertex's owner. `seen` has the last row with an
+    edge from a vertex.
     """
     width = has.shape[1]
     last_target = np.full(width, -1, np.int64)
@@ -194,3 +202,156 @@ def deal(work: _Array, parts: int, last: int, part: _Array) -> None:
         done, p = waiting[0]
         part[i] = p
         heapq.heapreplace(waiting, (done + work[i], p))
+
+
+# -- edges before and after they are sent to their owners
+
+
+@jit
+def add_into(
+    sources: _Array, targets: _Array, is_directed: bool, shift: int, counts: _Array
+) -> None:
+    """Count edges by target, shifted right; twins of undirected edges count, too."""
+    for i in range(targets.size):
+        counts[targets[i] >> shift] += 1
+        if not is_directed and sources[i] != targets[i]:
+            counts[sources[i] >> shift] += 1
+
+
+@jit
+def count_own(ends: _Array, counts: _Array) -> None:
+    """Count the edge ends at each own vertex, by local number."""
+    for v in ends:
+        if v < counts.size:
+            counts[v] += 1
+
+
+@jit
+def count_owners(ends: _Array, owners: _Array, counts: _Array) -> None:
+    """Count ends by the owners of their words."""
+    for u in ends:
+        counts[owners[u >> 5]] += 1
+
+
+@jit
+def list_by_owner(
+    ends: _Array, owners: _Array, first: int, bounds: _Array, found: _Array
+) -> None:
+    """List the places of ends, from `first` on, grouped by owner.
+
+    `bounds` has the begin of each owner's group in `found`, and afterwards its end.
+    """
+    for i in range(ends.size):
+        owner = owners[ends[i] >> 5]
+        found[bounds[owner]] = first + i
+        bounds[owner] += 1
+
+
+@jit
+def count_both_owners(
+    sources: _Array, targets: _Array, owners: _Array, counts: _Array
+) -> None:
+    """Count edges by owner of the target, and by owner of the source if it differs."""
+    for i in range(sources.size):
+        one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
+        counts[one] += 1
+        if one != other:
+            counts[other] += 1
+
+
+@jit
+def list_by_both_owners(
+    sources: _Array, targets: _Array, owners: _Array, bounds: _Array, found: _Array
+) -> None:
+    """List the places of edges by these owners; `bounds` as for `list_by_owner`."""
+    for i in range(sources.size):
+        one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
+        found[bounds[one]] = i
+        bounds[one] += 1
+        if one != other:
+            found[bounds[other]] = i
+            bounds[other] += 1
+
+
+@jit
+def list_at(
+    sources: _Array,
+    targets: _Array,
+    first: int,
+    last: int,
+    is_both: bool,
+    found: _Array,
+) -> int:
+    """List the places of edges with the target, or any end, in a range; count them."""
+    count = 0
+    for i in range(targets.size):
+        at = first <= targets[i] < last
+        at |= is_both and first <= sources[i] < last
+        found[count] = i
+        count += at
+    return count
+
+
+@jit
+def mark(ends: _Array, words: _Array) -> None:
+    """Set the bit of each vertex."""
+    for u in ends:
+        words[u >> 5] |= np.uint32(1) << np.uint32(u & 31)
+
+
+@jit
+def _ones(word: Any) -> int:
+    """Count the bits of a word."""
+    x = np.uint32(word)
+    x = x - ((x >> np.uint32(1)) & np.uint32(0x55555555))
+    x = (x & np.uint32(0x33333333)) + ((x >> np.uint32(2)) & np.uint32(0x33333333))
+    x = (x + (x >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
+    return int(np.uint32(x * np.uint32(0x01010101)) >> np.uint32(24))
+
+
+@jit
+def count_words(words: _Array, before: _Array) -> int:
+    """Store the number of set bits before each word; return the total."""
+    total = 0
+    for i in range(words.size):
+        before[i] = total
+        total += _ones(words[i])
+    return total
+
+
+@jit
+def list_members(words: _Array, found: _Array) -> None:
+    """List the vertices whose bits are set, ascending."""
+    count = 0
+    for i in range(words.size):
+        if words[i] != 0:
+            for bit in range(32):
+                if (words[i] >> np.uint32(bit)) & np.uint32(1):
+                    found[count] = i * 32 + bit
+                    count += 1
+
+
+@jit
+def localize(ends: _Array, words: _Array, before: _Array) -> None:
+    """Replace each vertex by its local number.
+
+    `before` has the number of the first bit of each word; words may be in any order.
+    """
+    for i in range(ends.size):
+        u = ends[i]
+        below = (np.uint32(1) << np.uint32(u & 31)) - np.uint32(1)
+        ends[i] = before[u >> 5] + _ones(words[u >> 5] & below)
+
+
+@jit
+def survey_degrees(degrees: _Array, bound: int, most: _Array, short: _Array) -> None:
+    """Find the highest degree, overall and below a bound; count low degrees."""
+    highest, below = most[0], most[1]
+    for i in range(degrees.size):
+        degree = degrees[i]
+        highest = max(highest, degree)
+        if degree < bound:
+            below = max(below, degree)
+        if degree < short.size:
+            short[degree] += 1
+    most[0], most[1] = highest, below

@@ -28,9 +28,9 @@ class Partition:
     Parameters
     ----------
     cuts : array_like of integers, shape (P + 1,)
-        Ascending, from 0 to V. Any are accepted.
+        Ascending from 0 to V, at any places.
     order : array_like of integers, shape (V,), optional
-        The vertex at each place. Default: the vertices as they are numbered.
+        The vertex at each place. Default: by number.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Partition:
     Raises
     ------
     GraphInputError
-        Cuts that do not ascend from 0; an order that is no permutation.
+        If cuts do not ascend from 0, or the order is not a permutation.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Partition:
         return f"Partition({self.vertex_count} vertices, {self.parts} parts{order})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Through the constructor, which makes the arrays read-only again.
+        # By way of the constructor, which makes the arrays read-only again.
         return type(self), (self.cuts, self.order)
 
     @property
@@ -115,16 +115,16 @@ class Partition:
         Parameters
         ----------
         vertices : array_like of integers
-            As the user numbers them.
+            Numbers in the whole graph.
 
         Returns
         -------
-        ndarray of int32, as many
+        ndarray of int32, shape of `vertices`
 
         Raises
         ------
         GraphInputError
-            A number that no vertex has.
+            If there is no such vertex.
         """
         numbers = _integers(vertices, "vertices")
         outside = (numbers < 0) | (numbers >= self.vertex_count)
@@ -136,7 +136,7 @@ class Partition:
                 expected=f"0 <= vertex < {self.vertex_count}",
             )
         places = numbers if self.places is None else self.places[numbers]
-        # From the right: of ranges that begin at one place, all but the last are empty.
+        # From the right: of ranges with the same begin, all but the last are empty.
         return (np.searchsorted(self.cuts, places, "right") - 1).astype(np.int32)
 
     @cached_property

@@ -26,9 +26,9 @@ __all__ = ["Shard", "make_shards"]
 class Shard:
     """A rank's part of a whole graph: the vertices that it owns, and edges into them.
 
-    The local numbers 0 to ``own - 1`` are own vertices, in the order of the partition.
-    They are followed by the *ghosts*: copies of vertices of other ranks with edges to
-    own vertices, by owner and then by place in the order.
+    Local numbers 0 to ``own - 1`` are own vertices, in the order of the partition. The
+    *ghosts* follow: copies of vertices of other ranks with edges to own vertices, by
+    owner and then by place in the order.
 
     Attributes
     ----------
@@ -37,29 +37,29 @@ class Shard:
     vertex_count, edge_count : int
         V and E of the whole graph.
     directed : bool
-        Of the whole graph.
+        Whether the whole graph is directed.
     digest : str
-        Of the whole graph.
+        Digest of the whole graph.
     local : Graph
-        Directed. All in-edges of own vertices, in local numbers; no edge leads to a
-        ghost, and edge ids are the order in which its edges are given. Cut along
-        "both", it also has the out-edges of own vertices, and is undirected if the
-        whole graph is: then it has the twins of all its edges. Rows of own vertices
-        are ordered as in the whole graph, and in-edges of own vertices have the first
-        edge ids. Weights are those of the whole graph.
+        A directed graph of all in-edges of own vertices, in local numbers. No edge
+        leads to a ghost, and edges are given in the order of edge ids. Cut along
+        "both", it also has the out-edges of own vertices, and is undirected with twins
+        of all edges if the whole graph is undirected. Rows of own vertices have the
+        order of the whole graph, and in-edges of own vertices have the first edge ids.
+        Weights are those in the whole graph.
     own : int
         The number of vertices that the rank owns.
     numbers : ndarray of int32, shape (own + ghosts,)
         The number of each local vertex in the whole graph.
     edge_ids : range, or ndarray, one for each local edge as given; or None
-        Edge ids in the whole graph, followed by those of twins. None if the whole graph
-        was on no rank.
+        Edge ids in the whole graph, followed by those of twins. None if no rank had the
+        whole graph.
     ghosts : ndarray of int64, shape (P + 1,)
         Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
         owns; ``ghosts[0]`` is `own`.
     send_lists : tuple of P ndarrays of int32
-        For each rank the own vertices, by local number, that are ghosts there, in the
-        order of these ghosts: ascending.
+        For each rank, the local numbers of own vertices that are ghosts there:
+        ascending, in the order of these ghosts.
     """
 
     rank: int
@@ -90,14 +90,14 @@ class Shard:
 
         Returns
         -------
-        ndarray of int32, as many
-            -1 for a vertex that is not on the rank.
+        ndarray of int32, shape of `numbers`
+            -1 for a vertex that is not in the shard.
         """
         wanted = number_array(numbers, "numbers")
         ascending, local = self._by_number
         if not ascending.size:
             return np.full(wanted.shape, -1, np.int32)
-        # In the type of `ascending`, which is not converted then.
+        # In the dtype of `ascending`, so that NumPy does not convert it.
         is_one = (wanted >= 0) & (wanted < self.vertex_count)
         known = np.where(is_one, wanted, -1).astype(ascending.dtype)
         at = np.minimum(np.searchsorted(ascending, known), ascending.size - 1)
@@ -105,8 +105,8 @@ class Shard:
 
     @cached_property
     def _by_number(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The whole graph's numbers, ascending, and the local number of each."""
-        if self.partition.order is None:  # ghosts of each owner ascend, as ranges do
+        """Numbers in the whole graph, ascending, and the local number of each."""
+        if self.partition.order is None:  # ghosts ascend around own ones
             after = int(self.ghosts[self.rank])
             own, before, behind = np.split(
                 np.arange(self.numbers.size, dtype=np.int32), [self.own, after]
@@ -126,10 +126,10 @@ def make_shards(
     ----------
     graph : Graph
     partition : Partition
-        Of as many vertices.
+        A partition of V vertices.
     along : {"in", "both"}, optional
-        The edges at own vertices that a shard has: of an undirected graph, whether it
-        has the twins of edges that are cut.
+        The edges of a shard: in-edges of own vertices, or also their out-edges, which
+        are the twins in an undirected graph.
 
     Returns
     -------
@@ -138,12 +138,11 @@ def make_shards(
     Raises
     ------
     GraphInputError
-        A partition of another number of vertices.
+        If the partition has another number of vertices.
 
     Notes
     -----
-    O(V + E) time. Besides the shards, it uses one array of V int32 (three with an
-    order).
+    O(V + E) time, and temporary memory of one array of V int32 (three with an order).
     """
     check_fits(graph, partition)
     numbers = np.zeros(graph.vertex_count, np.int32)
@@ -151,7 +150,7 @@ def make_shards(
         _find_part(graph, partition, rank, numbers, along)
         for rank in range(partition.parts)
     ]
-    # For each part, the positions of the ghosts that each rank owns.
+    # For each part, the positions of ghosts by owner.
     bounds = [np.searchsorted(part.ghosts, partition.cuts) for part in parts]
     weights = graph.weights
     if weights is not None:
@@ -176,7 +175,7 @@ def check_fits(graph: Structure, partition: Partition) -> None:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Edges of a part as given: ends, and edge ids of them and their twins."""
+    """Edges of a part in given order: ends, and ids of the edges and their twins."""
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
@@ -186,7 +185,7 @@ class _Edges:
 
 @dataclass(frozen=True)
 class _Part:
-    """The edges of a part in local numbers, and places of ghosts, ascending."""
+    """The edges of a part in local numbers, and ascending places of its ghosts."""
 
     edges: _Edges
     ghosts: NDArray[np.int32]
@@ -201,8 +200,8 @@ def _find_part(
 ) -> _Part:
     """Find the edges and ghosts of a rank.
 
-    `numbers` receives local numbers of ghosts, by place; other entries are not
-    negative, and are not read.
+    Local numbers of ghosts are stored in `numbers`, by place; all other entries must be
+    nonnegative.
     """
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -224,8 +223,8 @@ def _find_part(
     local = np.empty((2, edges.sources.size), np.int32)
     for places, renumbered in zip((edges.sources, edges.targets), local, strict=True):
         kernels.renumber(places, first, last, numbers, renumbered)
-    here = replace(edges, sources=local[0].copy(), targets=local[1].copy())
-    return _Part(here, ghosts)
+    local_edges = replace(edges, sources=local[0].copy(), targets=local[1].copy())
+    return _Part(local_edges, ghosts)
 
 
 def _edges_into(
@@ -237,7 +236,7 @@ def _edges_into(
 
 
 def _edges_out(graph: Structure, partition: Partition, first: int, last: int) -> _Edges:
-    """Return the edges out of the vertices at some places that lead elsewhere."""
+    """Return the edges from the vertices at some places to vertices of other ranks."""
     rows = graph.out_edges
     columns, slots, own = _rows(rows, partition, first, last)
     leaves = (columns < first) | (columns >= last)
@@ -247,7 +246,7 @@ def _edges_out(graph: Structure, partition: Partition, first: int, last: int) ->
 
 
 def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
-    """Return the edges of both, in the order in which they were given."""
+    """Return the edges of both, in given order."""
     into = np.asarray(one.edge_ids, other.edge_ids.dtype)
     ids = np.concatenate((into, other.edge_ids))
     order = np.argsort(graph.given_index[ids], kind="stable")
@@ -261,7 +260,7 @@ def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
 def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
     """Return the given edges at own vertices, by places.
 
-    `into` are the ids of all edges into these: given edges, twins, or both.
+    `into` are the ids of all in-edges: given edges, twins, or both.
     """
     ids = np.asarray(into, graph.twins.dtype)
     given, count = graph.given_index[ids], graph.given_edge_count
@@ -278,9 +277,9 @@ def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
 def _first_of_each(
     numbers: NDArray[Any], count: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the numbers that occur, ascending, and where each occurs first.
+    """Return the distinct numbers, ascending, and the first place of each.
 
-    They are below `count`: this takes one pass, where `np.unique` sorts.
+    Numbers are less than `count`, so this takes one pass, while `np.unique` sorts.
     """
     places = np.full(count, -1, offset_dtype(numbers.size))
     places[numbers[::-1]] = np.arange(numbers.size, dtype=places.dtype)[::-1]
@@ -291,7 +290,7 @@ def _first_of_each(
 def _rows(
     rows: Adjacency, partition: Partition, first: int, last: int
 ) -> tuple[NDArray[np.int32], range | NDArray[Any], NDArray[np.int32]]:
-    """Return, of the rows at some places, the other ends, slots, and own places."""
+    """Return other ends, slots, and own places of the rows at some places."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     offsets, columns = rows.row_offsets, rows.column_indices
@@ -343,7 +342,7 @@ def _make_shard(
 def _local_graph(
     kind: type[Structure], part: _Part, count: int, weights: NDArray[Any] | None
 ) -> Structure:
-    """Make the graph of a part; `weights` are those of all edge ids."""
+    """Make the graph of a part; `weights` are by edge id of the whole graph."""
     own = None
     if weights is not None:
         ids = part.edges.edge_ids

@@ -1,19 +1,19 @@
 """Checks of the arrays in a folder of slices, for all of its readers.
 
-Checksums need no key, so an altered array may have a valid checksum. Readers of a whole
-folder, of a part of it and to a GPU therefore check the following:
+Checksums have no key, so an altered array may have a valid checksum. Readers of a whole
+folder, of a part of it, and to a GPU therefore check that
 
-sources, rows   are in range; rows ascend within the edges into a vertex, and each given
-                edge occurs once; both sums of the digest are those of the manifest;
-                twins have the same sums, so that each is a reverse edge
-weights         have the sums of the manifest, as have those of twins
-offsets         ascend, from 0 to E
-words, outs     are counts of those edges
+sources, rows   are in range; rows ascend within the edges into a vertex; each given
+                edge occurs once; both sums of the digest equal those of the manifest;
+                twins have equal sums, so that each is a reverse edge
+weights         have the sums of the manifest, and weights of twins, too
+offsets         ascend from 0 to E
+words, outs     are the counts of these edges
 order, starts   have each vertex once, and its first edge
 names           ascend, or are different words
 
-Sums (`sums`) are added up over the edges of all readers, so that no rank needs edges of
-another one. A reader checks only the arrays that it reads.
+Sums (`sums`) are added over the edges of all readers, so that no rank needs edges of
+other ranks. A reader checks only the arrays that it reads.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ __all__ = [
 ]
 
 _Array: TypeAlias = NDArray[Any]
+#: The fix in errors.
 _AGAIN = "make the folder again: featgraph convert"
 
 
 def row_bound(manifest: Manifest) -> int:
-    """Return the highest row in given order, that of a twin, plus one."""
+    """Return the highest row in given order, twins included, plus one."""
     return manifest.given_count * (1 if manifest.directed else 2)
 
 
 def require_in_range(slices: Slices, name: str, found: _Array) -> None:
-    """Raise FileFormatError unless sources or rows are those of some edge."""
+    """Raise FileFormatError unless sources or rows are in range."""
     from featgraph.graph.slices import sums  # loads Numba
 
     manifest = slices.manifest
@@ -91,9 +92,10 @@ def sums_of_edges(
     ----------
     slices : Slices
     adjacency : tuple of ndarray
-        Offsets (int64), sources, rows in given order and weights; numbers are in range.
+        Offsets (int64), sources, rows in given order and weights; checked to be in
+        range.
     first : int
-        The number of the first of these vertices.
+        The number of the first vertex.
     vertices : ndarray of int32, optional
         The vertex of each number. Default: numbers are vertices.
     """
@@ -130,19 +132,19 @@ def sums_of_vertices(
     first: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> NDArray[np.uint64]:
-    """Return the contribution of stored arrays of some vertices to these sums.
+    """Return the contribution to these sums of stored arrays of some vertices.
 
     Parameters
     ----------
     slices : Slices
     outs : ndarray of int64, or None
-        Out-degrees, of a directed graph.
+        Out-degrees; None if the graph is undirected.
     starts : tuple of ndarray, or None
-        The edge id of the first in-edge of each, in-degrees, and vertices.
+        The edge id of each vertex's first in-edge, in-degrees, and vertices.
     first : int
-        The number of the first of these vertices.
+        The number of the first vertex.
     share : (int, int)
-        The number of this reader, and of all readers.
+        The index of this reader, and the number of readers.
     """
     from featgraph.graph.slices import sums  # loads Numba
 
@@ -157,7 +159,7 @@ def sums_of_vertices(
     found[sums.ROWS] = np.array(parts, np.uint64).sum()
     if outs is not None:
         found[sums.OUTS] = sums.add_outs(outs, first)
-    np.negative(found, out=found)  # those of edges are the same
+    np.negative(found, out=found)  # cancels the equal sums of edges
     if starts is not None:
         found[sums.STARTS] = sums.add_starts(*starts)
     return found
@@ -170,7 +172,7 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
     ----------
     slices : Slices
     found : ndarray of uint64
-        Those of edges and of vertices, added up; zero for weights that no reader has.
+        The sums of edges and vertices over all readers; zero for weights not read.
     """
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.slices import sums
@@ -197,8 +199,8 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
     if found[sums.GIVEN_WEIGHTS : sums.ROWS].any():
         if not manifest.directed and two(sums.TWIN_WEIGHTS) != two(sums.GIVEN_WEIGHTS):
             _fail(slices, "weights", "weights that are not the same both ways")
-        told = f"{manifest.weights_dtype} {two(sums.GIVEN_WEIGHTS)}"
-        if told != manifest.weights_digest:
+        digest = f"{manifest.weights_dtype} {two(sums.GIVEN_WEIGHTS)}"
+        if digest != manifest.weights_digest:
             _fail(slices, "weights", "weights that are not those of the digest")
     all_starts = sums.starts_of(manifest.vertex_count, manifest.edge_count)
     if has_order and int(found[sums.STARTS]) != all_starts:
@@ -206,17 +208,17 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
 
 
 def word_ends(count: int) -> NDArray[np.int64]:
-    """Return the offsets of the words of so many vertices, and the last one's end."""
+    """Return the offsets of the words of `count` vertices, and the end of the last."""
     return np.minimum(np.arange(0, count + 32, 32), count)
 
 
 def read_words(slices: Slices) -> NDArray[np.int64]:
-    """Read the number of edges into each 32 vertices; these add up to all edges.
+    """Read the number of edges into each 32 vertices.
 
     Raises
     ------
     FileFormatError
-        Words that are missing or altered, below zero, or not those of all edges.
+        If words are missing, altered or negative, or their sum is not E.
     """
     words = slices.read("words")
     edges = slices.manifest.edge_count
@@ -226,7 +228,7 @@ def read_words(slices: Slices) -> NDArray[np.int64]:
 
 
 def require_words(slices: Slices, ends: _Array, words: _Array) -> None:
-    """Raise FileFormatError unless words are counts of in-edges of 32 vertices each.
+    """Raise FileFormatError unless words are the in-edges of 32 vertices each.
 
     Parameters
     ----------
@@ -234,14 +236,14 @@ def require_words(slices: Slices, ends: _Array, words: _Array) -> None:
     ends : ndarray
         Offsets at `word_ends`.
     words : ndarray of int64
-        Of the same vertices.
+        The words of these vertices.
     """
     if not np.array_equal(words, np.diff(ends)):
         _fail(slices, "words", "counts of in-edges that offsets do not have")
 
 
 def require_order(slices: Slices, order: _Array) -> None:
-    """Raise FileFormatError unless each vertex has a place, among those of its side."""
+    """Raise FileFormatError unless the order is a permutation within each side."""
     sides = slices.manifest.sides or (order.size,)
     has_place = np.zeros(order.size, np.bool_)
     if int(order.min()) >= 0 and int(order.max()) < order.size:
@@ -261,7 +263,7 @@ def require_order(slices: Slices, order: _Array) -> None:
 
 
 def require_names(slices: Slices, names: _Array) -> None:
-    """Raise FileFormatError unless names of vertices ascend."""
+    """Raise FileFormatError unless vertex names ascend."""
     if not bool((names[1:] > names[:-1]).all()):
         _fail(slices, "names", "names of vertices that do not ascend")
 

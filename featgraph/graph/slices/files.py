@@ -1,4 +1,8 @@
-"""Arrays of a folder of slices: written piece by piece, and read by ranges."""
+"""Arrays of a folder of slices: written piece by piece, and read by ranges.
+
+Files consist of blocks with a checksum each. A range is read as whole blocks, by
+several threads that check them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,14 @@ from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 __all__ = ["SliceWriter", "Slices"]
 
 Array = NDArray[Any]
+#: The fix in errors.
 _AGAIN = "copy the folder again, or make it again: featgraph convert"
-#: Blocks that a thread reads and checks at a time.
+#: Blocks that a thread reads and checks at once.
 _TOGETHER = 4
 
 
 class SliceWriter:
-    """Writes one array of a folder.
+    """A writer of one array of a folder.
 
     Parameters
     ----------
@@ -73,7 +78,7 @@ class SliceWriter:
         return SliceArray(self._dtype.str, self._count, tuple(self._checksums))
 
     def _end_block(self) -> None:
-        from featgraph.graph.slices.checksums import checksum  # loads Numba
+        from featgraph.graph.slices.sums import checksum  # loads Numba
 
         block = self._block[: self._filled]
         self._checksums.append(checksum(block))
@@ -84,7 +89,7 @@ class SliceWriter:
 
 
 class Slices:
-    """The arrays of a folder; ranges of them are read and checked.
+    """The arrays of a folder, which are read by ranges and checked.
 
     Parameters
     ----------
@@ -109,7 +114,7 @@ class Slices:
         name : str
         begin, end : int, optional
         out : ndarray, shape (end - begin,), optional
-            The array to store them in: contiguous, of any type.
+            Destination: contiguous, of any dtype.
 
         Raises
         ------
@@ -125,7 +130,7 @@ class Slices:
         return out
 
     def mapped(self, name: str) -> Array:
-        """Return a memory-mapped array, which is checked once."""
+        """Return an array as a memory map, after one check of the file."""
         array = self.manifest.arrays[name]
         with self._opened(name) as blocks:
             room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
@@ -133,24 +138,24 @@ class Slices:
                 blocks.read(number, room)
             return np.memmap(blocks.stream, array.dtype, "r", shape=(array.count,))
 
-    def send(self, name: str, begin: int, end: int, there: Any, at: int = 0) -> None:
-        """Copy some elements of an array to the GPU, in the type that is stored.
+    def upload(self, name: str, begin: int, end: int, target: Any, at: int = 0) -> None:
+        """Copy some elements of an array to the GPU, in the stored dtype.
 
         Parameters
         ----------
         name : str
         begin, end : int
-        there : array of the dialect
-            Of that type.
+        target : array of the dialect
+            An array of the stored dtype.
         at : int
-            The index of the first of them there.
+            Index in `target` of the first element.
 
         Raises
         ------
         FileFormatError
             As `read` does.
         """
-        from featgraph.graph.slices.staging import send  # imports the dialect
+        from featgraph.cuda.arrays import write_pieces  # imports the dialect
 
         width = np.dtype(self.manifest.arrays[name].dtype).itemsize
         first, last, step = begin * width, end * width, _TOGETHER * BLOCK_BYTES
@@ -167,7 +172,7 @@ class Slices:
                 size = blocks.read(block, piece[: min(wanted * BLOCK_BYTES, step)])
                 return max(first - at, 0), min(last - at, size)
 
-            send(count, step, _threads(), fill, there, at * width)
+            write_pieces(count, step, _threads(), fill, target, at * width)
 
     def _opened(self, name: str) -> _Blocks:
         return _Blocks(self.folder / f"{name}.bin", self.manifest.arrays[name])
@@ -181,7 +186,7 @@ class Slices:
             return
         is_plain = out.dtype == dtype
         numbers = range(first // BLOCK_BYTES, -(-last // BLOCK_BYTES), _TOGETHER)
-        rooms: list[Array] = []  # one for each thread, in the end
+        rooms: list[Array] = []  # buffers that threads reuse
         with self._opened(name) as blocks:
 
             def read(number: int) -> None:
@@ -189,16 +194,16 @@ class Slices:
                 stop = min(at + _TOGETHER * BLOCK_BYTES, blocks.nbytes)
                 stop = min(stop, -(-last // BLOCK_BYTES) * BLOCK_BYTES)
                 low, high = max(first, at), min(last, stop)
-                there = out[(low - first) // width : (high - first) // width]
+                part = out[(low - first) // width : (high - first) // width]
                 if is_plain and (low, high) == (at, stop):
-                    blocks.read(number, there.view(np.uint8))
+                    blocks.read(number, part.view(np.uint8))
                     return
                 try:
                     room = rooms.pop()
                 except IndexError:
                     room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
                 blocks.read(number, room[: stop - at])
-                there[:] = room[low - at : high - at].view(dtype)
+                part[:] = room[low - at : high - at].view(dtype)
                 rooms.append(room)
 
             threads = _threads()
@@ -212,7 +217,7 @@ class Slices:
 
 
 class _Blocks:
-    """The file of an array; any thread reads and checks whole blocks of it.
+    """The file of an array, of which any thread can read and check whole blocks.
 
     Parameters
     ----------
@@ -257,21 +262,21 @@ class _Blocks:
         self.stream.close()
 
     def read(self, number: int, out: Array) -> int:
-        """Read blocks from one on, as many as fit; return the number of bytes.
+        """Read as many blocks as fit, from `number` on; return the number of bytes.
 
         Raises
         ------
         FileFormatError
             If a block has been altered.
         """
-        from featgraph.graph.slices.checksums import checksums  # loads Numba
+        from featgraph.graph.slices.sums import checksums  # loads Numba
 
         begin, handle = number * BLOCK_BYTES, self.stream.fileno()
         data = out[: min(out.size, self.nbytes - begin)]
         done = 0
         while done < data.size:
             more = os.preadv(handle, [data[done:].data], begin + done)
-            if not more:  # it has become shorter
+            if not more:  # the file was truncated meanwhile
                 break
             done += more
         found = checksums(data[:done], BLOCK_BYTES)

@@ -1,7 +1,7 @@
 """Manifests of folders of slices: counts, types and checksums of the arrays.
 
-The manifest is JSON, with a checksum of its own. It is written last, into a folder that
-is then renamed: a folder with its final name is complete.
+The manifest is JSON with a checksum. It is written last, and then the folder is
+renamed, so that a folder with its final name is complete.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ __all__ = [
     "write_manifest",
 ]
 
+#: Identification in the manifest, and its file name.
 _FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
 #: Checksums of 2^31 edges, with weights of 8 bytes, take a thousandth of this.
 _MOST_BYTES = 1 << 28
 _AGAIN = "make the folder again: featgraph convert"
 
-#: Types of fields, as JSON has them.
+#: JSON types of fields.
 _PLAIN = {"int": int, "bool": bool, "str": str}
 
-#: Bytes with a checksum of their own; whole blocks are read.
+#: Bytes of a block, which has a checksum and is read as a whole.
 BLOCK_BYTES = 1 << 20
 
-#: The possible arrays, and their types. Vertices are stored by their places.
+#: Possible arrays and their dtypes. Vertices are stored by their places.
 ARRAYS = {
-    "offsets": ("<i8",),  # (V + 1,): where the edges into each vertex begin
+    "offsets": ("<i8",),  # (V + 1,): begin of the edges into each vertex
     "words": ("<i8",),  # in-edges of each 32 vertices
-    "outs": ("<i8",),  # (V,): edges out of each vertex, of a directed graph
+    "outs": ("<i8",),  # (V,): out-degrees, of a directed graph
     "sources": ("<i4",),  # (E,): by target, then as given, and twins with them
     "rows": ("<i4", "<i8"),  # (E,): the row in given order; twin of i: E_given + i
     "weights": ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "|i1",
                 "<u1", "<u2", "<u4", "<u8", "|u1"),
     "names": ("<i8", "<u8"),  # (V,): ascending
-    "letters": ("|u1",),  # names that are words: UTF-8, each with a zero byte behind it
+    "letters": ("|u1",),  # names that are words: UTF-8, each followed by a zero byte
     "order": ("<i4",),  # (V,): the vertex at each place
-    "starts": ("<i8",),  # (V,), beside an order: the edge id of its first in-edge
+    "starts": ("<i8",),  # (V,), only with an order: edge id of the first in-edge
 }  # fmt: skip
 
 
@@ -66,7 +67,7 @@ class SliceArray:
     count : int
         The number of elements.
     checksums : tuple of str
-        XXH64 of each `BLOCK_BYTES`.
+        XXH64 of each block.
     """
 
     dtype: str
@@ -88,7 +89,7 @@ class Manifest:
     vertex_count, given_count, edge_count : int
     directed : bool
     digest, weights_digest : str
-        Of the graph.
+        Digests of the graph.
     sides : tuple of int, or None
         The number of vertices of each side.
     arrays : dict of str to SliceArray
@@ -112,7 +113,7 @@ class Manifest:
 
     @property
     def checksum(self) -> int:
-        """The checksum of all fields: it is equal for equal folders."""
+        """The checksum of all fields, equal for equal folders."""
         return _checksum(asdict(self))
 
 
@@ -130,9 +131,10 @@ def read_manifest(folder: Path) -> Manifest:
     Raises
     ------
     FileFormatError
-        No folder of slices, an altered manifest, or one of another version.
+        If it is not a folder of slices, or the manifest is altered or of another
+        version.
     OSError
-        The folder is missing, or may not be read.
+        If the folder is missing or cannot be read.
     """
     path = folder / _NAME
     if not folder.exists():
@@ -182,7 +184,7 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
     counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "outs": vertices,
               "sources": edges, "rows": edges, "weights": edges, "names": vertices,
               "order": vertices, "starts": vertices}  # fmt: skip
-    if "letters" in arrays:  # one at least for each vertex; `names` checks the rest
+    if "letters" in arrays:  # at least one per vertex; `names` checks the rest
         counts["letters"] = max(arrays["letters"].count, vertices)
     required = {"offsets", "words", "sources", "rows"}
     if found.directed:

@@ -26,7 +26,7 @@ def stored_names(names: VertexNames | None) -> Array | None:
     Raises
     ------
     GraphInputError
-        Names that are neither integers nor text.
+        If names are neither integers nor text.
     """
     if names is None or isinstance(names, np.ndarray):
         return names
@@ -48,7 +48,7 @@ def stored_names(names: VertexNames | None) -> Array | None:
 
 
 def arrays_of_names(names: Array | None) -> dict[str, Array]:
-    """Return stored names by the name of their array."""
+    """Return stored names as a dict with the name of their array."""
     if names is None:
         return {}
     return {"letters" if names.dtype == np.uint8 else "names": names}
@@ -61,13 +61,12 @@ def read_names(slices: Slices, *, maps: bool = False) -> VertexNames | None:
     ----------
     slices : Slices
     maps : bool, optional
-        Whether integers stay in their file.
+        Whether to memory-map integers.
 
     Raises
     ------
     FileFormatError
-        Numbers that do not ascend, or letters that are not the different names of all
-        vertices.
+        If integers do not ascend, or letters are not V different names.
     """
     arrays = slices.manifest.arrays
     if "names" in arrays:

@@ -1,7 +1,7 @@
-"""Rows of a folder of slices on the GPU, without a copy of all of them on the host.
+"""Rows of a folder of slices, read to the GPU without a whole copy on the host.
 
-The sums by which edges are checked are computed on the GPU.
-Import this module inside functions only: it imports the dialect.
+The sums that check edges are computed on the GPU. Import this module inside functions
+only: it imports the dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_edges import taken
 from featgraph.graph.building.gpu_part_edges import GpuRowEdges
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.slices.checks import (
     bits_of,
     read_words,
@@ -41,7 +41,7 @@ from featgraph.graph.slices.read import (
     require_offsets,
 )
 
-__all__ = ["RowsThere", "closed_offsets", "count_inside", "read_there"]
+__all__ = ["RowsOnGpu", "closed_offsets", "count_inside", "read_on_gpu"]
 
 #: An array of the dialect.
 Array = Any
@@ -50,13 +50,13 @@ Array = Any
 def count_inside(values: Array, begin: int, end: int, low: int, high: int) -> int:
     """Count the values in a range; waits for the GPU."""
     found = memory.filled((1,), 0, np.int64)
-    given = values, begin, end, low, high, found, 0
-    memory.launch_over(gpu_part_kernels.count_inside, end - begin, *given)
+    arguments = values, begin, end, low, high, found, 0
+    memory.launch_over(gpu_part_kernels.count_inside, end - begin, *arguments)
     return int(memory.read(found)[0])
 
 
 def closed_offsets(degrees: Array) -> Array:
-    """Return the offsets of rows of some lengths, and the end of the last one."""
+    """Return the offsets of rows with some lengths, and the end of the last one."""
     before, total = sorting.scanned(degrees)
     dtype = offset_dtype(int(memory.read(total)[0]))
     offsets = memory.empty((degrees.size + 1,), dtype)
@@ -67,8 +67,8 @@ def closed_offsets(degrees: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsThere(PlacedRows):
-    """Such edges on the GPU.
+class RowsOnGpu(PlacedRows):
+    """The edges into the vertices at some places, on the GPU.
 
     Attributes
     ----------
@@ -79,19 +79,19 @@ class RowsThere(PlacedRows):
     degrees: Array
 
     @classmethod
-    def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> RowsThere:
-        """Return those of the places of some ranges.
+    def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> RowsOnGpu:
+        """Return the rows of the places in some ranges.
 
         Raises
         ------
         FileFormatError
-            Offsets that are missing or altered, or do not ascend.
+            If offsets are missing or altered, or do not ascend.
         """
         degrees = memory.empty((sum(last - first for first, last in ranges),), np.int32)
         spans, at = [], 0
         for first, last in ranges:
             offsets = memory.empty((last - first + 1,), np.int64)
-            slices.send("offsets", first, last + 1, offsets)
+            slices.upload("offsets", first, last + 1, offsets)
             begin, end = (
                 int(slices.read("offsets", place, place + 1)[0])
                 for place in (first, last)
@@ -116,7 +116,7 @@ class RowsThere(PlacedRows):
         return found
 
     def at_words(self) -> NDArray[Any]:
-        """Return offsets at words of vertices, of one range, on the host."""
+        """Return the offsets at words of vertices, for a single range, on the host."""
         places = memory.upload(word_ends(self.degrees.size).astype(np.int32))
         found: NDArray[Any] = memory.read(taken(closed_offsets(self.degrees), places))
         return found
@@ -127,7 +127,7 @@ class RowsThere(PlacedRows):
         first: int = 0,
         vertices: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint64]:
-        """Return the sums of `sums_of_edges`; arrays may have room behind the edges.
+        """Return the sums of `sums_of_edges`; arrays may be longer than the edges.
 
         Parameters
         ----------
@@ -160,22 +160,22 @@ class RowsThere(PlacedRows):
     def _send(self, name: str, ranges: Sequence[tuple[int, int]], made: Array) -> None:
         at = 0
         for begin, end in ranges:
-            self.slices.send(name, begin, end, made, at)
+            self.slices.upload(name, begin, end, made, at)
             at += end - begin
 
     def read(self, name: str, more: int = 0) -> Array:
-        """Return "sources", "rows" or "weights" of the edges, with room behind them.
+        """Return "sources", "rows" or "weights" of the edges, with spare room.
 
         Parameters
         ----------
         name : str
         more : int
-            The number of edges for which there is room.
+            Number of spare elements at the end.
 
         Raises
         ------
         FileFormatError
-            Slices that are missing or altered, or contradict each other.
+            If slices are missing or altered, or contradict each other.
         """
         manifest, size = self.slices.manifest, self.size
         dtype = np.dtype(manifest.arrays[name].dtype).newbyteorder("=")
@@ -188,16 +188,16 @@ class RowsThere(PlacedRows):
         return made
 
 
-def read_there(slices: Slices) -> EdgeList:
-    """Read a whole graph without an order of its own; see `checks`.
+def read_on_gpu(slices: Slices) -> EdgeList:
+    """Read a whole graph that is stored without an order; see `checks`.
 
     Raises
     ------
     FileFormatError
-        Slices that are missing or altered, or contradict each other.
+        If slices are missing or altered, or contradict each other.
     """
     manifest = slices.manifest
-    rows = RowsThere.of(slices, ranges_of_sides(manifest))
+    rows = RowsOnGpu.of(slices, ranges_of_sides(manifest))
     require_words(slices, rows.at_words(), read_words(slices))
     ends, numbers = rows.read("sources"), rows.read("rows")
     require_between_sides(slices, rows.spans, partial(count_inside, ends))
@@ -206,7 +206,7 @@ def read_there(slices: Slices) -> EdgeList:
     found = rows.sums((ends, numbers, weights))
     require_sums(slices, found + sums_of_vertices(slices, outs, None))
     is_plain = manifest.directed and not _are_moved(numbers)
-    there = GpuRowEdges(
+    row_edges = GpuRowEdges(
         closed_offsets(rows.degrees),
         ends,
         manifest.directed,
@@ -220,14 +220,14 @@ def read_there(slices: Slices) -> EdgeList:
     if outs is not None:
         dtype = offset_dtype(manifest.edge_count)
         known["out_degree"] = outs.astype(dtype, copy=False)
-    edges = GpuRowEdgeList(there, weights, known)
+    edges = GpuRowEdgeList(row_edges, weights, known)
     edges.names = read_names(slices)
     edges.sides = manifest.sides
     return edges
 
 
 def _are_moved(numbers: Array) -> bool:
-    """Whether edges were given in another order than that of their slots."""
+    """Whether the order of slots is not the given order."""
     found = memory.filled((1,), 0, np.int32)
     memory.launch_over(gpu_edge_kernels.find_moved, numbers.size, numbers, found)
     return bool(memory.read(found)[0])

@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-#: Sources that are compared at once: a bound on temporaries.
+#: Sources that are compared at once, which bounds temporaries.
 _LOOKED_AT = 1 << 20
 
 
 def open_slices(path: object) -> Slices:
-    """Return the slices of a folder; its manifest is read."""
+    """Read the manifest of a folder; return its slices."""
     folder = Path(require_path(path))
     return Slices(folder, read_manifest(folder))
 
@@ -64,9 +64,9 @@ class PlacedRows:
     ----------
     slices : Slices
     ranges : sequence of (int, int)
-        First and last places.
+        First and last place of each range.
     spans : list of (int, int)
-        The edges of each.
+        The edges of each range.
     """
 
     slices: Slices
@@ -85,7 +85,7 @@ class PlacedRows:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(PlacedRows):
-    """Such edges on the host.
+    """The edges into the vertices at some places, on the host.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class StoredRows(PlacedRows):
 
     @classmethod
     def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> StoredRows:
-        """Return those of the places of some ranges."""
+        """Return the rows of the places in some ranges."""
         parts = [_offsets_of(slices, *places) for places in ranges]
         spans = [(int(part[0]), int(part[-1])) for part in parts]
         if len(parts) == 1:
@@ -123,16 +123,16 @@ class StoredRows(PlacedRows):
         return np.diff(self.offsets)
 
     def at_words(self) -> Array:
-        """Return offsets at words of vertices, of one range."""
+        """Return the offsets at words of vertices, for a single range."""
         return self.offsets[word_ends(self.offsets.size - 1)]
 
     def read(self, name: str, out: Array | None = None) -> Array:
-        """Return "sources", "rows" or "weights" of the edges, into an array if given.
+        """Return "sources", "rows" or "weights" of the edges, in `out` if given.
 
         Raises
         ------
         FileFormatError
-            Slices that are missing or altered, or numbers out of range.
+            If slices are missing or altered, or numbers are out of range.
         """
         found = self._read(name, out)
         if name != "weights":
@@ -168,17 +168,17 @@ def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
 def require_offsets(
     slices: Slices, places: tuple[int, int], span: tuple[int, int], ascends: bool
 ) -> None:
-    """Raise FileFormatError unless rows of some places follow each other.
+    """Raise FileFormatError unless the rows of some places are consecutive.
 
     Parameters
     ----------
     slices : Slices
     places : (int, int)
-        First and last ones.
+        First and last place.
     span : (int, int)
         The begin of the first row, and the end of the last one.
     ascends : bool
-        Whether the offsets between ascend.
+        Whether the offsets between them ascend.
     """
     manifest, (first, last), (begin, end) = slices.manifest, places, span
     is_sound = ascends and 0 <= begin <= end <= manifest.edge_count
@@ -194,7 +194,7 @@ def require_offsets(
 
 
 def ranges_of_sides(manifest: Manifest) -> list[tuple[int, int]]:
-    """Return the places of each side, first and last; of a graph without, of all."""
+    """Return first and last place of each side, or of all vertices without sides."""
     sides = manifest.sides or (manifest.vertex_count,)
     return list(pairwise((0, *accumulate(sides))))
 
@@ -212,8 +212,8 @@ def require_between_sides(
     spans : sequence of (int, int)
         The range of each side in the array of sources.
     has_inside : callable
-        Called with two indices of sources, and two vertices: whether some of those
-        sources are in that range of vertices.
+        ``has_inside(begin, end, low, high)``: whether a source from index `begin` to
+        `end` is a vertex from `low` to `high`.
     """
     if slices.manifest.sides is None:
         return
@@ -250,7 +250,7 @@ def _require_sides(slices: Slices, offsets: Array, sources: Array) -> None:
 
 
 def _all_rows(path: object) -> tuple[StoredRows, Array]:
-    """Return all rows of a folder, and their offsets in the width of a graph's."""
+    """Return all rows of a folder, and their offsets in the dtype of a graph."""
     slices = open_slices(path)
     manifest = slices.manifest
     stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
@@ -261,7 +261,7 @@ def _all_rows(path: object) -> tuple[StoredRows, Array]:
 def _require_edges(
     stored: StoredRows, edges: tuple[Array, Array, Array | None]
 ) -> tuple[Array | None, Array | None]:
-    """Raise FileFormatError unless edges are those of a graph; return outs and order.
+    """Check all edges, vertices and sides of a folder; return outs and order.
 
     Parameters
     ----------
@@ -284,17 +284,16 @@ def _require_edges(
 
 
 def map_slices(path: object) -> EdgeList:
-    """Return the edges of a folder by place; only offsets are in memory.
+    """Return the edges of a folder by place, with only offsets in memory.
 
-    Sources stay in their file: for what goes through rows in turn. Vertices have the
-    numbers of their places. All that `read_slices` checks is checked once, while files
-    are mapped, which reads sources and rows twice, but for weights and names: these
-    are not read.
+    Sources are memory-mapped, for callers that process rows in sequence. Vertices are
+    numbered by place. The checks are those of `read_slices`, except for weights and
+    names, which are not read; they read sources and rows twice.
 
     Raises
     ------
     FileFormatError
-        Slices that are missing or altered, or contradict each other.
+        If slices are missing or altered, or contradict each other.
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
@@ -312,12 +311,12 @@ def map_slices(path: object) -> EdgeList:
 
 
 def read_slices(path: object) -> EdgeList:
-    """Read a whole graph, checked as `checks` lists.
+    """Read a whole graph with the checks that `checks` lists.
 
     Raises
     ------
     FileFormatError
-        Slices that are missing or altered, or contradict each other.
+        If slices are missing or altered, or contradict each other.
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
@@ -330,10 +329,10 @@ def read_slices(path: object) -> EdgeList:
     names = read_names(slices)
     if order is not None:
         at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
-        given = order[at.sources], order[at.targets]
+        ends = order[at.sources], order[at.targets]
         count = manifest.vertex_count
         return EdgeList(
-            *given, at.weights, count, manifest.directed, names, manifest.sides
+            *ends, at.weights, count, manifest.directed, names, manifest.sides
         )
     known = {
         "digest": manifest.digest,

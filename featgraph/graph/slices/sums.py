@@ -1,8 +1,12 @@
-"""Sums over edges by which slices are checked; import this inside functions only.
+"""Sums over edges, and checksums of blocks, by which slices are checked.
 
-They are 64-bit numbers, and sums of parts are added up. The sums over given edges, and
-those over twins and self-loops, are each computed as in `digests`; other sums are
-differences, which are zero for a valid folder.
+Sums are 64-bit numbers, and sums of parts are added. The sums over given edges, and
+those over twins and self-loops, are each computed as in `building.digests`; other sums
+are differences, which are zero for a valid folder. Each block of a slice has an XXH64
+of seed 0 (Collet 2014), the same as that of ``xxhsum -H1`` and the package xxhash, at
+the speed of memory.
+
+Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -12,26 +16,26 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.interrupts import jit
 from featgraph.graph.building.digests import first_number, mixed_row, second_number
-from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 
-#: The number of sums, and the index of each, or of the first of two. The kernel
-#: `add_slots` of the GPU has the same places.
+#: Number of sums, and the index of each, or of the first of two. The GPU kernel
+#: `add_slots` uses the same indices.
 SUMS = 12
 GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
     0, 2, 4, 6, 8, 9, 10, 11,
 )  # fmt: skip
-#: Slots that are processed together: they fit the L1 cache, in loops without branches,
-#: which the compiler vectorizes.
+#: Slots that are processed at once: they fit the L1 cache, and the loops over them have
+#: no branches, so that the compiler vectorizes them.
 _TOGETHER = 1024
 
 
 @jit
 def find_range(values: _Array, first: int, last: int, found: _Array) -> None:
     """Store the least and the greatest of some integers."""
-    part = values[first:last]  # of which no index is below zero: loads are by vectors
+    part = values[first:last]  # no index wraps around, so loads are vectorized
     low = high = part[0]
     for i in range(part.size):
         low, high = min(low, part[i]), max(high, part[i])
@@ -49,7 +53,7 @@ def add_rows(first: int, last: int) -> Any:
 
 @jit
 def add_outs(outs: _Array, first: int) -> Any:
-    """Return the sum over sources, by the out-degrees of vertices from `first` on."""
+    """Return the sum over sources, from out-degrees of vertices from `first` on."""
     total = np.uint64(0)
     for i in range(outs.size):
         total += np.uint64(outs[i]) * mixed_row(np.uint64(first + i))
@@ -58,10 +62,10 @@ def add_outs(outs: _Array, first: int) -> Any:
 
 @jit
 def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
-    """Return the sum over vertices and first edges, less that over their successors.
+    """Return the sum over vertices and first edges, minus that of their successors.
 
-    The edges of the next vertex follow those of each: only the first vertex and the end
-    of the last one are left over.
+    Edges of consecutive vertices are adjacent, so the sum telescopes: only the first
+    vertex and the end of the last one remain.
     """
     total = np.uint64(0)
     for i in range(starts.size):
@@ -72,7 +76,7 @@ def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
 
 @jit
 def starts_of(vertex_count: int, edge_count: int) -> Any:
-    """Return the result of `add_starts` for all vertices of a sound graph."""
+    """Return the result of `add_starts` for all vertices of a valid folder."""
     return _start(0, 0) - _start(vertex_count, edge_count)
 
 
@@ -98,21 +102,21 @@ def add_slots(
     adjacency : tuple of ndarray
         Offsets, sources, rows in given order, and bits of weights, or none of these.
     vertices : ndarray of int32
-        The vertex of each number that ends have; empty: these are vertices.
+        The vertex of each number; empty if ends are vertices.
     number : int
-        That of the first row.
+        The number of the first row.
     given : int
-        Twins have rows from there on.
+        Twins have rows in given order from `given` on.
     place, last_place : int
-        Rows, counted from the first.
+        Range of rows to sum, counted from the first.
     found : ndarray of uint64
     """
     offsets, sources, rows, weights = adjacency
-    # Of the slot before, and of each slot that is looked at.
+    # Target and number of the previous slot, followed by those of each slot.
     targets = np.full(_TOGETHER + 1, -1, np.int64)
     numbers = np.full(_TOGETHER + 1, -1, np.int64)
     words = np.empty(_TOGETHER, np.uint64)
-    # All bits, or none: of given edges; of twins and self-loops.
+    # Masks of all bits or none: for given edges, and for twins and self-loops.
     is_given = np.empty(_TOGETHER, np.uint64)
     is_other = np.empty(_TOGETHER, np.uint64)
     found[:] = 0
@@ -150,7 +154,7 @@ def _split(
     words: _Array,
     masks: tuple[_Array, _Array],
 ) -> None:
-    """Store the number of each edge, its ends in a word, and whether it was given."""
+    """Store each edge's number, its ends in one word, and its masks."""
     sources, targets = ends
     is_given, is_other = masks
     for i in range(rows.size):
@@ -203,9 +207,92 @@ def _sum_of_sources(sources: _Array) -> Any:
 
 @jit
 def _descents(targets: _Array, numbers: _Array) -> Any:
-    """Count slots whose edge does not follow that of the slot before."""
+    """Count slots whose edge does not come after that of the previous slot."""
     found = 0
     for i in range(targets.size - 1):
         is_same = targets[i] == targets[i + 1]
         found += is_same & (numbers[i] >= numbers[i + 1])
     return np.uint64(found)
+
+
+# -- checksums of blocks
+
+
+# The primes of XXH64.
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+def checksum(data: NDArray[np.uint8]) -> str:
+    """Return the XXH64 of an array of bytes, as 16 digits."""
+    whole = data.size // 8 * 8
+    words = data[:whole].view("<u8").astype(np.uint64, copy=False)
+    tail = np.zeros(8, np.uint8)
+    tail[: data.size - whole] = data[whole:]
+    return f"{int(_checksum(words, tail, data.size)):016x}"
+
+
+def checksums(data: NDArray[np.uint8], block: int) -> NDArray[np.uint64]:
+    """Return the XXH64 of each block of an array of bytes; the last may be shorter.
+
+    `block` is a multiple of 8.
+    """
+    count = data.size // block
+    found = np.empty(-(-data.size // block), np.uint64)
+    words = data[: count * block].view("<u8").astype(np.uint64, copy=False)
+    _checksums(words.reshape(count, block // 8), np.zeros(8, np.uint8), found)
+    if found.size > count:
+        found[count] = int(checksum(data[count * block :]), 16)
+    return found
+
+
+@jit
+def _turned(x: Any, bits: int) -> Any:
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+@jit
+def _round(lane: Any, word: Any) -> Any:
+    return _turned(lane + word * _P2, 31) * _P1
+
+
+@jit
+def _checksum(words: _Array, tail: _Array, size: int) -> Any:
+    at, zero = 0, np.uint64(0)
+    if size >= 32:
+        a, b, c, d = _P1 + _P2, _P2, zero, zero - _P1
+        while at + 4 <= words.size:
+            a, b = _round(a, words[at]), _round(b, words[at + 1])
+            c, d = _round(c, words[at + 2]), _round(d, words[at + 3])
+            at += 4
+        mixed = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
+        for lane in (a, b, c, d):
+            mixed = (mixed ^ _round(zero, lane)) * _P1 + _P4
+    else:
+        mixed = _P5
+    mixed += np.uint64(size)
+    while at < words.size:
+        mixed = _turned(mixed ^ _round(zero, words[at]), 27) * _P1 + _P4
+        at += 1
+    left, at = size % 8, 0
+    if left >= 4:
+        word = zero
+        for i in range(4):
+            word |= np.uint64(tail[i]) << np.uint64(8 * i)
+        mixed = _turned(mixed ^ (word * _P1), 23) * _P2 + _P3
+        at = 4
+    while at < left:
+        mixed = _turned(mixed ^ (np.uint64(tail[at]) * _P5), 11) * _P1
+        at += 1
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * _P2
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _P3
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@jit
+def _checksums(blocks: _Array, tail: _Array, found: _Array) -> None:
+    for i in range(blocks.shape[0]):
+        found[i] = _checksum(blocks[i], tail, 8 * blocks.shape[1])

@@ -1,18 +1,23 @@
-"""A folder of slices, written of edges in given order, or of those of a graph.
+"""Writers of folders of slices, from edges in given order or from a graph.
 
-Edges are stored by target, and in given order within a row, as kernels use them. Twins
-of an undirected graph are stored, too, so that a rank reads complete rows.
+Edges are stored by target, in given order within a row, as kernels use them. Twins of
+an undirected graph are stored as well, so that a rank reads complete rows.
 
-Edges in given order, of any number, are grouped by target with a counting sort on disk:
-they are distributed to files, one for each range of targets, small enough to be sorted
-in memory, and the sorted files are concatenated.
+Edges in given order, of any number, are grouped by target with an external sort: they
+are distributed to one file per range of targets, each small enough to be sorted in
+memory, and the sorted files are concatenated.
+
+A folder is written under a temporary name, and renamed when it is complete.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
-from featgraph.base.errors import FileFormatError
+from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.slices.files import SliceWriter
@@ -28,12 +33,19 @@ from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
 from featgraph.graph.slices.names import arrays_of_names
 from featgraph.graph.views.structure import structure_digest
 
-__all__ = ["Edges", "Rows", "write_rows", "write_slices"]
+__all__ = [
+    "Edges",
+    "Rows",
+    "require_free",
+    "write_rows",
+    "write_slices",
+    "writing",
+]
 
 Array = NDArray[Any]
 #: Edges that are written at a time.
 _CHUNK = 1 << 22
-#: Bytes that sorting may use.
+#: Default memory for sorting, in bytes.
 MEMORY_BYTES = 1 << 28
 
 
@@ -49,7 +61,7 @@ class Edges:
     directed : bool
     weights_dtype : dtype or None
     names : ndarray of integers, or None
-        Of uint8: the letters of words.
+        uint8: the letters of words.
     order : ndarray of int32 or None
         The vertex at each place.
     sides : tuple of int, or None
@@ -73,12 +85,12 @@ class Rows:
     ----------
     in_edges : Adjacency
     given_index : ndarray of integers, shape (E,)
-        The row in given order of each edge; twins have others, after all given ones.
+        The row in given order of each edge; rows of twins follow those of given edges.
     weights : ndarray, shape (E,), or None
     out_degree : ndarray, shape (V,), or None
-        None if out-degrees are in-degrees.
+        None if out-degrees equal in-degrees.
     names : ndarray of integers, or None
-        Of uint8: the letters of words.
+        uint8: the letters of words.
     given : int
     digest, weights_digest : str
     sides : tuple of int, or None
@@ -111,14 +123,14 @@ def write_rows(folder: Path, rows: Rows) -> Manifest:
         vertices["outs"] = rows.out_degree.astype(np.int64)
     for name, array in vertices.items():
         arrays[name] = _write_array(folder, name, array, array.dtype)
-    told = rows.digest, rows.weights_digest, rows.sides, arrays
-    manifest = Manifest(offsets.size - 1, rows.given, count, directed, *told)
+    entries = rows.digest, rows.weights_digest, rows.sides, arrays
+    manifest = Manifest(offsets.size - 1, rows.given, count, directed, *entries)
     write_manifest(folder, manifest)
     return manifest
 
 
 def _write_array(folder: Path, name: str, array: Array, dtype: Any) -> SliceArray:
-    """Write an array by chunks, which are cast; return its entry in the manifest."""
+    """Write an array in chunks, cast to a dtype; return its entry in the manifest."""
     with SliceWriter(folder, name, dtype) as writer:
         for begin in range(0, array.size, _CHUNK):
             writer.write(array[begin : begin + _CHUNK])
@@ -126,12 +138,12 @@ def _write_array(folder: Path, name: str, array: Array, dtype: Any) -> SliceArra
 
 
 def _row_type(bound: int) -> str:
-    """Return the type of rows in given order, which are below a bound."""
+    """Return the dtype of rows in given order, which are less than a bound."""
     return "<i4" if bound <= 1 << 31 else "<i8"
 
 
 def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
-    """Return the stored arrays of all vertices, from the number of edges of each."""
+    """Return the stored arrays of all vertices, from their in-degrees."""
     found = {
         "offsets": np.concatenate(([0], np.cumsum(into))),
         "words": np.add.reduceat(into, np.arange(0, into.size, 32)),
@@ -147,13 +159,13 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
     folder : Path
     edges : Edges
     memory : int
-        Bytes that sorting uses, about, besides three numbers for each vertex.
+        Approximate bytes for sorting, besides three numbers per vertex.
     """
     counted = _Counted(edges)
     scratch = folder / "parts"
     scratch.mkdir()
     places = _places(edges.order)
-    # A record, its place in a sorted order, and its copy there.
+    # Bytes per edge: a record, its place in sorted order, and its sorted copy.
     most = memory // 64
     in_counts = counted.into
     if edges.order is not None:
@@ -190,15 +202,15 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
 
 
 class _Counted:
-    """The degrees of vertices, and the digests of all edges.
+    """Degrees of vertices, and digests of all edges.
 
     Attributes
     ----------
     given : int
     into : ndarray of int64, shape (V,)
-        Edges into each vertex, twins included.
+        In-degrees, twins included.
     out : ndarray of int64, shape (V,), or None
-        Edges out of each vertex, if directed.
+        Out-degrees, if directed.
     """
 
     def __init__(self, edges: Edges) -> None:
@@ -238,9 +250,9 @@ def _places(order: Array | None) -> Array | None:
 
 
 def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str:
-    """Pass all edges to a sorter, by places, each twin after its edge.
+    """Pass all edges to a sorter, by place, each twin after its edge.
 
-    Returns their digest.
+    Returns the digest of the edges.
     """
     from featgraph.graph.building import digests  # loads Numba
 
@@ -282,8 +294,8 @@ def _write_edges(
             digests.add_ends(sums, records["row"], records["u"], records["v"])
             for name, writer in writers.items():
                 writer.write(records[fields[name][0]])
-        told = {name: writer.finish() for name, writer in writers.items()}
-    return told, digests.text_of(sums)
+        entries = {name: writer.finish() for name, writer in writers.items()}
+    return entries, digests.text_of(sums)
 
 
 def _write_vertices(
@@ -301,12 +313,12 @@ def _write_vertices(
     }
 
 
-#: Files that are open at once.
+#: Most files that are open at once.
 _MOST_FILES = 200
 
 
 class Sorter:
-    """Sorts edges by target; those into one vertex stay in their order.
+    """An external sort of edges by target, which is stable.
 
     Parameters
     ----------
@@ -316,7 +328,7 @@ class Sorter:
         The in-degree of each vertex.
     weights_dtype : dtype or None
     most : int
-        Edges that are sorted at a time; those into one vertex are not separated.
+        Most edges that are sorted at once, except for the edges into one vertex.
     """
 
     def __init__(
@@ -336,7 +348,7 @@ class Sorter:
         self._streams = [os.fdopen(create_file(path), "wb") for path in self._paths]
 
     def add(self, u: Array, v: Array, rows: Array, weights: Array | None) -> None:
-        """Add edges, and of each the row in given order."""
+        """Add edges with their rows in given order."""
         records = np.empty(u.size, self._dtype)
         records["u"], records["v"] = u, v
         records["row"] = rows
@@ -351,8 +363,8 @@ class Sorter:
                 stream.write(records[some].data)
 
     def sorted(self) -> Iterator[Array]:
-        """Yield all edges by target, as records; their files go."""
-        from featgraph.graph.building.sorting import order_of  # loads Numba
+        """Yield all edges by target, as records, and remove their files."""
+        from featgraph.graph.building.kernels import order_of  # loads Numba
 
         self.close()
         for path in self._paths:
@@ -361,10 +373,109 @@ class Sorter:
             path.unlink()
             targets = records["v"]
             least = targets.min() if targets.size else 0
-            yield records[order_of(targets - least)]  # of fewer digits
+            yield records[order_of(targets - least)]  # smaller keys: fewer passes
 
     def close(self) -> None:
-        """Close all files, even if the disk is full when one is flushed."""
+        """Close all files, also if flushing one fails, as on a full disk."""
         with ExitStack() as stack:
             for stream in self._streams:
                 stack.callback(stream.close)
+
+
+# -- folders under a temporary name
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def require_free(path: Path) -> None:
+    """Raise GraphInputError if a path exists, even as a broken link."""
+    if os.path.lexists(path):
+        raise GraphInputError(
+            "something is there already",
+            where=str(path),
+            fix="remove it, or choose another name",
+        )
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Make a temporary folder next to a path, and rename it to that at the end.
+
+    Temporary folders of killed processes for the same path are removed.
+
+    Raises
+    ------
+    GraphInputError
+        If the path exists already.
+    """
+    require_free(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
+    folder, lock = _locked_folder(path)
+    try:
+        yield folder
+        for file in folder.iterdir():
+            _sync(file)
+        _sync(folder)
+        require_free(path)
+        folder.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        if error.filename is None:  # such as a full disk
+            error.filename = str(folder)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    """Make a folder that is locked while this process writes it."""
+    while True:
+        folder = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        folder.mkdir()
+        lock = os.open(folder, os.O_RDONLY)
+        _try_to_lock(lock)
+        if folder.is_dir():  # not removed as abandoned before it was locked
+            return folder, lock
+        os.close(lock)
+
+
+def _try_to_lock(handle: int) -> bool:
+    """Lock a folder, unless it is locked; return whether this process has the lock."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # locked by another process, or the file system has no locks
+        return False
+    return True
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary folders for this name that no process is writing."""
+    begin, end = f"{path.name}.", ".part"
+    for folder in path.parent.iterdir():
+        if not (folder.name.startswith(begin) and folder.name.endswith(end)):
+            continue
+        if len(folder.name) != len(begin) + 8 + len(end) or not folder.is_dir():
+            continue
+        with contextlib.suppress(OSError):  # it may be removed meanwhile
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                if _try_to_lock(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

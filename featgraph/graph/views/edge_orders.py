@@ -1,33 +1,34 @@
 """Orders and groups of edges, for the schedules of exclusive edge functions.
 
 Edges are row numbers: edge e leads from ``sources[e]`` to ``targets[e]``. Two edges
-conflict if they share a vertex at an end where the function writes. `Sides` names these
-ends: "uv" (both; the two ends may meet at one vertex), "u" (sources) or "v" (targets).
+conflict if they share a vertex at an end where the function writes. `Sides` specifies
+these ends: "uv" (both, which may be the same vertex), "u" (sources) or "v" (targets).
 Parallel edges conflict. A self-loop has one end.
 
-``given_order``                     the order in which edges run serially
+``given_order``                     the serial order of edges
 ``levels``                          groups that keep this order at each vertex
 ``matching_edges``                  maximal matchings, one after another
 ``matching_nodes``                  the same matchings, by blocks of T vertices
 ``subgraph_matching``               maximal matchings of each block by itself
 ``diagonal``, ``block_diagonal``    edges, or blocks of them, with equal v - u
-``by_target``                       edges, those of a target adjacent
+``by_target``                       edges grouped by target
 ``blocks``                          S rounds of S blocks without common rows and columns
 ``rows``                            the edges of each vertex at the end that conflicts
-``turn_rows``                       the same in the order of memory
+``turn_rows``                       the same edges, in the order of memory
 ``tickets``                         the turn of each edge at its ends
-``first_backward``                  the check that a graph is of two sides
+``first_backward``                  check that edges lead from the first to the second
+                                    side
 
-All but the first and the last take the edges of an *order*: an array of distinct row
-numbers. Three loops over edges do the work, each O(E): a stable counting sort
-(`_sorted`), levels, and a first-fit edge colouring. Maximal matchings that are taken
-greedily in a fixed order are the colours of a first-fit colouring in that order, so one
+All but the first and the last take the edges in an *order*: an array of distinct row
+numbers. Three loops over edges do the work, each in O(E): a stable counting sort
+(`_sorted`), levels, and a first-fit edge coloring. Maximal matchings that are chosen
+greedily in a fixed order are the colors of a first-fit coloring in that order, so one
 pass finds all of them, at most 2 d - 1 for a highest degree of d.
 
-Arrays and numbers are not checked here: schedules pass those of a valid graph.
+Arguments are not checked: schedules pass those of a valid graph.
 
-Two sides: vertices before ``first`` (sources), and those from ``first`` on (targets).
-Import this module inside functions only: it loads Numba.
+A graph with two sides has vertices below ``first`` (sources), and from ``first`` on
+(targets). Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -38,10 +39,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.interrupts import jit
 from featgraph.graph.building.drawing_cpu import philox
-from featgraph.graph.building.jit import jit
-from featgraph.graph.building.kernels import count_one, fill_columns, to_ends
-from featgraph.graph.building.sorting import order_of
+from featgraph.graph.building.kernels import count_one, fill_columns, order_of, to_ends
 
 __all__ = [
     "EdgeGroups",
@@ -65,7 +65,7 @@ _Array: TypeAlias = NDArray[Any]
 #: The ends at which edges conflict.
 Sides = Literal["uv", "u", "v"]
 
-#: What Philox draws words for: `graph.building.drawing` has the numbers before.
+#: Stream of Philox for these orders; `graph.building.drawing` uses the numbers below.
 _ORDER = np.uint64(6)
 _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 #: Streams of one seed: edges, and the vertices of either side.
@@ -162,9 +162,9 @@ def matching_edges(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> EdgeGroups:
-    """Group edges into maximal matchings, each of the edges left by those before.
+    """Group edges into maximal matchings, each from the edges left by earlier ones.
 
-    Matchings are taken greedily in the order. Parameters and result are those of
+    Matchings are chosen greedily in the order. Parameters and result are as in
     `levels`.
     """
     ends = _ends(sources, targets, order, sides)
@@ -290,7 +290,7 @@ def block_diagonal(
 
 
 def by_target(targets: _Array, order: _Array) -> _Array:
-    """Return the edges target by target; the order is kept within a target."""
+    """Return the edges grouped by target, in the given order within a target."""
     ends = targets[order]
     return _sorted(ends - ends.min(initial=0), order)[0]
 
@@ -306,7 +306,7 @@ def blocks(
 ) -> EdgeGroups:
     """Cut both sides into S parts, and group edges by S rounds of S blocks.
 
-    Each side is shuffled, and cut where the parts have about equal numbers of edges.
+    Each side is shuffled, and cut into parts with about equal numbers of edges.
     Block i of round r has the edges from part i to part (i + r) mod S: the blocks of a
     round have no vertex in common.
 
@@ -326,7 +326,7 @@ def blocks(
     Returns
     -------
     EdgeGroups
-        S rounds of S groups each; groups may be empty. Edges are in the order there.
+        S rounds of S groups each, which may be empty. Groups keep the order of edges.
     """
     part = np.empty(vertex_count, np.int32)
     u, v = _ends(sources, targets, order)
@@ -351,7 +351,8 @@ def rows(
 ) -> EdgeGroups:
     """Group edges by the vertex at the end that conflicts, by falling degree.
 
-    Each vertex has its edges in the order, so this equals running the order serially.
+    Each vertex keeps the order of its edges, so the result equals that of the serial
+    order.
 
     Parameters
     ----------
@@ -367,7 +368,7 @@ def rows(
     """
     ends = _take(sources if sides == "u" else targets, order)
     counts = _degree(ends, int(ends.max(initial=-1)) + 1)
-    place = np.empty(counts.size, np.int32)  # vertices without edges are last
+    place = np.empty(counts.size, np.int32)  # vertices without edges come last
     place[order_of(counts.max(initial=0) - counts)] = np.arange(counts.size)
     made, groups = _sorted(_take(place, ends), order)
     return EdgeGroups(made, groups, np.array([0, groups.size - 1]))
@@ -380,10 +381,10 @@ def tickets(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> NDArray[np.int32]:
-    """Count the edges that come before each edge at its ends.
+    """Count the earlier edges at both ends of each edge.
 
-    If each edge waits until that many edges have run at both ends, the result equals
-    that of the serial order.
+    If each edge waits until so many edges have run at its ends, the result equals that
+    of the serial order.
 
     Parameters
     ----------
@@ -408,14 +409,14 @@ def tickets(
 
 @jit
 def turn_rows(targets: _Array, groups: _Array, order: _Array) -> None:
-    """Sort the edges of each vertex, and rotate them so that the first one stays first.
+    """Sort the edges of each vertex, and rotate them to keep the first one first.
 
     Parameters
     ----------
     targets : ndarray of int32, shape (E,)
         Ascending.
     groups, order : ndarray
-        Of `rows`, for the targets of all edges; `order` is changed.
+        Results of `rows` for the targets of all edges; `order` is modified.
     """
     for group in range(groups.size - 1):
         first, count = groups[group], groups[group + 1] - groups[group]
@@ -439,7 +440,7 @@ def first_backward(sources: _Array, targets: _Array, first: int) -> int:
     Returns
     -------
     int
-        Its row number; -1 if there is none.
+        The row number of the edge; -1 without one.
     """
     for e in range(sources.size):
         if sources[e] >= first or targets[e] < first:
@@ -450,7 +451,7 @@ def first_backward(sources: _Array, targets: _Array, first: int) -> int:
 def _ends(
     sources: _Array, targets: _Array, order: _Array, sides: Sides = "uv"
 ) -> tuple[_Array, _Array]:
-    """Return both ends of each edge in the order; of one side, that end twice."""
+    """Return both ends of each edge in the order; for one side, that end twice."""
     u = _take(sources if "u" in sides else targets, order)
     return u, _take(targets, order) if sides == "uv" else u
 
@@ -464,8 +465,8 @@ def _degree(ends: _Array, vertex_count: int) -> NDArray[np.int64]:
 def _shuffled(values: _Array, seed: int, stream: int) -> _Array:
     """Shuffle values by buckets, each of which fits a cache.
 
-    All words are those of Philox4x32-10, functions of seed, stream and place alone: the
-    order is the same with any version of NumPy.
+    Random words come from Philox4x32-10, as functions of seed, stream and place only:
+    the order does not depend on the version of NumPy.
     """
     made = np.empty_like(values)
     _shuffle(np.uint64(seed), stream, np.empty(values.size, np.uint32), values, made)
@@ -475,9 +476,9 @@ def _shuffled(values: _Array, seed: int, stream: int) -> _Array:
 def _sorted(
     keys: _Array, values: _Array, key_count: int | None = None
 ) -> tuple[_Array, NDArray[np.int64]]:
-    """Sort values stably by their keys, which are >= 0; return the begin of each key.
+    """Sort values stably by nonnegative keys; return them, and the begin of each key.
 
-    If the number of keys is not given, it is one more than the highest.
+    The default of `key_count` is the highest key plus one.
     """
     count = int(keys.max(initial=-1)) + 1 if key_count is None else key_count
     begins = np.zeros(count + 1, np.int64)
@@ -489,7 +490,7 @@ def _sorted(
 
 
 def _by_diagonal(values: _Array, along: _Array) -> tuple[_Array, _Array]:
-    """Sort values stably by numbers of any sign; return both sorted."""
+    """Sort values stably by integers of any sign; return both, sorted."""
     least = along.min(initial=0)
     made, begins = _sorted(along - least, values)
     return made, np.repeat(np.arange(begins.size - 1) + least, np.diff(begins))
@@ -505,7 +506,7 @@ def _begins(*keys: _Array) -> NDArray[np.int64]:
 
 
 def _block_of(vertices: _Array, vertex_count: int, size: int) -> NDArray[np.int32]:
-    """Return the block of each vertex; 0 for those of the first side."""
+    """Return the block of each vertex; 0 on the first side."""
     block = np.zeros(vertex_count, np.int32)
     block[vertices] = np.arange(vertices.size) // size
     return block
@@ -514,7 +515,7 @@ def _block_of(vertices: _Array, vertex_count: int, size: int) -> NDArray[np.int3
 def _in_blocks(
     order: _Array, block: _Array, colors: _Array, vertices: _Array, size: int
 ) -> EdgeGroups:
-    """Group edges by block and color, which are given by places of the order."""
+    """Group edges by block and color; colors have the places of the order."""
     places, _ = _sorted(colors, np.arange(order.size))
     count = -(-vertices.size // size)
     places, blocks_begin = _sorted(block[places], places, count)
@@ -531,11 +532,11 @@ def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
     ends, others : ndarray of int32, shape (N,)
         The ends of each edge, in order.
     block : ndarray of int32, shape (V,)
-        The block of each vertex in `others`. Blocks are colored by themselves, and the
-        edges of one come behind those of the other.
+        The block of each vertex in `others`. Blocks are colored independently, and
+        edges are in the order of blocks.
     """
     degree = _degree(ends, block.size) + _degree(others, block.size)
-    # Fewer than degree(u) + degree(v) edges come before one at its ends.
+    # Fewer than degree(u) + degree(v) colors are used at the ends of an edge.
     bound = int((_take(degree, ends) + _take(degree, others)).max(initial=0))
     words = bound // 64 + 1
     room = min(block.size, _BITSET_BYTES // (8 * words))
@@ -571,7 +572,7 @@ def _draw_words(seed: Any, stream: Any, words: _Array) -> None:
 def _shuffle(
     seed: Any, stream: int, words: _Array, values: _Array, made: _Array
 ) -> None:
-    """Shuffle exactly uniformly but for 32 bits a word (Rao, 1961; Sandelius, 1962)."""
+    """Shuffle uniformly, up to 32 bits per word (Rao, 1961; Sandelius, 1962)."""
     buckets = 1
     while buckets * _BUCKET < values.size:
         buckets *= 2
@@ -633,7 +634,7 @@ def _find_blocks(
 
 @jit
 def _count_copies(sources: _Array, targets: _Array, copies: _Array) -> None:
-    """Count the equal pairs right before each one."""
+    """Count the equal pairs directly before each pair."""
     for i in range(1, copies.size):
         if sources[i] == sources[i - 1] and targets[i] == targets[i - 1]:
             copies[i] = copies[i - 1] + 1
@@ -655,12 +656,12 @@ def _color(
     Parameters
     ----------
     row : array of int32, shape (V,)
-        The row of `bits` that has the used colors of a vertex. The last row has none:
-        the colors of its vertices are in `used`, from ``lists[v]`` on.
+        The row of `bits` with the used colors of a vertex. For vertices of the last
+        row, the used colors are in `used`, from ``lists[v]`` on.
     """
     last, full, one = bits.shape[0] - 1, ~np.uint64(0), np.uint64(1)
-    now = np.zeros(row.size, np.int32)  # the block that has the colors of a vertex
-    # The number of colors in a list, or the first word of a row that is not full.
+    now = np.zeros(row.size, np.int32)  # the block for which colors of v are stored
+    # Number of colors in the list of v, or the first word of its row that is not full.
     state = np.zeros(row.size, np.int64)
     seen = np.full(bits.shape[1] * 64, -1, np.int64)
     for i in range(colors.size):
@@ -682,7 +683,7 @@ def _color(
             while free == 0:
                 word += 1
                 free = ~(bits[u, word] | bits[v, word])
-            # The place of the lowest bit: of a power of two, frexp is exact.
+            # The place of the lowest bit: frexp is exact for a power of two.
             lowest = free & (~free + one)
             color = word * 64 + math.frexp(np.float64(lowest))[1] - 1
             if seen[color] != i:

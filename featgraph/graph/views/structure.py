@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import (
     DeviceValues,
     Rows,
@@ -23,7 +24,6 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.building.oriented import Oriented, orient
 from featgraph.graph.inputs.numbers import converted, host_array
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.graph.views.view import Stamp, Stamps
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ __all__ = [
     "expand_edge_values",
     "gpu_edges",
     "gpu_oriented",
+    "gpu_weights",
     "has_degrees_of_whole",
     "in_offsets",
     "incident_columns",
@@ -51,13 +52,12 @@ __all__ = [
     "set_degrees",
     "stored_count",
     "structure_digest",
-    "weights_there",
     "with_out_edges",
 ]
 
 
 class Structure:
-    """The read-only attributes of `Graph`; use that."""
+    """Base class of `Graph` and other graphs: their read-only attributes."""
 
     __slots__ = ("__weakref__", "_edges", "_found", "stamps")
 
@@ -102,9 +102,9 @@ class Structure:
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Through EdgeList, whose constructor makes the arrays read-only again.
+        # By way of EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
-        # On the host: the unpickling process may have no GPU.
+        # As host arrays: the unpickling process may have no GPU.
         arrays = edges.sources, edges.targets, edges.weights
         more = edges.vertex_count, edges.directed, edges.names, edges.sides
         return _rebuild, (type(self), *arrays, *more)
@@ -122,7 +122,7 @@ class Structure:
 
     @property
     def part(self) -> Any:
-        """The graph whose rows kernels sweep on this rank: the graph itself."""
+        """The graph whose rows this rank's kernels sweep: the graph itself."""
         return self
 
     @property
@@ -137,8 +137,8 @@ class Structure:
             self._cache["vertex_numbers"] = np.arange(self.vertex_count, dtype=np.int32)
         return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
 
-    def rows_here(self, values: Any) -> Any:
-        """Return the rows of all vertices' values that kernels of this rank use."""
+    def local_rows(self, values: Any) -> Any:
+        """Return the rows that this rank's kernels use of values of all vertices."""
         return values
 
     def collect_vertex_values(self, stored: Any) -> Any:
@@ -155,30 +155,30 @@ class Structure:
         """Rows in given order of the edges that this rank owns, in kernel order."""
         return self.given_index
 
-    def set_here(self, words: Any) -> Any:
-        """Return the words that kernels of this rank use, of a set of vertices."""
+    def local_set(self, words: Any) -> Any:
+        """Return the words that this rank's kernels use of a set of all vertices."""
         return words
 
     def pieces_of_vertices(self, stored: Any) -> Any:
-        """Return the values of all vertices, or an iterable of their rows in turn."""
+        """Return the values of all vertices, or an iterable over pieces of rows."""
         return stored
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
-        """Return the values of edges in given order, or an iterable as before."""
+        """Return values of edges in given order, or an iterable over pieces of them."""
         return self.collect_edge_values(stored, per_direction)
 
     def pieces_of_set(self, words: Any) -> Any:
-        """Return a set of vertices, or an iterable of its words in turn."""
+        """Return a set of vertices, or an iterable over pieces of its words."""
         return words
 
     @property
     def vertex_count(self) -> int:
-        """V, the number of ids: of a graph that changes, those of dead vertices too."""
+        """V, the number of ids; in a dynamic graph, ids of dead vertices included."""
         return self._edges.vertex_count
 
     @property
     def living(self) -> NDArray[np.bool_] | None:
-        """Which ids have a vertex, (V,); None where all have one.
+        """Mask of ids whose vertex is not dead, (V,); None if all are alive.
 
         It is replaced by another object when vertices are inserted or deleted.
         """
@@ -186,23 +186,23 @@ class Structure:
 
     @property
     def living_count(self) -> int:
-        """The number of vertices that are not dead; V where none was ever deleted."""
+        """The number of vertices that are not dead; V if none was ever deleted."""
         living = self.living
         return self.vertex_count if living is None else int(np.count_nonzero(living))
 
     @property
     def given_edge_count(self) -> int:
-        """The number of edges given, after duplicates= was applied."""
+        """The number of given edges, after duplicates= was applied."""
         return self._edges.given_count
 
     @property
     def edge_count(self) -> int:
-        """E, directed edges: twins of an undirected graph count too."""
+        """E, the number of directed edges: twins of an undirected graph count too."""
         return self._edges.edge_count
 
     @property
     def directed(self) -> bool:
-        """False where every edge has a twin."""
+        """Whether edges are directed; if not, every edge has a twin."""
         return self._edges.directed
 
     @property
@@ -237,11 +237,10 @@ class Structure:
         return self._edges.weights
 
     def weights_as(self, dtype: DTypeLike) -> NDArray[Any] | None:
-        """Return the weights in another type, read-only: the same array each time.
+        """Return the weights in another dtype: the same read-only array each time.
 
-        As a property of a `State` that copies nothing, ``fg.edge_property(
-        graph.weights_as("float32"), copy=False)``, a target has them once, for all
-        States that do not write them.
+        With ``fg.edge_property(graph.weights_as("float32"), copy=False)``, all States
+        that do not write the property share one copy on each device.
 
         Parameters
         ----------
@@ -255,8 +254,8 @@ class Structure:
         Raises
         ------
         GraphInputError
-            If the type cannot hold a weight: a finite one becomes infinite, or another
-            one zero.
+            If the dtype cannot represent a weight: a finite one becomes infinite, or a
+            nonzero one zero.
         """
         weights, wanted = self.weights, np.dtype(dtype)
         if weights is None or weights.dtype == wanted:
@@ -274,12 +273,12 @@ class Structure:
         return self._edges.names
 
     def vertex_index(self, name: object) -> int:
-        """Return the vertex with this name (the number itself where there are none).
+        """Return the vertex with this name, or this number if there are no names.
 
         Raises
         ------
         GraphInputError
-            No vertex has that name.
+            If no vertex has the name.
         """
         return find_vertex(self._edges.names, name, self.vertex_count, self._cache)
 
@@ -293,9 +292,10 @@ class Structure:
 
     @property
     def out_edges(self) -> Adjacency:
-        """CSR: row u lists the targets of its out-edges; `edge_ids` leads to the CSC.
+        """CSR: row u lists the targets of its out-edges, with their edge ids.
 
-        An undirected graph shares the arrays of `in_edges`, and `edge_ids` is `twins`.
+        For an undirected graph, it shares the arrays of `in_edges`, and `edge_ids` is
+        `twins`.
         """
         if "out_edges" not in self._cache:
             self._cache["out_edges"] = out_edges(self)
@@ -303,9 +303,9 @@ class Structure:
 
     @property
     def incident_edges(self) -> Adjacency:
-        """Row v lists the other ends of all edges at v, a self-loop once.
+        """Rows along all edges: row v lists their other ends, a self-loop once.
 
-        Those of an undirected graph are `in_edges`; else `edge_ids` leads to the CSC.
+        For an undirected graph, this is `in_edges`; otherwise `edge_ids` are set.
         """
         return incident_edges(self)
 
@@ -321,7 +321,7 @@ class Structure:
 
     @property
     def twins(self) -> NDArray[Any]:
-        """Edge id of each edge's reverse, (E,); GraphInputError where directed."""
+        """Edge id of each edge's reverse, (E,); GraphInputError if directed."""
         if self.directed:
             raise GraphInputError(
                 "a directed graph has no twins",
@@ -334,12 +334,12 @@ class Structure:
         return self._cache["twins"]  # type: ignore[no-any-return]
 
     def orient(self, target: object = "auto") -> None:
-        """Check that triangles can be found, and orient the edges on a target.
+        """Orient the edges on a target, which checks that triangles are defined.
 
         Parameters
         ----------
         target : {"auto", "cpu", "cuda"}, optional
-            The target that finds them.
+            The target of triangle functions.
 
         Raises
         ------
@@ -356,7 +356,7 @@ class Structure:
     def oriented(self) -> Oriented:
         """The graph with edges from lower to higher (degree, id), on the host.
 
-        GraphInputError where it is directed or has parallel edges.
+        GraphInputError if it is directed or has parallel edges.
         """
         if "oriented" not in self._cache:
             self._cache["oriented"] = orient(self)
@@ -376,8 +376,8 @@ class Structure:
         key = f"{side}_degree" if self.directed else "degree"
         if key not in self._cache:
             build = _builder(self)
-            # Counted, not read off an adjacency: out-degrees must not require a CSR,
-            # which pulls do not need.
+            # Counted without an adjacency: out-degrees must not build a CSR, which
+            # pulls do not need.
             self._cache[key] = build.build_degree(self._edges, side)
         return self._cache[key]  # type: ignore[no-any-return]
 
@@ -385,7 +385,7 @@ class Structure:
     def digest(self) -> str:
         """Hash of the structure: V, directed, and the edges in given order.
 
-        Not of weights or names, which are properties. Equal on every machine.
+        It excludes weights and names, and is equal on all machines.
         """
         if "digest" not in self._cache:
             from featgraph.graph.building import digests  # loads Numba
@@ -398,7 +398,7 @@ class Structure:
 
     @property
     def weights_digest(self) -> str:
-        """Hash of the weights in given order, and of their type; "" without."""
+        """Hash of the weights in given order and of their dtype; "" without."""
         if self._edges.weights_dtype is None:
             return ""
         if "weights_digest" not in self._cache:
@@ -410,58 +410,56 @@ class Structure:
         return str(self._cache["weights_digest"])
 
     def expand_edge_values(self, values: object) -> NDArray[Any]:
-        """Put values of given edges into the order of edge ids.
+        """Reorder values of given edges by edge id.
 
         Parameters
         ----------
         values : array_like, first axis E_given
-            Shared by twins; or, undirected graphs only, 2 * E_given: one a direction,
-            the twin of edge i in row E_given + i (not read for self-loops).
+            Twins get the same value. For undirected graphs, the first axis may be
+            2 * E_given, with the value of the twin of edge i in row E_given + i (not
+            read for self-loops).
 
         Returns
         -------
         ndarray, first axis E
-            A fresh array of the same dtype.
+            A new array of the same dtype.
 
         Raises
         ------
         GraphInputError
-            Any other length.
+            If the first axis has another length.
         """
         return expand_edge_values(self, values)
 
     def collect_edge_values(
         self, stored: object, per_direction: bool = False
     ) -> NDArray[Any]:
-        """Put values in the order of edge ids back into given order.
+        """Reorder values by edge id back to given order.
 
         Parameters
         ----------
         stored : array_like, first axis E
-            On the host or on the GPU: reordered there, if that stores the edges.
+            Values on the host or on the GPU; they are reordered on the GPU if it stores
+            the edges.
         per_direction : bool
-            Undirected graphs: False returns the value of each edge as given, True also
-            that of its twin in row E_given + i (self-loops: the same value twice).
+            For undirected graphs, whether to return the value of the twin of edge i as
+            well, in row E_given + i (for a self-loop, the same value again).
 
         Returns
         -------
-        ndarray, first axis E_given, or 2 * E_given where per_direction
+        ndarray, first axis E_given, or 2 * E_given with `per_direction`
 
         Raises
         ------
         GraphInputError
-            Another length, or per_direction for a directed graph.
+            If the first axis has another length, or `per_direction` is set for a
+            directed graph.
         """
         return collect_edge_values(self, stored, per_direction)
 
 
 def require_fixed(graph: Structure, where: str) -> None:
-    """Raise GraphInputError if a graph changes in batches.
-
-    Raises
-    ------
-    GraphInputError
-    """
+    """Raise GraphInputError if a graph is dynamic."""
     if getattr(graph, "changing", None) is not None:
         raise GraphInputError(
             "the graph changes in batches",
@@ -483,7 +481,7 @@ def structure_digest(vertex_count: int, directed: bool, edges: str) -> str:
 
 
 def owns(graph: Structure, array: object) -> bool:
-    """Whether an array is the weights of this rank's edges, or a cast of them."""
+    """Whether an array is `weights` of this rank's edges, or a cast of it."""
     part: Structure = graph.part
     casts = part._cache.get("casts", {})
     is_held: bool = part._edges.holds(array)
@@ -491,7 +489,7 @@ def owns(graph: Structure, array: object) -> bool:
 
 
 def is_in_given_order(graph: Structure) -> bool:
-    """Whether values of edges as given are in the order of edge ids."""
+    """Whether given order is the order of edge ids."""
     if "is_in_given_order" not in graph._cache:
         if graph._edges.is_given_on_gpu:
             is_same = gpu_edges(graph).is_in_given_order()
@@ -518,12 +516,12 @@ def _builder(graph: Structure) -> Any:
 
 
 def is_built_on_gpu(graph: Structure) -> bool:
-    """Whether a GPU that needs rows of a graph builds them itself."""
+    """Whether rows for a GPU are built on it, and not uploaded."""
     return graph._edges.is_built_on_gpu
 
 
 def is_given_on_gpu(graph: Structure) -> bool:
-    """Whether the edges of a graph are on the GPU only, until the host needs them."""
+    """Whether the edges of a graph were given on the GPU."""
     return graph._edges.is_given_on_gpu
 
 
@@ -537,16 +535,16 @@ def gpu_oriented(graph: Structure) -> GpuOriented:
     return graph._edges.on_gpu_oriented
 
 
-def weights_there(graph: Structure, array: object) -> Any:
-    """Return the copy of a host array of weights on the GPU, by edge id.
+def gpu_weights(graph: Structure, array: object) -> Any:
+    """Return the GPU's copy, by edge id, of a host array of weights.
 
-    None unless these are the weights of the graph, and are stored there.
+    None unless the array is the weights of the graph, and the GPU stores them.
     """
     return graph._edges.there(array)
 
 
 def edge_rows(graph: Structure) -> Rows:
-    """Return the row in given order of each edge id, computed where it is needed."""
+    """Return the row in given order of each edge id, as a lazy `Rows`."""
     on_gpu = None
     if graph._edges.is_built_on_gpu:
 
@@ -554,7 +552,7 @@ def edge_rows(graph: Structure) -> Rows:
             return gpu_edges(graph).given_index
 
     version, count = graph.stamps.version, stored_count(graph)
-    if graph.changing is not None:  # those of this version
+    if graph.changing is not None:  # the order of this version only
         index = graph._cache.get("edge_rows")
         if index is None:
             index = np.full(count, 2 * graph.given_edge_count, np.int64)
@@ -565,13 +563,13 @@ def edge_rows(graph: Structure) -> Rows:
 
 
 def stored_count(graph: Structure) -> int:
-    """Return how many values of edges a State has: those of unused ids, too."""
+    """Return the length of edge properties, unused edge ids included."""
     changing = graph.changing
     return int(graph.part.edge_count if changing is None else changing.stored_count)
 
 
 def out_edges(graph: Structure) -> Adjacency:
-    """Return the CSR; its slots lead to the CSC by their ids."""
+    """Return the CSR with edge ids."""
     rows = out_columns(graph)
     if not graph.directed:
         return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
@@ -580,7 +578,7 @@ def out_edges(graph: Structure) -> Adjacency:
 
 
 def in_offsets(graph: Structure) -> NDArray[Any]:
-    """Return the row offsets of in-edges; the host need not have the rows."""
+    """Return the row offsets of in-edges, without building rows on the host."""
     cache = graph._cache
     if "in_edges" in cache or not graph._edges.is_given_on_gpu:
         return graph.in_edges.row_offsets
@@ -603,14 +601,14 @@ def set_degrees(
 
 
 def has_degrees_of_whole(graph: Structure) -> bool:
-    """Whether degrees are those of a whole graph, not of the edges of the part."""
+    """Whether degrees are those in the whole graph, not those in the part."""
     return "has_degrees_of_whole" in graph._cache
 
 
 def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
-    """Return the graph with only some of the out-edges, for sweeps over these.
+    """Return the graph with other rows of out-edges, for sweeps over some of them.
 
-    All else, counts included, is that of the graph.
+    Everything else, counts included, is the same.
     """
     made = object.__new__(type(graph))
     made._edges = graph._edges
@@ -643,7 +641,7 @@ def incident_edges(graph: Structure) -> Adjacency:
 
 
 def incident_columns(graph: Structure) -> Adjacency:
-    """Return the same rows without edge ids: half of the memory, and no CSC."""
+    """Return the same rows without edge ids, which halves memory and needs no CSC."""
     if not graph.directed:
         return graph.in_edges
     cache = graph._cache
@@ -654,12 +652,12 @@ def incident_columns(graph: Structure) -> Adjacency:
 
 
 def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
-    """Put values into edge-id order; see `Graph.expand_edge_values`."""
+    """Reorder values by edge id; see `Graph.expand_edge_values`."""
     array = host_array(values, "values")
     given = graph.given_edge_count
     length = array.shape[0] if array.ndim else -1
     if length == given:
-        # The twin of edge i is row given + i, which wraps around to row i.
+        # The twin of edge i has row given + i, which wraps around to row i.
         return taken(array, graph.given_index)
     if length == 2 * given and not graph.directed:
         return taken(array, graph.given_index)
@@ -678,10 +676,10 @@ def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
 def collect_edge_values(
     graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
-    """Put values back into given order; see `Graph.collect_edge_values`."""
+    """Reorder values back to given order; see `Graph.collect_edge_values`."""
     has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
-    there = _there(stored)
-    if there is None and not isinstance(stored, DeviceValues):
+    on_gpu = _on_gpu(stored)
+    if on_gpu is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
     shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
     count = stored_count(graph) if has_unused else graph.edge_count
@@ -700,24 +698,24 @@ def collect_edge_values(
             got=True,
             expected="False",
         )
-    if there is not None and graph._edges.is_built_on_gpu:
-        return gpu_edges(graph).in_given_order(there, per_direction)
-    if there is not None and not isinstance(stored, DeviceValues):
+    if on_gpu is not None and graph._edges.is_built_on_gpu:
+        return gpu_edges(graph).in_given_order(on_gpu, per_direction)
+    if on_gpu is not None and not isinstance(stored, DeviceValues):
         from featgraph.cuda.download import read  # imports the dialect
 
-        stored = read(there)
+        stored = read(on_gpu)
     values = host_values(stored)
     if has_unused:
         values = values[graph.changing.stored_ids]
     return _put_back(graph, values, per_direction)
 
 
-def _there(stored: object) -> Any:
-    """Return an array of the dialect over values that are on the GPU; else None."""
+def _on_gpu(stored: object) -> Any:
+    """Return an array of the dialect over values on the GPU; None for host values."""
     if isinstance(stored, DeviceValues):
-        from featgraph.cuda.foreign import lent  # imports the dialect
+        from featgraph.cuda.foreign import unpadded  # imports the dialect
 
-        return lent(stored)
+        return unpadded(stored)
     if isinstance(stored, np.ndarray) or not hasattr(
         stored, "__cuda_array_interface__"
     ):
@@ -731,7 +729,7 @@ def _there(stored: object) -> Any:
 def _put_back(
     graph: Structure, array: NDArray[Any], per_direction: bool
 ) -> NDArray[Any]:
-    """Put values of the host back into given order, on several threads."""
+    """Reorder host values back to given order, on several threads."""
     from featgraph.graph.building.kernels import put_rows  # imports Numba
 
     given, order = graph.given_edge_count, graph.given_index
@@ -741,7 +739,7 @@ def _put_back(
         has_row = order < rows
         result[order[has_row]] = array[has_row]
     elif result.size:
-        # One function is compiled for each item size, not for each type.
+        # Views as integers: one compiled function per item size, not per dtype.
         word = math.gcd(array.dtype.itemsize, 8)
         plain, out = (
             x.reshape(len(x), -1).view(f"u{word}")

@@ -1,8 +1,8 @@
 """Views of a graph that may change: stamps for caches, sizes, the set of all vertices.
 
-A graph has three stamps (`Stamps`). Caches of a graph are keyed by the stamps of what
-they depend on. `GraphView` is the graph, or one part of it, on a device: the runtime
-derives its arrays and kernels from that.
+A graph has three stamps (`Stamps`), and caches are keyed by the stamps that they depend
+on. `GraphView` is the graph, or one part of it, on a device, from which the runtime
+gets arrays and kernels.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Aspect = Literal["version", "moves", "shape"]
 
 
 class Stamp:
-    """The identity of one aspect of a graph, until that changes.
+    """The identity of one aspect of a graph until it changes.
 
-    Stamps are compared by identity. A weak dictionary that is keyed by a stamp loses
-    the entry when the stamp is replaced.
+    Stamps are compared by identity. A weak dictionary keyed by a stamp drops the entry
+    when the stamp is replaced.
     """
 
     __slots__ = ("__weakref__",)
@@ -57,20 +57,19 @@ class RowLayout(Protocol):
     def array(self, graph: Any, name: str) -> npt.NDArray[Any] | None:
         """Return an array by its name in generated code; None for arrays of CSR.
 
-        In a view with room for more than it has, arrays with an entry for each vertex,
-        edge or word have entries up to the capacity, where rows are empty. So has each
-        cut of words or vertices into chunks and windows. Slots of CSR behind the last
-        row hold some vertex.
+        In a view with spare capacity, arrays with an entry for each vertex, edge or
+        word have entries up to the capacity, with empty rows, and so do cuts of words
+        or vertices into chunks and windows. Spare slots of CSR contain a valid vertex.
         """
 
     def renewed(self, name: str) -> tuple[Array, Array] | None:
-        """Return which entries of an array to write in this version, and what.
+        """Return places and values of entries of an array to update in this version.
 
-        None where the array has the values of the version as it lies there.
+        None if the array is up to date.
         """
 
     def stays(self, name: str) -> bool:
-        """Whether an array holds in another shape, where nothing has moved."""
+        """Whether an array stays valid when only the shape changes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,13 +79,13 @@ class Stamps:
     Attributes
     ----------
     version : Stamp
-        Its edges.
+        Changes with the edges.
     moves : Stamp
-        Addresses and capacities of its arrays.
+        Changes with addresses and capacities of arrays.
     shape : Stamp
-        Its traits, hubs, and lists of rows.
+        Changes with traits, hubs, and lists of rows.
     layout : RowLayout or None
-        The layout of its rows; None: CSR. It changes with `moves` and `shape`.
+        The layout of rows; None: CSR. It changes with `moves` and `shape`.
     """
 
     version: Stamp = field(default_factory=Stamp)
@@ -95,12 +94,12 @@ class Stamps:
     layout: RowLayout | None = None
 
     def after(self, *changed: Aspect) -> Stamps:
-        """Return the stamps of a graph of which some aspects have changed."""
+        """Return stamps with new ones for some aspects."""
         made: dict[str, Any] = {aspect: Stamp() for aspect in changed}
         return replace(self, **made)
 
     def binds_as(self, then: Stamps) -> bool:
-        """Whether kernels bound at those stamps still have the same arguments."""
+        """Whether kernels bound at the stamps `then` have the same arguments now."""
         return self is then or (self.moves is then.moves and self.shape is then.shape)
 
 
@@ -113,8 +112,8 @@ class Sizes:
     vertices, edges : int
         Capacities of its arrays.
     counts : pair of int, or array
-        The numbers of each in a version; an array of two may be in device
-        memory, and is read once a version.
+        The numbers of each in a version. An array of two may be in device memory, and
+        is read once per version.
     """
 
     vertices: int
@@ -124,14 +123,14 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The time and memory that making arrays for schedules took.
+    """Time and memory for preparing arrays of schedules.
 
     Attributes
     ----------
     seconds : float
-        Their making, and copying them to the device.
+        Time to compute the arrays and copy them to the device.
     bytes : int
-        Their size.
+        Size of the arrays.
     """
 
     seconds: float = 0.0
@@ -143,16 +142,16 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Preparation):
-    """Arrays made for a schedule, by the names of its kernels' arguments.
+    """Arrays prepared for a schedule, by the names of its kernels' arguments.
 
     Attributes
     ----------
     arrays : dict of str to array
-        On the device.
+        Arrays on the device.
     versions : tuple of int
-        The versions of the columns that they were made from.
+        Versions of the columns from which they were computed.
     summary : str
-        The arrays in words, for `explain`.
+        Description of the arrays for `explain`.
     """
 
     arrays: dict[str, Any] = field(default_factory=dict)
@@ -168,11 +167,11 @@ class VertexSet:
     Attributes
     ----------
     words : array
-        Its bitvector on the device; do not write it.
+        Bitvector on the device; read-only.
     has_ghosts : bool
-        Whether vertices that other ranks own are among them.
+        Whether the set contains vertices of other ranks.
     has_dead : bool
-        Whether ids up to the last of them are of dead vertices, which no phase writes.
+        Whether it has gaps for dead vertices, which no phase writes.
     """
 
     __slots__ = ("has_dead", "has_ghosts", "words")
@@ -182,7 +181,7 @@ class VertexSet:
 
 
 def prefix(count: int, room: int) -> npt.NDArray[np.uint32]:
-    """Return the bitvector of the first `count` of `room` ids."""
+    """Return the bitvector of the first `count` ids, with `room` bits."""
     words = np.zeros(-(-room // 32), np.uint32)
     words[: count // 32] = 0xFFFFFFFF
     if count % 32:
@@ -198,20 +197,20 @@ def words_of(some: Any) -> Array:
 class GraphView:
     """One graph, or one part of it, on a device.
 
-    Methods that return arrays or sizes call `follow` first. So does the runtime before
-    a run.
+    Methods that return arrays or sizes call `follow` first, and so does the runtime
+    before a run.
 
     Parameters
     ----------
     graph : Structure
-        It is not kept alive.
+        The view has a weak reference to it.
 
     Attributes
     ----------
     vertex_count, edge_count : int
         Capacities: see `Sizes`.
     room : tuple of int
-        The same, as a pair.
+        Both capacities as a pair.
     everyone : VertexSet
         All vertices that are not dead.
     """
@@ -243,34 +242,34 @@ class GraphView:
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes of the graph, or those that `advance` was given last."""
+        """Sizes of the graph, or those of the last call of `advance`."""
         self.follow()
         return self._sizes
 
     def _find_sizes(self) -> None:
-        graph, given = self.graph, self._given_sizes
+        graph, sizes = self.graph, self._given_sizes
         room = graph.vertex_count, graph.edge_count
-        self._sizes = given = Sizes(*room, room) if given is None else given
-        self.vertex_count, self.edge_count = given.vertices, given.edges
-        self.room = given.vertices, given.edges
+        self._sizes = sizes = Sizes(*room, room) if sizes is None else sizes
+        self.vertex_count, self.edge_count = sizes.vertices, sizes.edges
+        self.room = sizes.vertices, sizes.edges
 
     def advance(self, *changed: Aspect, sizes: Sizes | None = None) -> None:
-        """Replace the stamps of aspects of the graph that have changed.
+        """Replace the stamps of changed aspects of the graph.
 
-        With `version` alone, the new edges are in the arrays in which the old ones
-        were. Other capacities take `moves`.
+        With `version` alone, the new edges are in the same arrays as the old ones. A
+        change of capacities needs `moves`.
 
         Parameters
         ----------
         *changed : {"version", "moves", "shape"}
         sizes : Sizes, optional
-            Sizes of this view from now on, in place of the graph's.
+            New sizes of this view, which replace those of the graph.
         """
         self._given_sizes = sizes or self._given_sizes
         self.graph.stamps = self.stamps.after(*changed)
 
     def follow(self) -> None:
-        """Drop entries whose stamps have changed since the last call."""
+        """Drop cached entries whose stamps have changed since the last call."""
         graph = self._graph() or self.graph
         then, now = self._at, graph.stamps
         if now is not then:
@@ -279,12 +278,12 @@ class GraphView:
             self.forget(then, now)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Drop entries that depend on a stamp that differs between `then` and `now`."""
+        """Drop cached entries of stamps that differ between `then` and `now`."""
         raise NotImplementedError
 
     @property
     def layout(self) -> RowLayout | None:
-        """The layout of the rows; None: CSR. Arrays that are bound move with it."""
+        """The layout of rows; None: CSR. A change moves all arrays."""
         return self.stamps.layout
 
     @layout.setter

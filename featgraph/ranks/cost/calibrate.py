@@ -20,17 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.base.config import config
+from featgraph.base.config import VERSION, config
 from featgraph.base.errors import CacheWarning
-from featgraph.base.files import replace_private
-from featgraph.base.interrupts import import_whole
-from featgraph.base.trust import (
+from featgraph.base.files import (
     DistrustedError,
     make_private,
     read_private,
+    replace_private,
     why_distrusted,
 )
-from featgraph.base.version import VERSION
+from featgraph.base.interrupts import import_whole
 from featgraph.graph import Graph
 from featgraph.graph.generators import uniform
 from featgraph.program.functions import gather, vertex

@@ -25,7 +25,7 @@ from typing import Any
 
 from featgraph.base.activity import ACTIVITY, Activity, doing
 from featgraph.base.arguments import require_real
-from featgraph.base.config import config
+from featgraph.base.config import VERSION, config
 from featgraph.base.errors import (
     ArgumentError,
     DistributedError,
@@ -33,7 +33,6 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.base.interrupts import import_whole
-from featgraph.base.version import VERSION
 from featgraph.ranks.engines.current import engine_of_context, engine_of_process
 from featgraph.ranks.engines.meeting import is_possible
 from featgraph.ranks.engines.null import NullEngine

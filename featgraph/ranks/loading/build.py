@@ -85,13 +85,13 @@ def number_rows(engine: Engine, given: Given) -> None:
 def count_edges(given: Given, kind: Kind) -> Counted:
     """Count the in-edges given to this rank, and add up their digest."""
     from featgraph.graph.building import digests  # loads Numba
-    from featgraph.graph.partition import part_kernels
+    from featgraph.graph.partition import kernels
 
     into = np.zeros(kind.counters, np.int64)
     sums = np.zeros(4, np.uint64)
     for chunk in given.parts(ROUND_EDGES):
         ends = chunk.sources, chunk.targets
-        part_kernels.add_into(*ends, kind.directed, kind.shift, into)
+        kernels.add_into(*ends, kind.directed, kind.shift, into)
         digests.add_ends(sums[:2], chunk.rows, *ends)
         if chunk.weights is not None:
             digests.add_values(sums[2:], chunk.rows, chunk.weights)

@@ -16,9 +16,8 @@ from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
+from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cuts
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import is_on_gpu
 from featgraph.graph import Graph
 from featgraph.graph.building.check import (
@@ -23,7 +24,6 @@ from featgraph.graph.building.check import (
     require_ids,
 )
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.loading.given import Chunk, Given

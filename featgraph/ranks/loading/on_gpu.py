@@ -26,7 +26,7 @@ from featgraph.graph.building.gpu_parts import (
     renumbered,
     survey,
 )
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.protocol import Engine

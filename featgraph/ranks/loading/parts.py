@@ -107,7 +107,7 @@ def localized(
 
     Returns the places of the ghosts, ascending.
     """
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     first, last = division.own(rank)
     words = np.zeros(-(-division.size // WORD), np.uint32)
@@ -119,8 +119,8 @@ def localized(
         in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
-    ghosts = np.empty(part_kernels.count_words(words, before), np.int32)
-    part_kernels.list_members(words, ghosts)
+    ghosts = np.empty(kernels.count_words(words, before), np.int32)
+    kernels.list_members(words, ghosts)
     before += np.int32(last - first)
     words[own] = 0xFFFFFFFF
     before[own] = np.arange(0, last - first, WORD)
@@ -133,18 +133,18 @@ def localized(
 def _mark(
     ends: Array, words: Array, lock: threading.Lock, begin: int, end: int
 ) -> None:
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     own = np.zeros_like(words)
-    part_kernels.mark(ends[begin:end], own)
+    kernels.mark(ends[begin:end], own)
     with lock:
         np.bitwise_or(words, own, out=words)
 
 
 def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) -> None:
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
-    part_kernels.localize(ends[begin:end], words, before)
+    kernels.localize(ends[begin:end], words, before)
 
 
 def made_graph(
@@ -288,13 +288,13 @@ def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTr
 
 def _counted(degrees: Array) -> tuple[Array, Array]:
     """Return the largest degree, overall and below hubs; and counts of low degrees."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     found: list[tuple[Array, Array]] = []
 
     def count(begin: int, end: int) -> None:
         most, short = np.zeros(2, np.int64), np.zeros(SHORT, np.int64)
-        part_kernels.survey_degrees(degrees[begin:end], HUB_DEGREE, most, short)
+        kernels.survey_degrees(degrees[begin:end], HUB_DEGREE, most, short)
         found.append((most, short))
 
     in_pieces(degrees.size, degrees.nbytes, count)

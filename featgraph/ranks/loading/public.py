@@ -30,10 +30,13 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.drawn import drawn_pieces, part_edges
-from featgraph.graph.formats.checks import Seen
-from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
-from featgraph.graph.partition.asked import Asked, Maker, makers
+from featgraph.graph.partition.requests import (
+    DistributedBuilders,
+    PartitionRequest,
+    distributed_builders,
+)
 from featgraph.ranks.engines.current import (
     current_engine,
     engine_of_process,
@@ -54,7 +57,7 @@ from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
 
 if TYPE_CHECKING:
-    from featgraph.graph.slices.on_gpu import RowsThere
+    from featgraph.graph.slices.on_gpu import RowsOnGpu
     from featgraph.ranks.loading.stored_on_gpu import OwnThere
 from itertools import pairwise
 
@@ -62,9 +65,8 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
-from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import cut_each_side, side_bounds
 from featgraph.graph.slices.checks import (
     read_words,
     require_order,
@@ -94,7 +96,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-def _engine(asked: Asked) -> Engine | None:
+def _engine(asked: PartitionRequest) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
@@ -111,7 +113,7 @@ def _engine(asked: Asked) -> Engine | None:
 
 
 def edges_in_parts(
-    asked: Asked, sources: object, targets: object, **options: Any
+    asked: PartitionRequest, sources: object, targets: object, **options: Any
 ) -> Graph | None:
     """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
     engine = _engine(asked)
@@ -122,7 +124,9 @@ def edges_in_parts(
         return _made(engine, asked, given, options["vertex_count"])
 
 
-def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
+def matrix_in_parts(
+    asked: PartitionRequest, matrix: Any, target: object
+) -> Graph | None:
     """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
     engine = _engine(asked)
     if engine is None:
@@ -133,7 +137,7 @@ def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
 
 
 def _made(
-    engine: Engine, asked: Asked, given: Given, vertex_count: object
+    engine: Engine, asked: PartitionRequest, given: Given, vertex_count: object
 ) -> DistributedGraph:
     """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
@@ -146,7 +150,7 @@ def _made(
 
 
 def drawing_in_parts(
-    asked: Asked, drawing: Drawing, directed: bool, target: str
+    asked: PartitionRequest, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
     """Generate a distributed graph; see `rmat`."""
     engine = _engine(asked)
@@ -160,7 +164,7 @@ def drawing_in_parts(
 
 
 def file_in_parts(
-    asked: Asked,
+    asked: PartitionRequest,
     path: Any,
     directed: bool | None,
     options: dict[str, Any],
@@ -176,7 +180,11 @@ def file_in_parts(
 
 
 def _of_text(
-    engine: Engine, asked: Asked, path: Any, directed: bool | None, options: Any
+    engine: Engine,
+    asked: PartitionRequest,
+    path: Any,
+    directed: bool | None,
+    options: Any,
 ) -> Graph:
     about = f"reading {require_path(path)}"
     options = dict(options)
@@ -249,7 +257,7 @@ def _require_numbers(
     engine: Engine, layout: Layout, chunks: list[Chunk], count: int
 ) -> None:
     """Raise FileFormatError on all ranks unless all ids from 0 to count - 1 occur."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     ends = sum(2 * chunk.size for chunk in chunks)
     about = "ids that occur"
@@ -258,10 +266,10 @@ def _require_numbers(
         raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
     words = np.zeros(-(-count // 32), np.uint32)
     for chunk in chunks:
-        part_kernels.mark(chunk.sources, words)
-        part_kernels.mark(chunk.targets, words)
+        kernels.mark(chunk.sources, words)
+        kernels.mark(chunk.targets, words)
     words = engine.all_reduce(words, "or", about=about)
-    occur = part_kernels.count_words(words, np.empty(words.size, np.int32))
+    occur = kernels.count_words(words, np.empty(words.size, np.int32))
     if occur < count:
         raise _named(layout, f"{occur} of 0 to {count - 1}")
 
@@ -315,9 +323,9 @@ def warn_alone() -> None:
 
 
 def set_up() -> None:
-    """Register the makers of distributed graphs with `Graph` and the readers."""
+    """Register the builders of distributed graphs with `Graph` and the readers."""
     made = edges_in_parts, matrix_in_parts, file_in_parts, drawing_in_parts
-    makers[:] = [Maker(*made, warn_alone)]
+    distributed_builders[:] = [DistributedBuilders(*made, warn_alone)]
 
 
 def draw_parts(
@@ -366,7 +374,7 @@ def _draw_there(
 
 def load_slices(
     engine: Engine,
-    how: Asked,
+    how: PartitionRequest,
     path: Any,
     asked: tuple[bool | None, dict[str, Any]],
     target: object = None,
@@ -376,7 +384,7 @@ def load_slices(
     Parameters
     ----------
     engine : Engine
-    how : Asked
+    how : PartitionRequest
         Which edges at its vertices a rank gets, and how many ranks get vertices.
     path : path
     asked : (directed, options)
@@ -444,7 +452,7 @@ class _Read:
     ----------
     own : OwnRows or OwnThere
         The own edges, whose sources are places in the folder.
-    rows : StoredRows or RowsThere
+    rows : StoredRows or RowsOnGpu
         The rows of the folder.
     names : ndarray, tuple of str, or None
         Names of all vertices; integers are mapped from their file.
@@ -454,7 +462,7 @@ class _Read:
     """
 
     own: OwnRows | OwnThere
-    rows: StoredRows | RowsThere
+    rows: StoredRows | RowsOnGpu
     names: VertexNames | None
     sums: npt.NDArray[np.uint64]
 
@@ -509,10 +517,10 @@ class _Read:
         return cls(there, rows, names, sums)
 
 
-def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
-    from featgraph.graph.slices.on_gpu import RowsThere  # imports the dialect
+def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsOnGpu:
+    from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
 
-    return RowsThere.of(slices, ranges)
+    return RowsOnGpu.of(slices, ranges)
 
 
 def _divided(

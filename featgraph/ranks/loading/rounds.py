@@ -107,7 +107,7 @@ def exchange_edges(
 
 def count_sources(engine: Engine, given: Given, division: Division) -> Array:
     """Return the out-degrees of own vertices, int64; all ranks call it."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     first, last = division.own(engine.rank)
     counts, owners = np.zeros(last - first, np.int64), division.owners
@@ -117,19 +117,19 @@ def count_sources(engine: Engine, given: Given, division: Division) -> Array:
         sources = chunk.sources.astype(np.int32, copy=False)
         sent = [sources[which] for which in by_owner(sources, owners, engine.size)]
         for part in engine.all_to_allv(sent, about="sources of edges"):
-            part_kernels.count_own(part - np.int32(first), counts)
+            kernels.count_own(part - np.int32(first), counts)
     return counts
 
 
 def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     """Return, by rank, the indices of the ends that it owns, ascending."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     counted: dict[int, Array] = {}
 
     def count(begin: int, end: int) -> None:
         counts = np.zeros(ranks, np.int64)
-        part_kernels.count_owners(ends[begin:end], owners, counts)
+        kernels.count_owners(ends[begin:end], owners, counts)
         counted[begin] = counts
 
     in_pieces(ends.size, ends.nbytes, count)
@@ -142,7 +142,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     found = np.empty(ends.size, np.int64)
 
     def list_places(begin: int, end: int) -> None:
-        part_kernels.list_by_owner(ends[begin:end], owners, begin, bounds[begin], found)
+        kernels.list_by_owner(ends[begin:end], owners, begin, bounds[begin], found)
 
     in_pieces(ends.size, ends.nbytes, list_places)
     return np.split(found, stops[:-1])
@@ -218,15 +218,15 @@ def _no_edges(given: Given) -> Chunk:
 
 def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
     """Return the edges that each rank gets, ascending."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     if not both_ends:
         return by_owner(chunk.targets, owners, ranks)
     ends, counts = (chunk.sources, chunk.targets), np.zeros(ranks, np.int64)
-    part_kernels.count_both_owners(*ends, owners, counts)
+    kernels.count_both_owners(*ends, owners, counts)
     stops = np.cumsum(counts)
     found = np.empty(int(stops[-1]), np.int64)
-    part_kernels.list_by_both_owners(*ends, owners, stops - counts, found)
+    kernels.list_by_both_owners(*ends, owners, stops - counts, found)
     return np.split(found, stops[:-1])
 
 
@@ -234,7 +234,7 @@ def _in_given_order(arrived: Arrived) -> Arrived:
     """Sort edges by row unless they are sorted; those of each sender are."""
     rows = arrived.rows
     if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
-        from featgraph.graph.building import sorting  # loads Numba
+        from featgraph.graph.building import kernels  # loads Numba
 
-        arrived.reorder(sorting.order_of(rows))
+        arrived.reorder(kernels.order_of(rows))
     return arrived

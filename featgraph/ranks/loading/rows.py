@@ -114,7 +114,7 @@ class _Edges:
 
 def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges:
     """Read rows and weights, and send cut edges to the owners of their sources."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     owners = own.division.owners
     going, size = np.zeros(engine.size, np.int64), own.size
@@ -122,7 +122,7 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
 
     def count(begin: int, end: int) -> None:
         counts = np.zeros(engine.size, np.int64)
-        part_kernels.count_owners(own.sources[begin:end], owners, counts)
+        kernels.count_owners(own.sources[begin:end], owners, counts)
         with lock:
             going[:] += counts
 

@@ -19,8 +19,8 @@ from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import GpuRowEdges
-from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
-from featgraph.graph.slices.on_gpu import RowsThere, closed_offsets, count_inside
+from featgraph.graph.building.row_edges import GpuRowEdgeList
+from featgraph.graph.slices.on_gpu import RowsOnGpu, closed_offsets, count_inside
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.loading.division import Division
@@ -46,7 +46,7 @@ class OwnThere:
     ----------
     division : Division
     rank : int
-    rows : RowsThere
+    rows : RowsOnGpu
     sources : array of int32
         Places in the folder, and after `renumber` numbers of the division; released
         when they are copied to those of all edges.
@@ -61,7 +61,7 @@ class OwnThere:
 
     division: Division
     rank: int
-    rows: RowsThere
+    rows: RowsOnGpu
     sources: Array
     out: Array | None
     starts: HostArray | None

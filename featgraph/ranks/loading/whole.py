@@ -68,7 +68,7 @@ def _own(partition: Partition, rank: int) -> Any:
 
 def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
     """Return the edges at own vertices, in given order; ends are numbers."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
+    from featgraph.graph.partition import kernels  # loads Numba
 
     weights, dtype = graph.weights, graph._edges.weights_dtype
     chunk = Chunk(graph.sources, graph.targets, weights)
@@ -79,7 +79,7 @@ def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arr
     for some in given.parts(ROUND_EDGES):
         numbered = division.renumbered(some)
         ends = numbered.sources, numbered.targets
-        count = part_kernels.list_at(*ends, *own, both_ends, places)
+        count = kernels.list_at(*ends, *own, both_ends, places)
         found.append(numbered.at(places[:count]))
     total = sum(part.size for part in found)
     return Arrived(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from featgraph.base.cached import cached_property
-from featgraph.base.pick import picker
+from featgraph.cuda.arguments import picker
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import rows_along

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import host_values
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
-from featgraph.graph.inputs.targets import chosen_target
 from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.fixed_trees import HostTrees

@@ -18,8 +18,8 @@ from featgraph.cuda import download as landing
 from featgraph.cuda import elements
 from featgraph.cuda.arrays import (
     empty,
-    has_lent,
-    is_lent,
+    has_exposed,
+    is_exposed,
     memory_bytes,
     on_shortage,
 )
@@ -282,7 +282,7 @@ class CudaArrays:
         address = self.launches.address_of
         return SpareMemory(
             self.recorder.lend_pools,
-            lambda array: has_lent() and is_lent(address(array)),
+            lambda array: has_exposed() and is_exposed(address(array)),
             int(_KEPT_OF_ONE * memory_bytes()),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.errors import StateError
-from featgraph.base.pick import picker
+from featgraph.cuda.arguments import picker
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import lost_value

@@ -17,7 +17,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
-from featgraph.graph.views.structure import require_fixed, weights_there
+from featgraph.graph.views.structure import gpu_weights, require_fixed
 from featgraph.graph.views.view import (
     GraphView,
     Preparation,
@@ -262,7 +262,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         if key not in self._shared:
             place, there = self.placement, None
             if place is None and self._device.is_scarce:
-                there = weights_there(self.graph, values.array)
+                there = gpu_weights(self.graph, values.array)
             self._shared[key] = (
                 there
                 if there is not None

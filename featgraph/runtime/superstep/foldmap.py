@@ -284,7 +284,7 @@ class FoldMap:
             if sides is not None and _side_of(whole, sides) is not None:
                 self._independent[version] = True
                 return True
-            mask, rows = graph.rows_here(whole), graph.part.in_edges
+            mask, rows = graph.local_rows(whole), graph.part.in_edges
             targets = np.repeat(mask, np.diff(rows.row_offsets))
             known = not (targets & mask[rows.column_indices]).any()
             self._independent[version] = known

@@ -15,14 +15,13 @@ import pytest
 import featgraph as fg
 from featgraph.cuda import values
 from featgraph.distributed import run_ranks
-from featgraph.graph.building.sorting import order_of
+from featgraph.graph.building.kernels import order_of
 from featgraph.graph.formats import convert as converting
 from featgraph.graph.formats.convert import convert, write_graph
-from featgraph.graph.slices import folder as folders
 from featgraph.graph.slices import manifest as manifests
 from featgraph.graph.slices import write
-from featgraph.graph.slices.checksums import checksum
 from featgraph.graph.slices.read import map_slices
+from featgraph.graph.slices.sums import checksum
 from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 
 RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
@@ -38,7 +37,7 @@ def test_nothing_half_written_is_read(
     for module, name in (
         (write, "write_manifest"),
         (write, "_write_array"),
-        (folders, "_sync"),
+        (write, "_sync"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
@@ -110,7 +109,7 @@ def test_checksums_see_every_bit_and_byte() -> None:
 
 
 def test_orders_of_integers(rng: np.random.Generator) -> None:
-    for highest in (1, 5, 3000, 2**33):
+    for highest in (1, 5, 3000, 2**33, 2**62):
         keys = rng.integers(0, highest, 500)
         assert np.array_equal(order_of(keys), np.argsort(keys, kind="stable"))
     places = rng.permutation(500).astype(np.int32)
@@ -201,9 +200,9 @@ def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
         folder.mkdir()
         (folder / "sources.bin").write_bytes(bytes(4))
     with pytest.raises(fg.GraphInputError, match="already"):  # noqa: PT012, SIM117
-        with folders.writing(path) as slow:
+        with write.writing(path) as slow:
             assert not abandoned.exists()
-            with folders.writing(path) as fast:
+            with write.writing(path) as fast:
                 assert slow.is_dir()
                 (fast / "mine").touch()
     found = sorted(entry.name for entry in tmp_path.iterdir())
@@ -213,7 +212,7 @@ def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
 def test_whoever_is_second_does_not_replace_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "graph.fgs"
     with pytest.raises(fg.GraphInputError, match="already"):  # noqa: SIM117
-        with folders.writing(path):
+        with write.writing(path):
             path.mkdir()
     assert list(tmp_path.iterdir()) == [path]
     path.rmdir()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.graph.formats import pieces
+from featgraph.graph.formats import scan
 from featgraph.graph.formats.scan import double_bits
 from featgraph.graph.formats.text import Text, scan_table
 
@@ -78,8 +78,8 @@ def test_pieces_are_one_text(lines: list[str], threads: int, is_ended: bool) -> 
 
     def scanned(count: int) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pieces, "PIECE_BYTES", 8)
-            patch.setattr(pieces, "_threads", lambda: count)
+            patch.setattr(scan, "PIECE_BYTES", 8)
+            patch.setattr(scan, "_threads", lambda: count)
             return scan_table(Text("text", data, 1 << 20), 0, "ii", comments="#")
 
     wanted = [line.split() for line in lines if line.strip() and line[0] != "#"]
@@ -107,8 +107,8 @@ def test_the_first_bad_line_of_all_pieces_is_named(
     row_count: int | None,
     text: str,
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 8)
-    monkeypatch.setattr(pieces, "_threads", lambda: threads)
+    monkeypatch.setattr(scan, "PIECE_BYTES", 8)
+    monkeypatch.setattr(scan, "_threads", lambda: threads)
     lines = [bad.get(i, f"{i} {i + 1}") for i in range(20)]
     given = Text("text", "\n".join(lines).encode(), 1 << 20)
     with pytest.raises(fg.FileFormatError, match=text):

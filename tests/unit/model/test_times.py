@@ -180,7 +180,7 @@ def test_forecast_rows_and_bytes_are_what_ranks_send(
         if engine.size == 1:
             return [0], [0]
         carrier = ranks.exchange(choose_device("cpu"))._carrier  # type: ignore[attr-defined]
-        rows = ranks.rows_here(values)
+        rows = ranks.local_rows(values)
         everyone = ranks.exchange(choose_device("cpu")).own(None)  # type: ignore[attr-defined]
         before = engine.traffic.copy()
         carrier.share([rows], everyone)

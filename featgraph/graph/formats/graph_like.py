@@ -1,4 +1,4 @@
-"""The border of the algorithms: whatever holds a graph, as a `Graph`."""
+"""Conversion of an algorithm's graph argument, of any supported type, to `Graph`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class _Frame(Protocol):
     def columns(self) -> Any: ...
 
 
-#: What algorithms take for a graph; `as_graph` says how each is read.
+#: Types that algorithms accept as a graph; see `as_graph` for each.
 GraphLike: TypeAlias = Graph | _Sparse | _Networkx | _Frame | str | os.PathLike[str]
 
+#: The expected types in errors.
 _TAKEN = (
     "a featgraph.Graph, a SciPy sparse array or matrix, a networkx graph, a data frame "
     "with columns source and target, or the path of a file"
@@ -43,37 +44,37 @@ _TAKEN = (
 
 
 def as_graph(source: GraphLike, *, directed: bool | None = None) -> Graph:
-    """Return the graph that an object or a file holds, as algorithms read it.
+    """Convert an object or a file to a graph, as algorithms do.
 
     Parameters
     ----------
     source : Graph, SciPy sparse, networkx graph, data frame, str or path
-        A Graph is returned as it is. A matrix: `Graph.from_scipy`, its entries are the
-        weights. A networkx graph: `Graph.from_networkx`, with the edge attribute
-        ``weight`` where an edge has one. A data frame, of pandas or polars:
-        `Graph.from_pandas`, columns ``source`` and ``target``, and ``weight`` where
-        there is one. A path: `read_graph`; an edge list with a header like a data frame
-        with these columns.
+        A Graph is returned unchanged. A matrix is read by `Graph.from_scipy`, with its
+        entries as weights; a networkx graph by `Graph.from_networkx`, with the edge
+        attribute ``weight`` if an edge has it; a data frame of pandas or polars by
+        `Graph.from_pandas`, with columns ``source``, ``target`` and, if present,
+        ``weight``; and a path by `read_graph`, where an edge list with a header is
+        like a data frame with these columns.
     directed : bool, optional
-        Whether an edge ``u -> v`` of a matrix, a data frame or an edge list leads one
-        way. Default: it does. A matrix that is read with ``directed=False`` has to be
-        symmetric. A Graph, a networkx graph and other files say it themselves.
+        Whether edges of a matrix, a data frame or an edge list are directed. Default:
+        True. A matrix with ``directed=False`` must be symmetric. A Graph, a networkx
+        graph and other files define it themselves.
 
     Returns
     -------
     Graph
-        Vertices in the order of the source: row i of a matrix is vertex i; nodes that
-        are called 0..V-1 are the vertices of these numbers, others are numbered as they
-        come, and `Graph.vertex_names` keeps their names.
+        Vertices are in the order of the source: row i of a matrix is vertex i. Nodes
+        named 0..V-1 are the vertices of these numbers; other nodes are numbered in
+        order, and `Graph.vertex_names` has their names.
 
     Raises
     ------
     GraphInputError
-        Anything else, by the name of its type, or what the constructor refuses.
+        If `source` has another type, or the constructor raises it.
     FileFormatError
-        What `read_graph` refuses.
+        If `read_graph` raises it.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or cannot be read.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def as_graph(source: GraphLike, *, directed: bool | None = None) -> Graph:
         return given
     if isinstance(given, str | os.PathLike):
         return _read(given, directed)
-    # Classes have the methods, too, but no edges.
+    # A class has the same methods as its instances, but no edges.
     if not isinstance(given, type):
         if hasattr(given, "is_directed") and hasattr(given, "is_multigraph"):
             return Graph.from_networkx(given, weight=_weight_attribute(given))
@@ -109,14 +110,14 @@ def as_graph(source: GraphLike, *, directed: bool | None = None) -> Graph:
 
 
 def _read(path: Any, directed: bool | None) -> Graph:
-    """Read a file; only an edge list leaves open what its edges mean."""
+    """Read a file; only edge lists do not define whether edges are directed."""
     if suffix_of(path) not in EDGE_LISTS:
         return read_graph(path)
     return read_graph(path, directed, weights="auto")
 
 
 def _weight_attribute(source: Any) -> str | None:
-    """Return "weight" where an edge of a networkx graph has that attribute."""
+    """Return "weight" if any edge of a networkx graph has this attribute."""
     has_weight = any("weight" in data for _, _, data in source.edges(data=True))
     return "weight" if has_weight else None
 

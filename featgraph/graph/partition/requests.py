@@ -1,4 +1,7 @@
-"""Requests for distributed graphs, which the layer of ranks above makes."""
+"""Requests for distributed graphs, which `featgraph.ranks` builds.
+
+Imports point down, so `ranks` registers its functions in `distributed_builders`.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,25 @@ from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 
-__all__ = ["Asked", "Maker", "makers", "require_asked"]
+__all__ = [
+    "DistributedBuilders",
+    "PartitionRequest",
+    "distributed_builders",
+    "partition_request",
+]
 
 
 @dataclass(frozen=True)
-class Maker:
-    """The functions that make distributed graphs.
+class DistributedBuilders:
+    """The functions that build distributed graphs.
 
     Attributes
     ----------
     of_edges, of_matrix, of_file, of_drawing : callable
-        Take an `Asked`, and the arguments of a constructor, the reader or a generator.
-        They return None on a single rank, which then has the whole graph.
+        Take a `PartitionRequest`, and the arguments of a constructor, the reader or a
+        generator. They return None on a single rank, which then has the whole graph.
     alone : callable
-        Called when a State is made of a graph that is on one rank only.
+        Called when a State is made on a graph that only this rank has.
     """
 
     of_edges: Callable[..., Any]
@@ -32,31 +40,32 @@ class Maker:
     alone: Callable[[], None]
 
 
-#: Registered by the layer of ranks.
-makers: list[Maker] = []
+#: Has one entry when `featgraph.ranks` is imported.
+distributed_builders: list[DistributedBuilders] = []
 
+#: Orders of `Graph.partition`.
 _ORDERS = ("given", "spread", "locality", "metis")
 
 
 @dataclass(frozen=True)
-class Asked:
+class PartitionRequest:
     """A checked request for a partition.
 
     Attributes
     ----------
     along : str
-        "in" or "both".
+        "in" or "both": the edges at own vertices that a rank has.
     ranks : object
-        The number of ranks that get vertices, as given.
+        The caller's number of ranks that get vertices; not checked.
     """
 
     along: str
     ranks: object = None
 
 
-def require_asked(
+def partition_request(
     partition: object, order: object, along: object, ranks: object = None
-) -> Asked | None:
+) -> PartitionRequest | None:
     """Return the request for a partition; None without one.
 
     Raises
@@ -89,7 +98,7 @@ def require_asked(
             expected="'edges', or None for a graph that each rank has for itself",
         )
     if isinstance(order, str) and order == "given":
-        return Asked(str(along), ranks)
+        return PartitionRequest(str(along), ranks)
     is_known = isinstance(order, str) and order in _ORDERS
     raise GraphInputError(
         "this order takes the whole graph, which no rank has"
