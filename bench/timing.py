@@ -55,7 +55,7 @@ def with_answers(result: Any) -> Any:
 
 def join_compilers() -> None:
     """Wait for what is compiled behind runs, which later ones take."""
-    from featgraph.runtime.background.queue import COMPILER
+    from featgraph.runtime.loops.background import COMPILER
 
     COMPILER.wait()
 

@@ -32,7 +32,7 @@ MADE = (
 #: Methods of the runtime: module, class, method, and what each call is counted as.
 METHODS = (
     ("runtime.loops.host", "HostLoop", "run", "by the host"),
-    ("runtime.loops.in_flight", "Flight", "run", "flights"),
+    ("runtime.loops.replay_report", "Flight", "run", "flights"),
     ("runtime.loops.replay", "DeviceFlight", "run", "loops"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "__init__", "recorded"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "_make_graphs", "graphs"),

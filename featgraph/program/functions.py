@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, overload
 
 from featgraph.base.arguments import checked_arguments
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
-from featgraph.program.by_name import find_named, named
-from featgraph.program.combine import Combine, as_combine
-from featgraph.program.combines import SELECTIVE
+from featgraph.program.combines import SELECTIVE, Combine, as_combine
 from featgraph.program.names import LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
@@ -24,7 +24,10 @@ __all__ = [
     "UserFunction",
     "VertexFunction",
     "edge",
+    "find_named",
     "gather",
+    "name_in",
+    "named",
     "reduce",
     "triangle",
     "vertex",
@@ -511,3 +514,35 @@ def triangle(
     if function is not None:
         return TriangleFunction(function, within)
     return lambda declared: TriangleFunction(declared, within)
+
+
+def named(kind: type, module: str, name: str) -> Any:
+    """Return what a module holds under a name; unpickling calls it.
+
+    Raises
+    ------
+    AttributeError
+        If there is nothing of that kind.
+    """
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, kind):
+        raise AttributeError(
+            f"{module}.{name} is no {kind.__name__}, as it was when it was pickled"
+        )
+    return found
+
+
+def find_named(module: str, name: str) -> Any:
+    """Return what stands in an imported module under a dotted name, or None."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def name_in(module: str, wanted: object) -> str | None:
+    """Return the name of a module that stands for an object, if one does."""
+    held = vars(sys.modules[module]) if module in sys.modules else {}
+    return next((name for name, value in held.items() if value is wanted), None)

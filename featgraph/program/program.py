@@ -14,7 +14,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
-from featgraph.program.operation import Collaborative
+from featgraph.program.operations import Collaborative
 from featgraph.program.source import (
     FunctionSource,
     captured_value,

@@ -23,7 +23,6 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.asked import makers
-from featgraph.program.alike import compare_given
 from featgraph.program.column import Column, Place
 from featgraph.program.following import (
     Puts,
@@ -34,6 +33,7 @@ from featgraph.program.following import (
 )
 from featgraph.program.given import (
     PropertySpec,
+    compare_given,
     edge_values,
     finish_copies,
     loose_column,
@@ -41,12 +41,10 @@ from featgraph.program.given import (
     values_of_shape,
     vertex_values,
 )
-from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
-from featgraph.program.saved import read_state, write_state
+from featgraph.program.saved import Left, Snapshot, read_state, write_state
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.program.snapshot import Left, Snapshot
-from featgraph.program.view import View
+from featgraph.program.view import InUse, View
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
 

@@ -5,8 +5,7 @@ feature, in program order, over NumPy arrays. It reads declarations and a graph,
 plan, so that plans can be checked against it. Start at `rules`.
 """
 
-from featgraph.reference.driver import Run, iterate
+from featgraph.reference.driver import Run, from_state, iterate
 from featgraph.reference.rules import Outcome, superstep
-from featgraph.reference.snapshot import from_state
 
 __all__ = ["Outcome", "Run", "from_state", "iterate", "superstep"]

@@ -14,11 +14,12 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.functions import ReduceFunction
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
+from featgraph.program.state import State
 from featgraph.reference.facts import Facts
 from featgraph.reference.rules import Outcome, superstep
 from featgraph.reference.topology import living_mask
 
-__all__ = ["Run", "iterate"]
+__all__ = ["Run", "from_state", "iterate"]
 
 Mask = npt.NDArray[np.bool_]
 #: Scalars and vectors that a program has read: (function number, name) -> value.
@@ -212,3 +213,19 @@ def _changed(last: Seen | None, now: Seen) -> bool:
         for key, value in now.items()
         if key in last
     )
+
+
+def from_state(state: State) -> tuple[Graph, dict[str, Any], Signature]:
+    """Return graph, values and signature of a State, as `superstep` takes them.
+
+    Examples
+    --------
+    >>> from featgraph.graph import Graph
+    >>> from featgraph.program.state import State, vertex_property
+    >>> graph = Graph.from_edges([0], [1])
+    >>> state = State(graph, x=vertex_property([1.0, 2.0]), alpha=0.5)
+    >>> graph, values, signature = from_state(state)
+    >>> values["x"].tolist(), values["alpha"]
+    ([1.0, 2.0], 0.5)
+    """
+    return state.graph, {name: state[name] for name in state}, state.signature

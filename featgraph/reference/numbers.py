@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.program.operation import Collaborative
+from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.source import plain_function
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph.base.errors import UserFunctionError
-from featgraph.program.functions import UserFunction
-from featgraph.program.operation import Operation
+from featgraph.program.functions import (
+    EdgeFunction,
+    TriangleFunction,
+    UserFunction,
+    VertexFunction,
+)
+from featgraph.program.operations import Operation
+from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import unknown_name
 from featgraph.reference.memory import DEGREE, Memory
 from featgraph.reference.numbers import Integer, as_number
 from featgraph.reference.team import Lane, Place, Team
+from featgraph.reference.topology import Topology
 
-__all__ = ["Sweep"]
+__all__ = ["Sweep", "run_triangle"]
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "atomic.add": operator.add,
@@ -304,3 +312,68 @@ for _name in (*_ARITHMETIC, "lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "a
     setattr(_Loose, f"__{_name}__", _of_entries(_name, False))
 for _name in _ARITHMETIC:
     setattr(_Loose, f"__r{_name}__", _of_entries(_name, True))
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Running(Protocol):
+    """The interface of the running superstep."""
+
+    program: Program
+    topology: Topology
+    memory: Memory
+    active: Mask
+    passed: Mask
+    edges_passed: set[int]
+
+
+def run_triangle(
+    superstep: Running,
+    number: int,
+    function: TriangleFunction,
+    plain: Callable[..., Any],
+) -> None:
+    """Run a function on the triangles of S4; it has no result."""
+    # No property has kind SCALAR: a triangle function writes nothing of its own.
+    sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
+
+    def call(vertices: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+        if plain(*map(Integer, (*vertices, *rows)), sweep.data) is not None:
+            raise function.source.error(
+                "this function decides nothing and returns nothing",
+                fix="write `return` alone, or leave it out",
+            )
+        return True
+
+    for vertices, rows in superstep.topology.triangles():
+        if _is_within(superstep, function, rows) and _is_met(
+            superstep, number, vertices, rows
+        ):
+            sweep.run(-1, -1, lambda _, v=vertices, r=rows: call(v, r))
+
+
+def _is_within(
+    superstep: Running, function: TriangleFunction, rows: tuple[int, ...]
+) -> bool:
+    """Whether all edges have the property that `within` names, in both directions."""
+    if function.within is None:
+        return True
+    memory, twin = superstep.memory, superstep.topology.twin
+    places = [
+        memory.place(function.within, r) for row in rows for r in (row, twin(row))
+    ]
+    return all(memory.load(place) != 0 for place in places)
+
+
+def _is_met(
+    superstep: Running, number: int, vertices: tuple[int, ...], rows: tuple[int, ...]
+) -> bool:
+    """Whether an edge passed, a vertex passed, or a vertex is active (S4)."""
+    before = superstep.program.functions[:number]
+    if any(isinstance(f, EdgeFunction) for f in before):
+        twins = [superstep.topology.twin(row) for row in rows]
+        return not superstep.edges_passed.isdisjoint({*rows, *twins})
+    behind_vertex = any(isinstance(f, VertexFunction) for f in before)
+    mask = superstep.passed if behind_vertex else superstep.active
+    return bool(mask[list(vertices)].any())

@@ -3,6 +3,5 @@
 A program and a State enter, values are changed in place, and a `loops.run.Run` leaves.
 Begin with `iterate.iterate`, then `superstep.superstep` for one superstep. `devices`
 has arrays and launches of each target, `memory` the buffers of properties, `recording`
-CUDA graphs, `streaming` edges that do not fit the GPU, `checkpoints` saved runs, and
-`background` what is compiled during a run.
+CUDA graphs, `streaming` edges that do not fit the GPU, and `checkpoints` saved runs.
 """

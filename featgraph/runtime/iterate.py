@@ -14,13 +14,13 @@ from featgraph.base.interrupts import rare_collections
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet, word_count
-from featgraph.program.snapshot import Left
+from featgraph.program.saved import Left
 from featgraph.program.state import State
-from featgraph.runtime.background.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.options import checked_options
-from featgraph.runtime.checkpoints.session import Session, iterating
+from featgraph.runtime.checkpoints.public import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.background import COMPILER, LONG
 from featgraph.runtime.loops.foldmap_run import (
     Step,
     check_any_order,
@@ -46,8 +46,7 @@ from featgraph.runtime.loops.recorded_sets import (
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
 from featgraph.runtime.loops.run_state import Agenda, left_over
-from featgraph.runtime.loops.stopping import StoppingTest
-from featgraph.runtime.loops.watching import make_watching
+from featgraph.runtime.loops.stopping import StoppingTest, make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on

@@ -27,10 +27,9 @@ from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.graph.building import edges
 from featgraph.program.state import State
-from featgraph.runtime.background.queue import COMPILER
-from featgraph.runtime.background.ready import functions_of, set_functions_of
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.loops import foldmap_run, worklist
+from featgraph.runtime.loops.background import COMPILER, functions_of, set_functions_of
 from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep

@@ -705,7 +705,7 @@ def test_a_rank_that_is_lost_ends_a_replay(
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)
     whole = make_graph(180, count=66)
     launches: list[int] = []
-    from featgraph.runtime.loops.in_flight import Flight
+    from featgraph.runtime.loops.replay_report import Flight
 
     launch = Flight._launch
 

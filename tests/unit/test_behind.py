@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
-from featgraph.runtime.background import queue, ready
-from featgraph.runtime.background.queue import BehindRuns, Job
-from featgraph.runtime.background.ready import Function
-from featgraph.runtime.loops import worklist
+from featgraph.runtime.loops import background, worklist
+from featgraph.runtime.loops.background import BehindRuns, Function, Job
 from tests.strategies import graphs, seeds
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +84,7 @@ def test_jobs_come_one_after_the_other(behind: BehindRuns) -> None:
 def test_what_takes_long_waits_until_runs_compile_nothing(
     behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "QUIET_S", 0.01)
+    monkeypatch.setattr(background, "QUIET_S", 0.01)
     compiled, asked, begun = iter([1, 2, 3, 3, 4]), [], threading.Event()
 
     def firsts() -> int:
@@ -103,7 +101,7 @@ def test_what_takes_long_waits_until_runs_compile_nothing(
 def test_who_waits_or_ends_does_not_wait_for_quiet(
     ends: bool, behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "QUIET_S", 600.0)
+    monkeypatch.setattr(background, "QUIET_S", 600.0)
     job, asked = Job("", lambda: [lambda: None]), threading.Event()
     job.firsts = lambda: len([asked.set()])
     behind.ask(job)
@@ -231,10 +229,11 @@ class Compiling:
         self.gate, self.behind = Gate(), BehindRuns()
         missing = [Function(False, self.gate)]
         monkeypatch.setattr(fg.config, "compile_behind", True)
-        monkeypatch.setattr(ready, "_jobs", WeakKeyDictionary())
-        monkeypatch.setattr(ready, "functions_of", lambda superstep, forms: missing)
-        monkeypatch.setattr(ready, "set_functions_of", lambda superstep: [])
-        for module in (ready, "featgraph.runtime.iterate"):
+        monkeypatch.setattr(background, "_jobs", WeakKeyDictionary())
+        patch = monkeypatch.setattr
+        patch(background, "functions_of", lambda superstep, forms: missing)
+        monkeypatch.setattr(background, "set_functions_of", lambda superstep: [])
+        for module in (background, "featgraph.runtime.iterate"):
             name = module if isinstance(module, str) else module.__name__
             monkeypatch.setattr(f"{name}.COMPILER", self.behind)
 
@@ -406,7 +405,7 @@ import sys, time
 import numpy as np
 import featgraph as fg
 from featgraph.algorithms.bfs import bfs, step
-from featgraph.runtime.background import queue
+from featgraph.runtime.loops import background
 
 drawn = fg.graph.generators.rmat(int(sys.argv[1]), 16, seed=4)
 graph = fg.Graph.from_edges(
@@ -420,10 +419,10 @@ def search():
 first = search()
 print(*sorted(set(first.run.directions)))
 if len(sys.argv) > 2:
-    thread = queue.COMPILER._thread
+    thread = background.COMPILER._thread
     assert thread is not None and thread.is_alive()
     sys.exit(3)
-queue.COMPILER.wait()
+background.COMPILER.wait()
 second = search()
 print(*sorted(set(second.run.directions)))
 assert np.array_equal(first.levels, second.levels)
@@ -472,7 +471,3 @@ def test_a_process_compiles_one_direction_first(
     done = in_a_process(tmp_path, scale)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["pull push", "pull push"]
-
-
-def test_all_runs_have_one_queue() -> None:
-    assert ready.COMPILER is queue.COMPILER

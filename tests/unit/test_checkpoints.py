@@ -24,7 +24,7 @@ from featgraph.algorithms import bfs
 from featgraph.base import files
 from featgraph.distributed import run_ranks
 from featgraph.runtime.checkpoints import folder as folders
-from featgraph.runtime.checkpoints.session import Session
+from featgraph.runtime.checkpoints.public import Session
 from tests.bank import BANK
 from tests.programs.common import BankProgram
 from tests.ranks.test_options import (

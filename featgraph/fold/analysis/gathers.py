@@ -12,7 +12,7 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.operations.systems import is_solution
 from featgraph.fold.tree.expressions import Access, Operate, Whole
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
 from featgraph.program.signature import Real
 

@@ -35,8 +35,8 @@ from featgraph.cuda.values import Filled
 from featgraph.graph.partition.cuts import Balance, word_places
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
+from featgraph.program.saved import Left
 from featgraph.program.signature import PropertyKind
-from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.ranks.engines.hosts import hosts_of
 from featgraph.ranks.exchange.members import packed, unpacked

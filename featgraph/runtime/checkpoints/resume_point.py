@@ -5,15 +5,133 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from featgraph.base.errors import FileFormatError
+from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
-from featgraph.program.snapshot import Left, Snapshot
+from featgraph.program.saved import Left, Snapshot
+from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.packing import wrong_record
 from featgraph.runtime.loops.pending import Pending, host_left
+from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import Agenda, all_pending
 
-__all__ = ["go_on", "put_back", "take", "values_of"]
+__all__ = ["Packed", "go_on", "pack_run", "put_back", "take", "unpack_run", "values_of"]
+
+Array = npt.NDArray[Any]
+
+#: As they are stored: a number each.
+_WORDS = ("-", "pull", "push", "recomputed", "kept", "patched")
+_LISTS = {
+    "active_counts": np.int64,
+    "seconds": np.float64,
+    "watched": np.float64,
+    "thresholds": np.float64,
+}
+_WORD_LISTS = ("directions", "aggregates")
+
+
+class Packed:
+    """Arrays by name, as a State that belongs to nothing can be saved.
+
+    Parameters
+    ----------
+    snapshot : Snapshot, optional
+        What was read; default: nothing yet.
+    """
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = Snapshot(0, {}) if snapshot is None else snapshot
+
+    def put(self, values: Array) -> dict[str, Any]:
+        """Keep an array; return what stands for it in JSON."""
+        told = {"dtype": values.dtype.name, "shape": list(values.shape)}
+        if values.size:  # a property has an entry at least
+            name = f"part_{len(self.snapshot.columns)}"
+            kind, flat = PropertyKind.VECTOR, values.reshape(-1).copy()
+            type_ = PropertyType(kind, values.dtype.name, flat.shape)
+            self.snapshot.columns[name] = Column(type_, flat, False)
+            told["name"] = name
+        return told
+
+    def get(self, told: Any, dtype: Any = None) -> Array:
+        """Return an array that was kept, with what it must be checked.
+
+        Raises
+        ------
+        FileFormatError
+            If it is not there, or another one.
+        """
+        try:
+            shape = tuple(int(n) for n in told["shape"])
+            wanted = np.dtype(told["dtype"] if dtype is None else dtype)
+            if told["dtype"] != wanted.name or min(shape, default=0) < 0:
+                raise ValueError(told)
+            if math.prod(shape) == 0:
+                return np.empty(shape, wanted)
+            column = self.snapshot.columns[told["name"]]
+            found: Array = np.asarray(column.values).reshape(shape)
+            if found.dtype != wanted:
+                raise ValueError(found.dtype)
+        except (KeyError, TypeError, ValueError) as error:
+            raise wrong_record(f"an array: {told}") from error
+        return found
+
+
+def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
+    """Return the record of a run in JSON, with its arrays kept."""
+    told: dict[str, Any] = {
+        name: packed.put(np.array(getattr(run, name), dtype))
+        for name, dtype in _LISTS.items()
+    }
+    for name in _WORD_LISTS:
+        codes = [_WORDS.index(word) for word in getattr(run, name)]
+        told[name] = packed.put(np.array(codes, np.uint8))
+    told["notes"] = {
+        name: packed.put(np.array(values, np.float64))
+        for name, values in run.notes.items()
+    }
+    told["active_sets"] = None
+    if run.active_sets is not None:
+        words = [found.words for found in run.active_sets]
+        width = words[0].size if words else 0
+        sets = np.array(words, np.uint32).reshape(len(words), width)
+        told["active_sets"] = packed.put(sets)
+    told["supersteps"], told["converged"] = run.supersteps, bool(run.converged)
+    told["target"], told["asynchronous"] = run.target, bool(run.asynchronous)
+    return told
+
+
+def unpack_run(told: Any, packed: Packed, run: Run, vertex_count: int) -> None:
+    """Fill a new record with what was packed, in place."""
+    try:
+        for name, dtype in _LISTS.items():
+            getattr(run, name)[:] = packed.get(told[name], dtype).tolist()
+        for name in _WORD_LISTS:
+            codes = packed.get(told[name], np.uint8).tolist()
+            getattr(run, name)[:] = [_WORDS[code] for code in codes]
+        run.notes.clear()
+        for name, values in told["notes"].items():
+            run.notes[str(name)] = packed.get(values, np.float64).tolist()
+        run.supersteps, run.converged = int(told["supersteps"]), bool(told["converged"])
+        if told["active_sets"] is not None:
+            sets = packed.get(told["active_sets"], np.uint32)
+            run.active_sets = [ActiveSet.from_words(vertex_count, w) for w in sets]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise wrong_record("the record of a run") from error
+
+
+def wrong_record(what: str) -> FileFormatError:
+    """Return the error for a checkpoint whose record does not hold."""
+    return FileFormatError(
+        "not a checkpoint, or an altered one",
+        got=what[:200],
+        fix="remove the newest folder of the checkpoints, and the older one is loaded",
+    )
 
 
 def values_of(

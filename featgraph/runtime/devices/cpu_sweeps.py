@@ -9,6 +9,9 @@ are never written.
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +28,6 @@ from featgraph.fold.plan.layout import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
-from featgraph.runtime.devices.forks import all_threads, is_single_threaded
 from featgraph.runtime.devices.protocol import (
     DeviceGraph,
     Reach,
@@ -33,7 +35,15 @@ from featgraph.runtime.devices.protocol import (
     limit_behind,
 )
 
-__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuKeys", "CpuSets", "CpuSweeps"]
+__all__ = [
+    "CHUNKS_PER_THREAD",
+    "SMALLEST_CHUNK",
+    "CpuKeys",
+    "CpuSets",
+    "CpuSweeps",
+    "all_threads",
+    "is_single_threaded",
+]
 
 #: Most noted sets: two supersteps of several foldmaps that take turns.
 _MOST_KNOWN = 8
@@ -399,3 +409,53 @@ def _cut(few: SparseSet) -> Array:
         return np.array([0, few.at.size])
     count = min(few.at.size, work // SMALLEST_CHUNK)
     return np.linspace(0, few.at.size, count + 1).astype(np.int64)
+
+
+#: Most seconds that a fork waits for a thread that compiles: the child could never
+#: acquire the lock that this thread holds.
+_PATIENCE_S = 60.0
+
+_lost_threads = False
+_all_threads = threading.Lock()
+_held: Any = None
+
+
+def is_single_threaded() -> bool:
+    """Whether this process must not start Numba's threads."""
+    return _lost_threads
+
+
+def all_threads() -> threading.Lock:
+    """Return the lock to hold while a kernel runs on Numba's threads."""
+    return _all_threads
+
+
+def _hold_compiler() -> None:
+    global _held
+    known = sys.modules.get("numba.core.compiler_lock")
+    lock = getattr(getattr(known, "global_compiler_lock", None), "_lock", None)
+    _held = lock if lock is not None and lock.acquire(timeout=_PATIENCE_S) else None
+
+
+def _release_compiler() -> None:
+    global _held
+    lock, _held = _held, None
+    if lock is not None:
+        lock.release()
+
+
+def _begin_child() -> None:
+    global _lost_threads, _all_threads
+    _release_compiler()
+    _all_threads = threading.Lock()  # its holder does not exist in the child
+    layer: Any = sys.modules.get("numba.np.ufunc.parallel")
+    if getattr(layer, "_is_initialized", False) and layer._threading_layer == "omp":
+        _lost_threads = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_compiler,
+        after_in_parent=_release_compiler,
+        after_in_child=_begin_child,
+    )

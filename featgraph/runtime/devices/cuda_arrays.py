@@ -69,7 +69,10 @@ from featgraph.runtime.recording.control import (
     TESTED,
     TURN,
     VERTICES,
+    WORDS,
     At,
+    DeviceLoop,
+    LoopMemory,
     Shape,
 )
 from featgraph.runtime.recording.cuda_record import (
@@ -84,7 +87,6 @@ from featgraph.runtime.recording.cuda_trace import (
     TracedDriver,
     read_landed,
 )
-from featgraph.runtime.recording.device_loop import WORDS, DeviceLoop, LoopMemory
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 

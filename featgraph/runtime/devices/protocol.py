@@ -17,9 +17,8 @@ from featgraph.graph import Graph
 from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
-from featgraph.runtime.recording.concurrent_calls import Aside
-from featgraph.runtime.recording.cycles import KnownCycles
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop
+from featgraph.runtime.recording.cycles import Aside, KnownCycles
 
 __all__ = [
     "Device",

@@ -11,8 +11,8 @@ from featgraph.fold.plan.options import IN_PLACE, Changes, join_changes
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
-from featgraph.runtime.background.ready import is_ready
 from featgraph.runtime.devices.protocol import Device, Reach, is_dense
+from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     is_push_shorter,

@@ -11,7 +11,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
 from featgraph.program.following import Seen
-from featgraph.program.snapshot import Left
+from featgraph.program.saved import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for

@@ -10,7 +10,7 @@ the device (docs/design/0039-device-loops.md).
 
 The first superstep of a run may be the first of a known cycle. The host asks for it as
 for any other, and the device for nothing, as long as these are the operations of the
-cycle's first (`runtime.recording.concurrent_calls`). Where the host would read how many
+cycle's first (`runtime.recording.cycles`). Where the host would read how many
 vertices it has committed, a loop of the cycle runs, whose first superstep it is: the
 log begins with that count.
 """
@@ -32,23 +32,21 @@ from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.foldmap_run import patches_left
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.in_flight import Flight, Flown
 from featgraph.runtime.loops.protocol import SHARED, Watched
-from featgraph.runtime.loops.replay_report import Accounts
+from featgraph.runtime.loops.replay_report import Accounts, Flight, Flown
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import Agenda
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
-from featgraph.runtime.recording.concurrent_calls import Aside
 from featgraph.runtime.recording.control import (
     ABOVE,
     ANY,
     BELOW,
     EVERYTHING,
+    DeviceLoop,
     Orders,
     Report,
 )
-from featgraph.runtime.recording.cycles import Cycles, Traced
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.cycles import Aside, Cycles, Traced
 
 __all__ = ["ReplayLoop"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from featgraph.base.dataclass import replace
-from featgraph.program.snapshot import Left
+from featgraph.program.saved import Left
 from featgraph.runtime.loops.foldmap_run import Step, decide, decides
 from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
@@ -18,9 +18,8 @@ from featgraph.runtime.loops.pending import (
     store_pending,
 )
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.watching import Watching
-from featgraph.runtime.memory.buffers import buffers_of
-from featgraph.runtime.memory.scalars import ScalarsRead
+from featgraph.runtime.loops.stopping import Watching
+from featgraph.runtime.memory.buffers import ScalarsRead, buffers_of
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = ["Agenda", "all_pending", "left_over"]

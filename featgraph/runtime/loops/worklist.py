@@ -21,7 +21,7 @@ from featgraph.base.interrupts import import_whole
 from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
-from featgraph.runtime.background.ready import is_ready
+from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.loops.foldmap_run import Step
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched

@@ -28,8 +28,9 @@ from featgraph.runtime.memory.places import Places
 
 if TYPE_CHECKING:
     pass
+from collections.abc import Sequence
 
-__all__ = ["Buffers", "arrays_for", "buffers_of", "held_sets", "stall"]
+__all__ = ["Buffers", "ScalarsRead", "arrays_for", "buffers_of", "held_sets", "stall"]
 
 #: Before the name of a schedule, that of the memory that `Buffers.stalled` returns,
 #: and what the words there mean, from 1 on.
@@ -548,3 +549,35 @@ def buffers_of(state: State, device: Device) -> Buffers:
     made = Buffers(state, device)
     state.residency = made
     return made
+
+
+class ScalarsRead:
+    """The values of scalars and vectors.
+
+    Parameters
+    ----------
+    state : State
+    names : sequence of str
+        Those that a plan reads; what the State does not have counts for nothing.
+    """
+
+    def __init__(self, state: State, names: Sequence[str]) -> None:
+        self._state = state
+        self._names = names
+        #: Versions of the columns that were read.
+        self._seen: list[tuple[str, int]] = []
+        self._values: tuple[Any, ...] = ()
+
+    def read(self) -> tuple[Any, ...]:
+        """Return (name, bytes) of each that the State has; bytes, as nan is not nan.
+
+        They are read again where a column has another version.
+        """
+        columns = self._state._columns
+        seen = [(n, columns[n].version) for n in self._names if n in columns]
+        if seen != self._seen:
+            self._values = tuple(
+                [(n, np.asarray(columns[n].on_host()).tobytes()) for n, _ in seen]
+            )
+            self._seen = seen
+        return self._values

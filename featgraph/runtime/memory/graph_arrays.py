@@ -30,8 +30,7 @@ from featgraph.program.active import pack_mask, resized
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
-from featgraph.runtime.streaming.needs import is_of_edges, shared_use
-from featgraph.runtime.streaming.sizes import shown
+from featgraph.runtime.streaming.needs import is_of_edges, shared_use, shown
 
 if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement

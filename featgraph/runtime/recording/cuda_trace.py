@@ -18,10 +18,8 @@ import numpy.typing as npt
 from featgraph.base.errors import DeviceError
 from featgraph.cuda.arguments import PackedArguments, point_to_words
 from featgraph.cuda.launch import OPAQUE
-from featgraph.runtime.recording.concurrent_calls import Aside
-from featgraph.runtime.recording.control import Shape
-from featgraph.runtime.recording.cycles import KnownCycles
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop, Shape
+from featgraph.runtime.recording.cycles import Aside, KnownCycles
 
 __all__ = [
     "LANDED",

@@ -10,7 +10,7 @@ from typing import Any
 
 from featgraph.base.dataclass import dataclass
 
-__all__ = ["Cycles", "KnownCycles", "Traced"]
+__all__ = ["Aside", "Cycles", "KnownCycles", "Traced"]
 
 #: A cycle is looked for among so many times the foldmaps of a run.
 _LONGEST = 4
@@ -271,3 +271,31 @@ def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
     """
     pairs = zip(some, others, strict=True)
     return all(s.committed() is o.committed() is not None for s, o in pairs)
+
+
+class Aside:
+    """What a superstep is expected to ask for, and how far it has come.
+
+    The device is asked for nothing until the superstep asks for something else, and
+    then for all of it; or until it has asked for everything, up to the read of its
+    count. Then `instead` may have that and what follows run in another way.
+
+    Parameters
+    ----------
+    expected : tuple
+        Operations, the last of which reads a count.
+    instead : callable
+        Returns what is read, an array of words, or None where it has done nothing.
+    """
+
+    def __init__(
+        self, expected: tuple[tuple[Any, ...], ...], instead: Callable[[], Any]
+    ) -> None:
+        self._expected, self._count = expected, 0
+        self.instead = instead
+
+    def takes(self, operation: tuple[Any, ...]) -> bool:
+        """Whether an operation is the one that is expected next, which is over then."""
+        count, self._count = self._count, self._count + 1
+        expected = self._expected
+        return count < len(expected) and bool(expected[count] == operation)

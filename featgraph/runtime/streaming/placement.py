@@ -24,10 +24,14 @@ from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.graph import Graph
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Device, Values
-from featgraph.runtime.streaming.needs import Needs, is_of_edges
-from featgraph.runtime.streaming.pinned import PinnedArray, pinned_of
-from featgraph.runtime.streaming.ring import Ring
-from featgraph.runtime.streaming.sizes import buffers_in, least_room, shown
+from featgraph.runtime.streaming.needs import (
+    Needs,
+    buffers_in,
+    is_of_edges,
+    least_room,
+    shown,
+)
+from featgraph.runtime.streaming.ring import PinnedArray, Ring, pinned_of
 from featgraph.runtime.streaming.slices import Turns
 
 __all__ = ["Placement"]

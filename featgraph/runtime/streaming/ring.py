@@ -2,14 +2,110 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from featgraph.cuda.driver import address_of
-from featgraph.runtime.streaming import sizes
-from featgraph.runtime.streaming.pinned import PinnedArray, array_at
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Buffer", "Ring"]
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.cuda.dialect import cuda
+from featgraph.cuda.driver import address_of
+from featgraph.runtime.streaming import needs
+
+__all__ = ["Buffer", "PinnedArray", "Ring", "array_at", "pinned_of"]
+
+Array = Any
+
+
+def array_at(
+    address: int, shape: tuple[int, ...], dtype: npt.DTypeLike, owner: Any
+) -> Array:
+    """Return an array of the dialect over memory that somebody else has."""
+    described = {
+        "data": (address, False),
+        "shape": shape,
+        "strides": None,
+        "typestr": np.dtype(dtype).str,
+        "version": 3,
+    }
+    return cuda.from_cuda_array_interface(described, owner=owner)
+
+
+def pinned_of(array: Array) -> PinnedArray | None:
+    """Return the memory of the host that an array is; None for those of a GPU."""
+    return getattr(array, "pinned", None)
+
+
+class PinnedArray:
+    """An array in page-locked memory.
+
+    The host writes it only while the GPU does nothing: see `Placement`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype
+
+    Attributes
+    ----------
+    address : int
+        Of its memory, for the host and the GPU.
+    version : int
+        How often kernels may have written it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        #: Bytes of a row; the array has one more, which lanes without an edge may read.
+        self.row_bytes = self.dtype.itemsize * math.prod(shape[1:])
+        self.byte_count = self.row_bytes * shape[0]
+        whole = self.byte_count + max(self.row_bytes, 1)
+        try:
+            self._memory = cuda.mapped_array((whole,), np.uint8)
+        except Exception as error:
+            if "MEMORY" not in str(error).upper():
+                raise
+            raise DeviceMemoryError(
+                "the host has not enough memory that can be page-locked",
+                got=f"{whole / 1e9:.2f} GB for edges that do not fit the GPU",
+                fix="raise the limit of locked memory (ulimit -l), or use ranks",
+            ) from error
+        self._memory[self.byte_count :] = np.zeros(whole - self.byte_count, np.uint8)
+        self.address = address_of(self._memory)
+        self.version = 0
+        self._rows: dict[tuple[int, int], Array] = {}
+
+    def whole(self) -> Array:
+        """Return it as kernels get it; `pinned_of` finds this by what it returns."""
+        made = array_at(self.address, self.shape, self.dtype, self._memory)
+        made.pinned = self
+        return made
+
+    def rows(self, begin: int, end: int) -> Array:
+        """Return some rows as kernels get them; of none, there is one all the same."""
+        found = self._rows.get((begin, end))
+        if found is None:
+            shape = (max(end - begin, 1), *self.shape[1:])
+            place = self.address + begin * self.row_bytes
+            found = array_at(place, shape, self.dtype, self._memory)
+            self._rows[begin, end] = found
+        return found
+
+    @property
+    def host(self) -> npt.NDArray[Any]:
+        """The array, as the host has it."""
+        raw: Any = (ctypes.c_uint8 * self.byte_count).from_address(self.address)
+        raw.owner = self._memory
+        return np.ndarray(self.shape, self.dtype, raw)
+
+    def put(self, values: npt.NDArray[Any]) -> None:
+        """Overwrite it."""
+        given = np.ascontiguousarray(values, self.dtype)
+        self._memory[: self.byte_count] = given.reshape(-1).view(np.uint8)
+
 
 Array = Any
 
@@ -85,12 +181,12 @@ class Ring:
 
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
         """Return how many rows of some arrays a buffer takes, and where each begins."""
-        room = self.size - sizes.ALIGNED * len(row_bytes)
+        room = self.size - needs.ALIGNED * len(row_bytes)
         capacity = max(room // max(sum(row_bytes), 1), 1)
         places, at = [], 0
         for each in row_bytes:
             places.append(at)
-            at += -(-capacity * each // sizes.ALIGNED) * sizes.ALIGNED
+            at += -(-capacity * each // needs.ALIGNED) * needs.ALIGNED
         return capacity, places
 
     def begin(self, *, waits: bool) -> None:
@@ -160,16 +256,16 @@ class Ring:
 
     def _choose(self, busy: Collection[Buffer]) -> Buffer | None:
         """Return the buffer for another slice: one that keeps it, or the next."""
-        for buffer in self._buffers[sizes.MOVING :]:
+        for buffer in self._buffers[needs.MOVING :]:
             if buffer not in busy and not is_current(buffer.content):
                 return buffer
         # Of two, that which was filled first.
         moving = sorted(
-            self._buffers[: sizes.MOVING], key=lambda b: b.number != self._turn
+            self._buffers[: needs.MOVING], key=lambda b: b.number != self._turn
         )
         for buffer in moving:
             if buffer not in busy:
-                self._turn = (buffer.number + 1) % sizes.MOVING
+                self._turn = (buffer.number + 1) % needs.MOVING
                 return buffer
         return None
 

@@ -34,8 +34,13 @@ from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.recording.cuda_trace import OPAQUE
-from featgraph.runtime.streaming.pinned import PinnedArray, array_at, pinned_of
-from featgraph.runtime.streaming.ring import Buffer, Ring
+from featgraph.runtime.streaming.ring import (
+    Buffer,
+    PinnedArray,
+    Ring,
+    array_at,
+    pinned_of,
+)
 
 __all__ = ["Turns"]
 

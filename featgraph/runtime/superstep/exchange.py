@@ -14,7 +14,7 @@ import numpy.typing as npt
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays

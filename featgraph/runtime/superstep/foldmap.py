@@ -21,14 +21,15 @@ from featgraph.fold.plan.options import Changes, parse_change_driven, parse_opti
 from featgraph.fold.plan.traits import GraphTraits, graph_sizes, graph_traits
 from featgraph.graph.views.view import Stamp
 from featgraph.program.active import ActiveSet
-from featgraph.program.alike import said_behind
-from featgraph.program.by_name import name_in, named
 from featgraph.program.functions import (
     EdgeFunction,
     TriangleFunction,
     UserFunction,
     VertexFunction,
+    name_in,
+    named,
 )
+from featgraph.program.given import said_behind
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Real
 from featgraph.program.state import State, check_edges

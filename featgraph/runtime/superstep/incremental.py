@@ -16,8 +16,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.memory.scalars import ScalarsRead
+from featgraph.runtime.memory.buffers import Buffers, ScalarsRead
 
 __all__ = ["Incremental"]
 

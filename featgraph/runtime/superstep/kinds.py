@@ -18,8 +18,7 @@ from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.superstep.bound import BoundPhase, BoundState
-from featgraph.runtime.superstep.changed_edges import ChangedEdges
+from featgraph.runtime.superstep.bound import BoundPhase, BoundState, ChangedEdges
 from featgraph.runtime.superstep.directions import pulls_all
 from featgraph.runtime.superstep.frontier import Frontier
 

@@ -17,7 +17,7 @@ from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.cost.machine_shares import share_out
 from featgraph.ranks.cost.times import Work, superstep_times
 from featgraph.ranks.engines.links import LINKS, Link
-from featgraph.runtime.streaming.sizes import MOVING, buffers_in
+from featgraph.runtime.streaming.needs import MOVING, buffers_in
 
 CPU = Machine(
     "sixteen cores",
