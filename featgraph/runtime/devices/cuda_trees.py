@@ -1,4 +1,9 @@
-"""Reduces in a fixed tree on a GPU: combines of the nodes stored by kernels."""
+"""Reductions in a fixed tree of 32 branches on a GPU.
+
+Kernels of a reduce store one row of numbers per block of vertices; see `fixed_trees`
+for the tree. Each node combines its children in order, so that its bits do not depend
+on the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ __all__ = [
     "finish_joined",
 ]
 
-#: Threads, at most, of the block that combines what is left.
+#: Threads of the block that combines the last levels.
 THREADS = 512
 
 
@@ -31,9 +36,9 @@ def _pair(a, b, is_product):  # type: ignore[no-untyped-def]
 
 @device_function
 def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
-    """Return an entry of the node of some neighboring rows."""
+    """Return one entry of the combine of neighboring rows."""
     total = rows[first, f]
-    if count == 32:  # most have all: their loads are on the way together
+    if count == 32:  # most nodes: all loads are issued together
         for child in range(1, 32):
             total = _pair(total, rows[first + child, f], is_product)
     else:
@@ -44,7 +49,7 @@ def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
 
 @device_function
 def _combine(rows, step, thread, threads, is_product):  # type: ignore[no-untyped-def]
-    """Combine rows as a step says, 32 at a time."""
+    """Combine the rows of a step, 32 at a time."""
     first, count, above = step
     width = int64(rows.shape[1])
     for index in range(thread, (count + 31) // 32 * width, threads):
@@ -56,16 +61,16 @@ def _combine(rows, step, thread, threads, is_product):  # type: ignore[no-untype
 
 @kernel(cache=True)
 def combine_level(rows, first, count, above, is_product):  # type: ignore[no-untyped-def]
-    """Combine so many rows, 32 at a time, into the rows from `above` on."""
+    """Combine `count` rows, 32 at a time, into the rows from `above` on."""
     step = first, count, above
     _combine(rows, step, int64(cuda.grid(1)), int64(cuda.gridsize(1)), is_product)
 
 
 @kernel(cache=True, launch_bounds=THREADS)
 def finish(rows, steps, tops, first_slot, is_product, nodes):  # type: ignore[no-untyped-def]
-    """Combine the levels that are left, and leave the top nodes; one block.
+    """Combine the remaining levels, and store the top nodes; one block.
 
-    They go to `nodes` from `first_slot` on; what is beside them becomes zeros.
+    They go to `nodes` from `first_slot` on; all other slots become zeros.
     """
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
     width = int64(rows.shape[1])
@@ -88,7 +93,7 @@ def finish(rows, steps, tops, first_slot, is_product, nodes):  # type: ignore[no
 def finish_joined(nodes, work, children, begins, root, is_product, result):  # type: ignore[no-untyped-def]
     """Combine the top nodes of all ranks, level by level; one block.
 
-    Nodes that are not among them go to `work`: see `Joined`.
+    Inner nodes above them go to `work`: see `Joined`.
     """
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
     width = int64(result.size)
@@ -112,7 +117,7 @@ def finish_joined(nodes, work, children, begins, root, is_product, result):  # t
 
 @device_function
 def _entry(nodes, work, node, given, width, f):  # type: ignore[no-untyped-def]
-    """Return an entry of a node, anything for -1; no load waits for what it is."""
+    """Return an entry of a node, any number for -1; both loads are issued at once."""
     number = int64(node)
     known = nodes[max(min(number, given - 1), int64(0)) * width + f]
     made = work[max(number - given, int64(0)), f]
@@ -171,14 +176,14 @@ class JoinTables(NamedTuple):
 
 
 class CudaTrees:
-    """Combines of blocks in a fixed tree on one device."""
+    """Combines of blocks of vertices in a fixed tree on one device."""
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
         self._known: dict[tuple[Subtree, int], _Steps] = {}
 
     def given(self, words: int) -> dict[str, int]:
-        """Return further arguments of a kernel that stores a block for each word."""
+        """Return the arguments of a kernel that stores a row for each word."""
         return {"together": BRANCHES, "part_count": words}
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:

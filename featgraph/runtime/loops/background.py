@@ -1,9 +1,14 @@
-"""What is compiled behind runs: one queue, and the thread that goes through it (0045).
+"""Kernels compiled in the background while runs do without them (0045).
 
-A run that could do with a kernel which does not exist goes on without it, and asks for
-it here. Compiling begins when that run is over, or has gone on for long: the compiler
-has one lock, for which a run would wait where it compiles something itself. What is for
-a GPU waits until no run has compiled anything for a while: it takes seconds there.
+A run that would profit from a kernel that is not compiled yet goes on without it and
+adds a `Job` to a queue. The queue's thread starts compiling when the run has ended or
+has become long: Numba's compiler has one global lock, for which a run that compiles
+something itself would wait. Jobs for a GPU start only after runs have compiled nothing
+for a while, since compiling takes seconds there.
+
+`is_ready` finds the functions that a superstep would call. They are compiled from the
+types of their arguments alone, before the first call. A call with other types compiles
+again, so that a wrong type here costs time and never changes a result.
 """
 
 from __future__ import annotations
@@ -38,42 +43,42 @@ from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["COMPILER", "LONG", "BehindRuns", "Job", "is_ready"]
 
-#: Supersteps behind which a run is so long that what it has asked for is compiled while
-#: it runs: it has compiled what it takes itself by then.
+#: Supersteps after which jobs are compiled while the run goes on: by then it has
+#: compiled all kernels that it cannot do without.
 LONG = 32
-#: So long, in s, runs have compiled nothing when a job begins that is told what they
-#: do. A call of an algorithm soon runs what it runs behind its loop.
+#: Seconds without a compilation in any run before a job with `firsts` begins: an
+#: algorithm compiles its last kernels soon after its loop.
 QUIET_S = 0.25
-#: So long, in s, the thread keeps the interpreter while others want it. A search
-#: on a GPU lets go of it a hundred times, and waited 5 ms each time it wanted it back.
+#: Switch interval of the interpreter, in s, while the thread compiles. A search on a GPU
+#: releases the interpreter lock a hundred times, and waited 5 ms for it each time.
 _KEEPS_S = 1e-4
 
 Part = Callable[[], Any]
 
 
 class Job:
-    """Something that runs do without until it is compiled.
+    """A kernel to compile in the background.
 
     Parameters
     ----------
     what : str
-        What it is, for a warning.
+        Name of the kernel, for a warning.
     prepare : callable
-        Returns calls that compile it part by part. It is called on a thread that runs,
-        and may print modules: two threads that make syntax trees at a time end in a
-        SystemError of Python 3.11, up to 3.11.4.
+        Returns functions that compile the kernel part by part. It is called on the
+        thread of a run and may print modules: two threads that build syntax trees at a
+        time end in a SystemError of Python 3.11, up to 3.11.4.
     firsts : callable, optional
-        Returns how often runs may have compiled so far. The job begins once they have
-        not for `QUIET_S`.
+        Returns how many kernels runs may have compiled so far. The job begins once this
+        number has not changed for `QUIET_S`.
 
     Attributes
     ----------
     is_asked : bool
-        Whether a queue has been asked for it.
+        Whether the job has been added to a queue.
     is_done : bool
-        Whether it has been compiled.
+        Whether the kernel has been compiled.
     error : Exception or None
-        Why it could not be.
+        The error that compiling raised.
     """
 
     def __init__(
@@ -89,35 +94,35 @@ class Job:
 
 
 class BehindRuns:
-    """A queue of jobs, and a thread that goes through it while there are any.
+    """A queue of jobs with a thread that works through it while there are any.
 
     Attributes
     ----------
     ended : int
-        How many jobs have been compiled, or could not be.
+        Number of jobs that have been compiled or have failed.
     """
 
     def __init__(self) -> None:
         self.ended = 0
         self._changed = threading.Condition()
-        #: What was asked for; its parts are not prepared.
+        #: Added jobs whose parts are not prepared.
         self._asked: list[Job] = []
         self._queue: deque[tuple[Job, Sequence[Part]]] = deque()
         self._current: Job | None = None
-        #: Of which no one has been told.
+        #: Failed jobs that no warning has named yet.
         self._failed: list[Job] = []
         self._thread: threading.Thread | None = None
         self._is_over = False
-        #: How many wait until all is compiled.
+        #: Number of callers of `wait`.
         self._waiting = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is asked for that is not compiled."""
+        """Whether every job of the queue has ended."""
         return not self._asked and not self._queue and self._current is None
 
     def ask(self, job: Job) -> None:
-        """Have something compiled, once, from the next `begin` on."""
+        """Add a job, once; it is compiled from the next `begin` on."""
         if job.is_asked:
             return
         job.is_asked = True
@@ -125,21 +130,22 @@ class BehindRuns:
             self._asked.append(job)
 
     def begin(self) -> None:
-        """Have all that was asked for compiled; does not wait for it.
+        """Start compiling all added jobs, without waiting for them.
 
-        It is called on a thread that runs, which is told what could not be compiled.
+        It is called on the thread of a run, which warns of jobs that have failed.
         """
         self._tell()
         if not self._asked:
             return
         with self._changed:
             asked, self._asked = self._asked, []
-        # No interrupt between what was taken from one list, and is not in the other.
+        # An interrupt between taking a job from one list and adding it to the other
+        # would lose the job.
         with deferred_interrupts():
             for job in asked:
                 try:
                     parts = job.prepare()
-                except Exception as error:  # the run that asked does without
+                except Exception as error:  # the run goes on without the kernel
                     self._fail(job, error)
                     continue
                 with self._changed:
@@ -147,7 +153,7 @@ class BehindRuns:
             self._start()
 
     def wait(self) -> None:
-        """Wait until all that was asked for is compiled, or could not be."""
+        """Wait until all added jobs have been compiled or have failed."""
         self.begin()
         with self._changed:
             self._waiting += 1
@@ -160,7 +166,7 @@ class BehindRuns:
         self._tell()
 
     def stop(self) -> None:
-        """Give up what is not compiled, for the process ends."""
+        """Drop the jobs that have not been compiled: the process ends."""
         with self._changed:
             self._is_over = True
             self._asked.clear()
@@ -171,7 +177,7 @@ class BehindRuns:
             stop_threads(thread)
 
     def forget_thread(self) -> None:
-        """Go on in a child of a fork, which has no thread: ask for its jobs again."""
+        """Queue unfinished jobs again in a forked child, which has no such thread."""
         self._changed = threading.Condition()
         left = [job for job, _ in self._queue]
         if self._current is not None:
@@ -190,7 +196,7 @@ class BehindRuns:
         while self._failed:
             job = self._failed.pop()
             warnings.warn(
-                f"{job.what} could not be compiled, and runs go on without: "
+                f"{job.what} could not be compiled; runs go on without it: "
                 f"{type(job.error).__name__}: {job.error}",
                 CompilationWarning,
                 stacklevel=4,
@@ -201,7 +207,7 @@ class BehindRuns:
         with self._changed:
             if self._thread is not None or not self._queue or self._is_over:
                 return
-            # A daemon, so that Python's end reaches `stop` and does not wait for it.
+            # A daemon, so that the interpreter's exit calls `stop` and does not wait.
             self._thread = threading.Thread(
                 target=self._work, name=BACKGROUND, daemon=True
             )
@@ -218,11 +224,11 @@ class BehindRuns:
         except Stopped:
             pass
         finally:
-            if sys.getswitchinterval() == ours:  # nobody has set another one meanwhile
+            if sys.getswitchinterval() == ours:  # unless other code has set one
                 sys.setswitchinterval(before)
 
     def _compile_next(self) -> bool:
-        """Compile what is first in the queue; False if it is empty."""
+        """Compile the first job of the queue; return False if the queue is empty."""
         with self._changed:
             if not self._queue:
                 self._thread = None
@@ -235,7 +241,7 @@ class BehindRuns:
             for part in parts:
                 part()
             job.is_done = True
-            job.prepare = tuple  # what it holds may go
+            job.prepare = tuple  # frees what the closure refers to
         except Exception as error:
             self._fail(job, error)
         finally:
@@ -246,7 +252,7 @@ class BehindRuns:
         return True
 
     def _wait_for_quiet(self, job: Job) -> None:
-        """Wait until runs compile nothing, unless someone waits for the job."""
+        """Wait until runs compile nothing, unless a caller waits for the job."""
         before, now = None, job.firsts and job.firsts()
         with self._changed:
             while now != before and not self._waiting and not self._is_over:
@@ -256,16 +262,17 @@ class BehindRuns:
                 raise Stopped
 
 
-#: That of this process.
+#: The queue of this process.
 COMPILER = BehindRuns()
 atexit.register(COMPILER.stop)
-# Before it: another thread may hold the lock for which this one waits.
+# Runs before `stop` (last in, first out): another thread may hold the lock that `stop`
+# waits for.
 atexit.register(stop_threads)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=COMPILER.forget_thread)
 
 
-#: Kernel -> in which forms, and with what -> what compiles it; None if nothing has to.
+#: Kernel -> key of forms and sets -> job; None if all functions are compiled.
 _jobs: weakref.WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] = (
     weakref.WeakKeyDictionary()
 )
@@ -278,22 +285,22 @@ def is_ready(
     with_sets: bool = False,
     asks: bool = True,
 ) -> bool:
-    """Whether a superstep of vertices and pushes compiles nothing that takes long.
+    """Whether a superstep of vertex and push phases runs without a long compilation.
 
     Parameters
     ----------
     superstep : Superstep
     forms : sequence of str
-        Of each of its phases.
+        The form of the kernel of each phase.
     with_sets : bool, optional
-        Look at what finds due vertices, too (CPU).
+        Include the functions that find due vertices (CPU).
     asks : bool, optional
-        Have what is missing compiled behind the run.
+        Queue a job for the functions that are not compiled.
     """
     if not config.compile_behind:
         return True
     jobs = _jobs.setdefault(superstep.kernel, {})
-    # Chunks of a graph, or only one of them, are swept by other functions.
+    # A graph of one chunk is swept by another function than one of several.
     key = (*forms, with_sets, *_are_cut(superstep, forms))
     if key not in jobs:
         functions = functions_of(superstep, forms)
@@ -311,7 +318,7 @@ def is_ready(
 
 
 def _firsts(device: Any) -> Callable[[], int] | None:
-    """Return what tells how often runs may have compiled, where calls soon do again."""
+    """Return a function that counts compilations of runs on a GPU; None on the CPU."""
     return None if device.name == "cpu" else lambda: int(device.launches.firsts)
 
 
@@ -320,18 +327,18 @@ def _are_cut(superstep: Superstep, forms: Sequence[str]) -> list[bool]:
     return [e.is_cut for own, form in pairs for e in own.entries(form)]
 
 
-#: Sets that the phases of vertices and pushes are given.
+#: Sets that vertex and push phases take.
 _SETS = ("active_sources", "due", "passed")
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function, and types for which it may be compiled.
+    """A function with the argument types that it may be compiled for.
 
     Attributes
     ----------
     is_compiled : bool
-        Whether it was, here or in another process that has stored it.
+        Whether it is compiled in this process, or stored by another one.
     compile : callable
         Compiles it, on any thread.
     """
@@ -341,7 +348,7 @@ class Function:
 
 
 def functions_of(superstep: Superstep, forms: Sequence[str]) -> list[Function]:
-    """Return what the phases of vertices and pushes call, in these forms."""
+    """Return the functions that vertex and push phases call in these forms."""
     bound = superstep.bound
     bound.arrive()
     phases = zip(superstep.phases, forms, strict=True)
@@ -353,7 +360,7 @@ def functions_of(superstep: Superstep, forms: Sequence[str]) -> list[Function]:
 
 
 def set_functions_of(superstep: Superstep) -> list[Function]:
-    """Return what finds due vertices, and counts edges, for single supersteps (CPU)."""
+    """Return the functions that find due vertices and count edges (CPU)."""
     words, place = _words(), _typeof(0)
     list_, graph = _list(), superstep.bound.buffers.graph
     few = graph.kernel("reach_few", "out")
@@ -378,7 +385,7 @@ def _of_cuda(entry: BoundEntry, superstep: Superstep) -> Function:
 
 
 def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
-    """Return what sweeps a chunk, and what calls that for all of several chunks."""
+    """Return the function that sweeps one chunk, and the one that sweeps all of them."""
     signatures = import_whole("featgraph.fold.compiling.signatures")
     known = dict.fromkeys(_SETS, _words()) | {"d": data}
     known |= signatures.own_types(entry.entry)
@@ -394,7 +401,7 @@ def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
 
 
 def _of_rows(kernel: RowKernel, words: Any) -> list[Function]:
-    """Return what goes through the words of two sets, and in chunks if it is cut."""
+    """Return the function that reads and writes two sets, and its variant in chunks."""
     bounds, rows = [import_whole("numba").int64] * 3, _rows(kernel)
     found = [_numba(kernel.function, (*bounds, words, words, *rows))]
     if not (kernel.is_one_chunk or is_single_threaded()):
@@ -414,12 +421,12 @@ def _rows(kernel: RowKernel) -> list[Any]:
 
 
 def _words() -> Any:
-    """Return the type of a set."""
+    """Return the Numba type of a vertex set."""
     return import_whole("numba").uint32[::1]
 
 
 def _list() -> Any:
-    """Return the type of a list of words."""
+    """Return the Numba type of a list of word indices."""
     return import_whole("numba").int64[::1]
 
 
