@@ -418,8 +418,8 @@ def _cut(few: SparseSet) -> Array:
     return np.linspace(0, few.at.size, count + 1).astype(np.int64)
 
 
-#: Longest wait of a fork for a compiling thread, in s: the child could never acquire the
-#: lock that such a thread holds.
+#: Longest wait of a fork for a compiling thread, in s: the child could never acquire
+#: the lock that such a thread holds.
 _PATIENCE_S = 60.0
 
 _lost_threads = False

@@ -201,12 +201,12 @@ Words = Any
 #: Most blocks that combine partial results of a reduce: all that run at a time.
 _FINISHING_BLOCKS = 2112
 #: Vertices are packed if at most one in this many is due: for one lane per vertex, and
-#: for several. A road-like graph of 4M vertices with one in 32 due took 31 against 53 us,
-#: with one in 8 the same. With eight lanes per vertex packing saves only the blocks that
-#: have no work, 20 us on 4M vertices (NVIDIA H200).
+#: for several. A road-like graph of 4M vertices with one in 32 due took 31 against 53
+#: us, with one in 8 the same. With eight lanes per vertex packing saves only the blocks
+#: that have no work, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
-#: The same for the sources of a push: without packing, a push from ten of 8.8M and 15.6M
-#: vertices with 16 lanes each took 360 and 820 us (NVIDIA H100).
+#: The same for the sources of a push: without packing, a push from ten of 8.8M and
+#: 15.6M vertices with 16 lanes each took 360 and 820 us (NVIDIA H100).
 _PACKED_SOURCES = 64
 #: Foldmaps restricted to at most this fraction of the vertices sweep a list of them.
 _LISTED = 3 / 4
@@ -292,7 +292,7 @@ class CudaDevice(CudaArrays):
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices of a mask if kernels should sweep them as a list, else None."""
+        """Return the vertices of a mask if kernels should sweep a list, else None."""
         vertices = np.flatnonzero(mask).astype(np.int32)
         is_short = 0 < vertices.size <= _LISTED * mask.size
         return self.upload(vertices) if is_short else None
@@ -347,7 +347,7 @@ class CudaDevice(CudaArrays):
         return entry.schedule.grid(phase.mapping, sizes)
 
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
-        """List the sources that an entry sweeps, with the prefix sum of their degrees."""
+        """List the sources that an entry sweeps, with prefix sums of their degrees."""
         words = [values[bound.place[n]] for n in _SOURCES if n in bound.place]
         count = bound.vertex_count
         offset = "int64" if bound.kernel.plan.traits.wide_offsets else "int32"

@@ -51,7 +51,10 @@ class Nodes(NamedTuple):
 
 
 def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
-    """Return the parents of nodes that begin with a whole group; the last may be partial."""
+    """Return the parents of nodes that begin with a whole group.
+
+    The last group may be partial.
+    """
     groups = -(-len(rows) // BRANCHES)
     padded = np.full((groups * BRANCHES, *rows.shape[1:]), pair.identity, rows.dtype)
     padded[: len(rows)] = rows
@@ -86,9 +89,7 @@ def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
 
 
 def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
-    """Return the root of a tree of `blocks` blocks, from nodes that cover each of them
-    once.
-    """
+    """Return the root of a tree of some blocks from nodes that cover each once."""
     places, rows = np.empty(0, np.int64), nodes[0].rows[:0]
     level = 0
     while True:
@@ -148,11 +149,11 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Subtree:
-    """The nodes that can be combined of the leaves from `begin` to `end`, of `leaves` in
-    all.
+    """The nodes that can be combined from a range of the leaves, `begin` to `end`.
 
-    Levels follow each other in memory, leaves first. The last group of a level counts
-    as whole: missing children do not exist in the tree.
+    The tree has `leaves` leaves. Levels follow each other in memory, leaves first. The
+    last group of a level counts as whole: its missing children do not exist in the
+    tree.
     """
 
     begin: int
@@ -184,9 +185,7 @@ class Subtree:
 
     @cached_property
     def steps(self) -> tuple[tuple[int, int, int], ...]:
-        """The combine of each level: first row, number of rows, and row of the first
-        parent.
-        """
+        """The combine of each level: first row, row count, row of the first parent."""
         return tuple(
             (below.row + below.head, below.whole, above.row)
             for below, above in zip(self.levels, self.levels[1:], strict=False)
@@ -194,7 +193,7 @@ class Subtree:
 
     @cached_property
     def tops(self) -> tuple[tuple[int, int, int], ...]:
-        """The nodes without a parent in the subtree: level, index, and row in memory."""
+        """The nodes without a parent in the subtree: level, index and row in memory."""
         return tuple(
             (number, level.first + node, level.row + node)
             for number, level in enumerate(self.levels)

@@ -49,8 +49,8 @@ LONG = 32
 #: Seconds without a compilation in any run before a job with `firsts` begins: an
 #: algorithm compiles its last kernels soon after its loop.
 QUIET_S = 0.25
-#: Switch interval of the interpreter, in s, while the thread compiles. A search on a GPU
-#: releases the interpreter lock a hundred times, and waited 5 ms for it each time.
+#: Switch interval of the interpreter, in s, while the thread compiles. A search on a
+#: GPU releases the interpreter lock a hundred times, and waited 5 ms for it each time.
 _KEEPS_S = 1e-4
 
 Part = Callable[[], Any]
@@ -385,7 +385,7 @@ def _of_cuda(entry: BoundEntry, superstep: Superstep) -> Function:
 
 
 def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
-    """Return the function that sweeps one chunk, and the one that sweeps all of them."""
+    """Return the functions that sweep one chunk and, if needed, all chunks."""
     signatures = import_whole("featgraph.fold.compiling.signatures")
     known = dict.fromkeys(_SETS, _words()) | {"d": data}
     known |= signatures.own_types(entry.entry)

@@ -1,4 +1,4 @@
-"""Supersteps one by one, each decided and launched by the host."""
+"""The loop on the host, which decides and launches supersteps one by one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["HostLoop"]
 
 
 class HostLoop:
-    """Runs whatever is due, a superstep at a time.
+    """Runs due foldmaps, one superstep at a time.
 
     Parameters
     ----------
     agenda : Agenda
     traces : bool
-        Whether `traced` tells of the superstep that was run last.
+        Set `traced` to the trace of the last superstep.
     """
 
     name: ClassVar[str] = "host"
@@ -39,7 +39,7 @@ class HostLoop:
         self._agenda = agenda
         self._traces = traces
         self.traced: Traced | None = None
-        #: Tells how long others have run since a superstep began, in s.
+        #: Returns the time of other supersteps since the current one began, in s.
         self.others_s: Callable[[], float] = float
         self._waited_s = 0.0
         self._forms: dict[str, int] = {}
@@ -47,11 +47,11 @@ class HostLoop:
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
-        """Return why it cannot run any superstep of a run: it can."""
+        """Return "": the host can run every superstep."""
         return ""
 
     def run(self, run: Run, most: int) -> bool:
-        """Run the next foldmap that has something due; False if none has."""
+        """Run the next foldmap with due vertices; False if none has any."""
         agenda = self._agenda
         agenda.refresh_version()
         place = agenda.find_due()
@@ -77,7 +77,7 @@ class HostLoop:
             due, changed, also_due=pending.left, active_count=count,
             tracks=pending.scalars is not None,
         )  # fmt: skip
-        # No interrupt between a kernel and what tells of it.
+        # An interrupt between a kernel and its bookkeeping would lose a commit.
         with deferred_interrupts(step.in_place):
             number = agenda.state.superstep
             try:
@@ -85,7 +85,7 @@ class HostLoop:
                 if run.evaluated is not None:
                     run.evaluated += chosen.count_edges(frontier)
                 committed = chosen.run(frontier)
-                del frontier  # memory of its sets is used again
+                del frontier  # its sets go back to their pool
                 step.end()
                 self._note(place, run, committed, begun, decisions)
             except BaseException:
@@ -98,11 +98,11 @@ class HostLoop:
                 else:
                     pending.count += far_count
             agenda.note_scalars(place)
-            pending.left = None  # the step knows
+            pending.left = None  # `step.left_out` has them
         return True
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
-        """Recompute what patches have rounded: convergence must be exact."""
+        """Recompute aggregates that patches have rounded: convergence must be exact."""
         self._begin()
         begun = time.perf_counter()
         number = self._agenda.state.superstep
@@ -114,7 +114,7 @@ class HostLoop:
             raise
 
     def _begin(self) -> None:
-        """Look at what has been exchanged before a superstep."""
+        """Store the counters of the exchange before a superstep."""
         exchange = self._agenda.exchange
         if self._agenda.moves is not None:
             exchange.begin_timed()
@@ -124,7 +124,7 @@ class HostLoop:
     def _nearest(
         self, words: Any, waiting: Waiting, step: Step
     ) -> tuple[Any, Any, int, int | None]:
-        """Return the near ones of what is announced, the others, and their numbers."""
+        """Return the near vertices of an announced set, the far ones, and their numbers."""
         device, count = self._agenda.device, self._agenda.state.graph.living_count
         everyone = self._agenda.steps[0].plain.bound.everyone.words
         announced = everyone if words is None else words
@@ -135,7 +135,7 @@ class HostLoop:
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
-        """Announce what was committed, and record the superstep."""
+        """Announce the committed vertices, and record the superstep."""
         agenda, step = self._agenda, self._agenda.steps[place]
         if agenda.recorded is not None:
             agenda.recorded.add(committed)
@@ -177,9 +177,9 @@ class HostLoop:
     def _counted(
         self, step: Step, committed: Any, results: Any, begun: float
     ) -> tuple[int, list[float]]:
-        """Return how many vertices were committed, and extremes of results.
+        """Return the number of committed vertices, and extremes of results.
 
-        Where ranks may move, they tell each other what they have taken with it.
+        If ranks may get other vertices, they exchange their times with it.
         """
         agenda, exchange = self._agenda, self._agenda.exchange
         if agenda.moves is not None and agenda.moves.times_ranks:
@@ -195,4 +195,4 @@ class HostLoop:
 
 
 def _nothing() -> None:
-    """Stand in for a reference to the set of all vertices, which is None."""
+    """Return None, as a weak reference to the set of all vertices would."""

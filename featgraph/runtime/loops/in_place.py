@@ -1,7 +1,4 @@
-"""Supersteps that write to the current buffers, where the result is the same.
-
-See docs/design/0022-in-place.md.
-"""
+"""Supersteps that write to the current buffers, where the result is the same (0022)."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ __all__ = ["commit_in_place"]
 
 
 def commit_in_place(steps: list[Step]) -> None:
-    """Have those foldmaps of a run commit in place that can.
+    """Have the foldmaps of a run commit in place that can.
 
-    A step with incremental aggregates needs earlier values. And where buffers change
-    places for one foldmap, they do for all that write the property.
+    Incremental aggregates need earlier values. And if buffers of a property swap for
+    one foldmap, they swap for all that write the property.
     """
     if any(_may_be_incremental(step) for step in steps):
         return
@@ -44,15 +41,15 @@ def _written(step: Step) -> set[str]:
 
 
 def _can_be(step: Step) -> bool:
-    """Whether nothing that a superstep commits is read by others in it, or undone."""
+    """Whether no vertex reads what another one commits in the superstep."""
     plan = step.plan
     if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:
         return False
     exchange = step.plain.bound.exchange
-    # Which kernels wait is a matter of the target, and all ranks are to commit alike.
+    # The kernels that wait differ by target, and all ranks must commit in one way.
     if plan.options.asynchronous or exchange.is_mixed:
         return False
     if _written(step).isdisjoint(plan.facts.seen_elsewhere):
         return True
     found = np.array([step.foldmap.is_independent(step.state)], np.int64)
-    return bool(exchange.all_reduce(found, "min")[0])  # a rank knows of its own edges
+    return bool(exchange.all_reduce(found, "min")[0])  # a rank tests its own edges

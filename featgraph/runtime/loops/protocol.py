@@ -1,4 +1,4 @@
-"""What a way to run many supersteps must do (docs/design/0033-superstep-loops.md)."""
+"""The interface of loops, which run many supersteps (0033)."""
 
 from __future__ import annotations
 
@@ -13,38 +13,37 @@ from featgraph.runtime.loops.run_state import Agenda
 
 __all__ = ["SHARED", "QueueRun", "SuperstepLoop", "Watched"]
 
-#: Why only the host runs supersteps of several ranks.
-SHARED = "other ranks are told behind each superstep"
+#: Reason why only the host runs supersteps of several ranks.
+SHARED = "other ranks need an exchange after each superstep"
 
 
 @dataclass(eq=False)
 class Watched:
-    """What a loop is told of a run, beside the plans of its foldmaps.
+    """Properties of a run that a loop has to support, besides the plans of its foldmaps.
 
     Attributes
     ----------
     device : Device
-        Where it runs.
     size : int
         Vertices and edges of its graph together.
     by : str
-        The option of `iterate` that looks at each superstep; "" without one.
+        The option of `iterate` that inspects each superstep; "" without one.
     looks_at_results : bool
-        Whether that is about results of reduces, which a device may look at.
+        Whether that inspects results of reduces only, which a device can do.
     is_dense : bool
         Whether every vertex is active in every superstep.
     key : str
-        The property that tells near vertices from far ones; "" where none wait.
+        The property that separates near vertices from far ones; "" where none wait.
     is_shared : bool
-        Whether other ranks run it, too, and are told behind each superstep.
+        Whether other ranks take part, with an exchange after each superstep.
     stays_on_device : bool
-        Whether they are told without the host.
+        Whether that exchange needs no host.
     is_timed : bool
-        Whether the host asks behind each superstep what ranks have taken.
+        Whether the host collects the times of ranks after each superstep.
     sets : str
-        The option that records the set of each superstep, or gives it; "" without one.
+        The option that records or sets the vertices of each superstep; "" without one.
     are_sets_here : bool
-        Whether these stay on the device.
+        Whether these sets stay on the device.
     """
 
     device: Device
@@ -62,26 +61,26 @@ class Watched:
 
 @dataclass
 class QueueRun:
-    """What a run of supersteps has left.
+    """Results of a run of supersteps by a worklist loop.
 
     Attributes
     ----------
     counts : list of int
         Vertices committed by each superstep.
     seconds : list of float
-        The time of each.
+        The time of each superstep.
     thresholds : list of float
-        The threshold of each, if some vertices wait.
+        The threshold of each superstep, if some vertices wait.
     words : words
-        What is due next.
+        The set that is due next.
     size : int
-        How many vertices that has.
+        Its number of vertices.
     edges : int
-        Edges that were gone along.
+        Number of edges that were followed.
     stages : int
-        How often a stage has run between them (0098).
+        Number of stages that ran in between (0098).
     has_ended : bool
-        Whether the last one has committed nothing.
+        Whether the last superstep committed nothing.
     """
 
     counts: list[int]
@@ -97,8 +96,8 @@ class QueueRun:
 class SuperstepLoop(Protocol):
     """A way to run supersteps of a run, made for one `Agenda`.
 
-    The result is the same whichever runs: values, what is due behind each superstep,
-    and how many vertices it has committed.
+    All loops give the same results: values, vertices due after each superstep, and
+    numbers of committed vertices.
     """
 
     name: ClassVar[str]
@@ -107,13 +106,13 @@ class SuperstepLoop(Protocol):
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
-        """Return why it cannot run any superstep of a run; "" if it can."""
+        """Return why the loop cannot run any superstep of a run; "" if it can."""
 
     def run(self, run: Run, most: int) -> bool | None:
-        """Run supersteps, up to `most`, and record them.
+        """Run up to `most` supersteps, and record them.
 
         Returns
         -------
         bool or None
-            False if nothing is due; None if that is to be run in another way now.
+            False if nothing is due; None if another loop must run the next superstep.
         """

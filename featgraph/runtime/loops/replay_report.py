@@ -1,4 +1,8 @@
-"""What the host does about supersteps of a cycle that the device has run."""
+"""Replayed supersteps of a cycle: launches by the host, and their records.
+
+`Flight` launches recordings one superstep ahead. `Accounts` updates the run and the
+pending vertices, as the host does for its own supersteps.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +23,26 @@ __all__ = ["Accounts", "Flight", "Flown"]
 
 
 class Accounts:
-    """Records supersteps of a cycle, and what is pending behind them.
+    """Records supersteps of a cycle, and the pending vertices after them.
 
     Parameters
     ----------
     agenda : Agenda
     run : Run
-        Where they are recorded.
+        The record to add them to.
     traced : sequence of Traced
-        A cycle: what runs, again and again; the first of them is due.
+        The cycle, which is repeated; its first superstep is due.
 
     Attributes
     ----------
     done : int
-        Supersteps that have run.
+        Number of supersteps that have run.
     """
 
     def __init__(self, agenda: Agenda, run: Run, traced: Sequence[Traced]) -> None:
         self._agenda, self._run, self._cycle = agenda, run, traced
         self.done = 0
-        #: Supersteps that the host would not have run.
+        #: Number of supersteps that the host would not have run.
         self._idle = 0
         self._first = agenda.state.superstep
         self._everything = agenda.state.graph.living_count
@@ -50,14 +54,14 @@ class Accounts:
 
     @property
     def following(self) -> Traced:
-        """The superstep that comes next."""
+        """The next superstep."""
         return self._cycle[self.done % len(self._cycle)]
 
     def add(self, number: int, seconds: float, seen: Sequence[float]) -> bool:
-        """Account for the next superstep, which has committed `number` vertices.
+        """Record the next superstep, which has committed `number` vertices.
 
-        False if the host would not have run it. `seen` are the extremes of its results
-        that the run looks at. What the State is told, it is told by `number`.
+        False if the host would not have run it. `seen` are the watched extremes of its
+        results. The State is updated by `number`.
         """
         agenda, traced = self._agenda, self.following
         place = traced.place
@@ -84,10 +88,10 @@ class Accounts:
         seen: Sequence[Sequence[float]],
         last: int,
     ) -> None:
-        """Account for cycles of which only the `last` supersteps may have been idle.
+        """Record cycles of which only the `last` supersteps may have been idle.
 
-        What is pending follows from these, and from the cycle before them: each
-        foldmap has its turn there.
+        The pending vertices follow from these, and from the cycle before them, in which
+        each foldmap runs.
         """
         length = len(self._cycle)
         many = len(numbers) - last
@@ -103,7 +107,7 @@ class Accounts:
         self._run.pieces += [
             t.pieces for t in self._cycle if t.pieces is not None
         ] * cycles
-        # Where there is one foldmap, all of the cycle is its.
+        # With one foldmap, all supersteps of the cycle are its own.
         plans = [step.plan for step in self._agenda.steps]
         if len(plans) > 1:
             plans = [plans[t.place] for t in self._cycle]
@@ -113,12 +117,12 @@ class Accounts:
             self.add(*rest)
 
     def settle(self) -> None:
-        """Have buffers where they are within a cycle, if a run has ended there."""
+        """Swap buffers as far as the last cycle has run, if a run has ended within it."""
         buffers = buffers_of(self._agenda.state, self._agenda.device)
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._agenda.steps[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
-        # What waits behind a whole cycle is in the sets that the host knows.
+        # After a whole cycle, the unsent sets are those that the host knows.
         ghosts = self._agenda.steps[0].plain.bound.ghosts
         if ghosts is not None and not self.is_whole:
             last = self._cycle[self.done % len(self._cycle) - 1]
@@ -128,9 +132,9 @@ class Accounts:
         self.number()
 
     def number(self) -> None:
-        """Tell the State how many supersteps the host would have run.
+        """Set the superstep number of the State to that of a run by the host.
 
-        Of what their reduces have left it has no copy yet.
+        Results of reduces have not been copied to the host yet.
         """
         agenda, number = self._agenda, self._first + self.done - self._idle
         agenda.superstep = agenda.state.superstep = number
@@ -138,7 +142,7 @@ class Accounts:
             step.plain.bound.go_on()
 
     def _announce(self, traced: Traced, number: int) -> None:
-        """Announce what was committed: its sets are where the recording makes them."""
+        """Announce the committed vertices, in the sets of the recording."""
         agenda, made = self._agenda, traced.pending
         everything = 0 < number == self._everything
         told = None if everything else traced.committed()
@@ -147,8 +151,8 @@ class Accounts:
         )
 
 
-#: The next superstep is launched ahead unless at this rate of decay fewer vertices than
-#: this would be active in it.
+#: Fewest active vertices, extrapolated from the last two supersteps, with which the next
+#: superstep is launched ahead.
 _FEWEST = 8
 
 
@@ -159,12 +163,13 @@ class Flown:
     Attributes
     ----------
     limit : int
-        So many at most: whole cycles, unless exactly.
+        Most supersteps: whole cycles, unless exact.
     most_late : float
-        How long, in s, they may be run otherwise than is decided by then.
+        Longest time, in s, of supersteps that run as recorded though their choices have
+        changed.
     is_exact : bool
-        Whether none is run before it is known that the host would run it. Then they end
-        anywhere in the cycle.
+        Whether no superstep is run before it is known that the host would run it. Then
+        they end anywhere in the cycle.
     """
 
     limit: int
@@ -173,11 +178,11 @@ class Flown:
 
 
 class Flight:
-    """Launches of a cycle, one superstep ahead of what the host knows.
+    """Launches of a cycle by the host, one superstep ahead of the known counts.
 
-    Deciding late changes no result but how kept sums are rounded, which may be patched
-    some times more: what a count decides is how a superstep is run, and one without
-    active vertices commits nothing. `may_be_late` says where it would.
+    A late choice changes no result except the rounding of kept sums, which may be
+    patched some more times: a count only determines how a superstep runs, and one
+    without active vertices commits nothing. `may_be_late` finds the exceptions.
 
     Parameters
     ----------
@@ -186,7 +191,7 @@ class Flight:
     cycle : sequence of Traced
         The first of them is due.
     recordings : sequence
-        With `launch` and `wait`, of each.
+        The recording of each, with `launch` and `wait`.
     how : Flown
     """
 
@@ -203,16 +208,16 @@ class Flight:
         self._recordings = recordings
         self._first, self._launched = agenda.state.superstep, 0
         self._begun = time.perf_counter()
-        #: How long supersteps have been run otherwise than was decided, in s.
+        #: Time of supersteps that ran with other choices than their counts imply, in s.
         self._late, self._how = 0.0, how
-        #: Place, whether all are due and how many are active -> what that decides:
-        #: nothing else changes it in a flight, and counts mostly come again.
+        #: (place, whether all are due, active count) -> choices. Nothing else changes
+        #: them in a flight, and counts mostly repeat.
         self._decided: dict[tuple[int, bool, int | None], tuple[Any, ...]] = {}
         #: Whether no further cycle is begun.
         self._ends = False
 
     def run(self, is_enough: Callable[[], bool]) -> bool:
-        """Run supersteps; no further cycle is begun where `is_enough` says so.
+        """Run supersteps until `is_enough` returns True at the end of a cycle.
 
         Return whether the last cycle is whole.
         """
@@ -230,7 +235,7 @@ class Flight:
         return self._accounts.is_whole
 
     def _fly(self, came: list[int], is_enough: Callable[[], bool]) -> None:
-        """Launch and account for supersteps until the last cycle has ended."""
+        """Launch and record supersteps until the last cycle has ended."""
         limit, accounts, ahead = self._how.limit, self._accounts, 0
         length, is_exact = len(self._recordings), self._how.is_exact
         while True:
@@ -254,9 +259,9 @@ class Flight:
         self._launched += 1
 
     def _complete(self) -> None:
-        """Run the cycle to its end: the host takes the buffers for what they are there.
+        """Run the cycle to its end, where buffers are as the host expects them.
 
-        Another interrupt adds nothing to the one that is on its way.
+        A further interrupt is ignored: one is being handled.
         """
         while self._is_within_a_cycle() or self._accounts.done < self._launched:
             try:

@@ -1,4 +1,4 @@
-"""The agenda of a run: its foldmaps, what is due for each, and what was announced."""
+"""The state of a run: its foldmaps, and the pending vertices of each."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["Agenda", "all_pending", "left_over"]
 
 
 class Agenda:
-    """The foldmaps of a run, and what is pending for each.
+    """The foldmaps of a run, and the pending vertices of each.
 
     Parameters
     ----------
     steps : list of Step
         One for each foldmap.
     pending : list of Pending
-        What each has not seen yet.
+        The vertices that each has not processed yet.
     waiting : Waiting or None
-        Tells near vertices from far ones.
+        Splits near vertices from far ones.
     watching : Watching
-        What is looked at behind each superstep.
+        The results that are inspected after each superstep.
 
     Attributes
     ----------
     turn : int
-        The foldmap whose turn is next.
+        Index of the foldmap that runs next.
     stage : int
-        How often the run has begun anew, or has gone on in another way.
+        Number of times that the run has started again, or changed to other sets.
     is_dense : bool
         Whether every vertex is active in every superstep.
     """
@@ -67,34 +67,34 @@ class Agenda:
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
         self.superstep = self.begun = self.state.superstep
-        #: What the pending sets account for: the graph's version, and puts.
+        #: Version of the graph, and puts, that the pending sets include.
         self.seen = self.state.follow()
         self.turn = self.stage = 0
-        #: Tells whether loops are to come back to the host before they would.
+        #: Returns whether loops should return to the host early.
         self.wants_host: Callable[[], bool] | None = None
-        #: Tells how many supersteps may run before ranks ask each other something.
+        #: Returns how many supersteps may run before the next exchange of hosts.
         self.asks_within: Callable[[], int] | None = None
-        #: The sets that are recorded on the device, and those that say what is due;
-        #: None where there are none.
+        #: The sets that are recorded on the device, and those that are processed in
+        #: order; None without the options.
         self.recorded: Any = None
         self.played: Any = None
-        #: Has ranks own other vertices; None where they keep theirs.
+        #: Moves vertices between ranks; None if they keep theirs.
         self.moves: Moves | None = None
-        #: A foldmap that runs where nothing is due, and loops may run (0098).
+        #: A foldmap that runs when nothing is due, and that loops may run (0098).
         self.then: FoldMap | None = None
-        #: Of each foldmap.
+        #: The scalars that each foldmap reads.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
     def begin(self, active: Any) -> bool:
-        """Go on with some vertices, and no others; False if there are none."""
-        begun = self.pending  # nothing is due, but for what .on leaves out
+        """Continue with these active vertices and no others; False if there are none."""
+        begun = self.pending  # nothing is due except vertices excluded by .on
         if active is not None:
             begun = begin_pending(active, self.state, self.device, len(begun))
             for left_out in filter(None, (s.left_out for s in self.steps)):
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
             pending.scalars = scalars.read()
-            step.forget()  # what was written was not announced
+            step.forget()  # earlier writes were not announced
         if self.waiting is not None:
             self.waiting.forget()
         self.pending, self.stage = begun, self.stage + 1
@@ -102,7 +102,7 @@ class Agenda:
         return active is not None and bool(begun[0].count)
 
     def follow(self, run: Run) -> None:
-        """Go on with sets that are recorded, or played, behind supersteps of a run."""
+        """Update recorded and played sets after supersteps of a run."""
         if self.recorded is not None and self.recorded.follow(run):
             self.stage += 1
         due = None if self.played is None else self.played.follow(run)
@@ -111,11 +111,11 @@ class Agenda:
             self.version, self.superstep = self.state.version, self.state.superstep
 
     def release(self) -> None:
-        """Let go of what an earlier call has left; `store_pending` ends that."""
+        """Drop the sets that an earlier call left; `store_pending` replaces them."""
         release_pending(self.foldmaps, self.state)
 
     def store_pending(self) -> None:
-        """Remember what stays due for a later call: all, behind a write that failed."""
+        """Store the pending vertices for a later call; all, after a write that failed."""
         self.refresh_version()
         pending = all_pending(self)
         has_run = self.state.superstep != self.begun
@@ -124,7 +124,7 @@ class Agenda:
         )
 
     def refresh_version(self) -> None:
-        """Make everything due behind a write, or a superstep, from outside."""
+        """Make everything due after a write, or a superstep, by the caller."""
         seen = (self.version, self.superstep)
         if (self.state.version, self.state.superstep) != seen:
             self.version, self.superstep = self.state.version, self.state.superstep
@@ -134,13 +134,13 @@ class Agenda:
                 self.waiting.forget()
 
     def let_go(self) -> None:
-        """Have everything due: the sets that were pending are of no use any more."""
+        """Make everything due: the pending sets do not fit any more."""
         self.pending = [Pending(None) for _ in self.steps]
         for step in self.steps:
             step.left_out = None
 
     def is_due(self, place: int) -> bool:
-        """Whether a foldmap has something to do."""
+        """Whether a foldmap has due vertices."""
         pending, step = self.pending[place], self.steps[place]
         if pending.words is None or self.reads_others(place):
             return True
@@ -156,17 +156,17 @@ class Agenda:
 
     @property
     def knows_counts(self) -> bool:
-        """Whether it is known how many vertices are pending for each foldmap."""
+        """Whether the number of pending vertices of each foldmap is known."""
         return all(p.words is None or p.count is not None for p in self.pending)
 
     def has_work(self) -> bool:
-        """Whether any foldmap has something due, or rounded aggregates."""
+        """Whether any foldmap has due vertices, or rounded aggregates."""
         self.refresh_version()
         places = range(len(self.steps))
         return any(self.is_due(p) for p in places) or self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
-        """Return a foldmap whose aggregates are rounded by patches, and where."""
+        """Return a foldmap whose aggregates are rounded by patches, and their vertices."""
         for place, step in enumerate(self.steps):
             words = step.unproven()
             if words is not None and self.exchange.count(words) > 0:
@@ -174,7 +174,7 @@ class Agenda:
         return None
 
     def find_due(self) -> int | None:
-        """Return the next foldmap that has something due; its turn is over then."""
+        """Return the next foldmap with due vertices, and advance the turn."""
         count = len(self.steps)
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
@@ -183,12 +183,12 @@ class Agenda:
         return None
 
     def cannot_announce(self, number: int) -> None:
-        """Have everything due behind an error, if anything may have been committed.
+        """Make everything due after an error, if anything may have been committed.
 
         Parameters
         ----------
         number : int
-            Of supersteps on the State, before this one.
+            Number of supersteps on the State before this one.
         """
         in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
         if in_place or self.state.superstep != number:
@@ -196,23 +196,23 @@ class Agenda:
                 waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
-        """Return what is looked at behind a foldmap: arrays, and if for the largest."""
+        """Return the watched results of a foldmap: arrays, and flags for the largest."""
         extremes = self.watching.given_by(self.steps[place].plan)
         current = buffers_of(self.state, self.device).current
         return [(current[name], is_largest) for name, is_largest in extremes]
 
     def note_scalars(self, place: int) -> None:
-        """Remember what a foldmap has read, behind its superstep.
+        """Store the scalars that a foldmap has read, after its superstep.
 
-        Where everything is due anyway nothing asks for it, and a result of a reduce
-        would have to be waited for.
+        If everything is due anyway they are not needed, and reading a result of a
+        reduce would wait.
         """
         pending = self.pending[place]
         everything = pending.words is None
         pending.scalars = () if everything else self.scalars[place].read()
 
     def reads_others(self, place: int) -> bool:
-        """Whether scalars that a foldmap reads are not what it has read last."""
+        """Whether scalars that a foldmap reads have changed since it last ran."""
         before = self.pending[place].scalars
         return before is not None and before != self.scalars[place].read()
 
@@ -223,28 +223,28 @@ class Agenda:
         return self.reads_others(place) or (is_late and not is_first)
 
     def decisions(self, place: int) -> tuple[Any, ...]:
-        """Return what the number of active vertices decides of a superstep."""
+        """Return the choices that the number of active vertices determines."""
         pending = self.pending[place]
         return self.decided(place, pending.words is None, pending.active_count)
 
     def decided(
         self, place: int, everything: bool, count: int | None
     ) -> tuple[Any, ...]:
-        """Return what would be decided if so many vertices were active."""
+        """Return the choices for an active count."""
         if self.is_dense:  # everything is due, however many were active
             return (True,)
         return everything, *decide(self.steps[place], count)
 
     def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
-        """Whether so many active vertices, not all, would decide what is meant.
+        """Whether an active count, less than all, leads to the choices `meant`.
 
-        Nothing is folded to know that: see `decides`.
+        Nothing is folded for the answer: see `decides`.
         """
         return not meant[0] and decides(self.steps[place], count, meant[1:])
 
 
 def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
-    """Return what a later call would have to know if a run ended here."""
+    """Return the pending vertices for a later call, if a run ended here."""
     state = agenda.state
     seen = (agenda.version, agenda.superstep, agenda.seen)
     is_whole = (state.version, state.superstep, state.follow()) == seen
@@ -256,7 +256,7 @@ def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
 
 
 def all_pending(agenda: Agenda) -> list[Pending]:
-    """Return what is pending, with what ``.on`` has left out."""
+    """Return the pending vertices, with the due ones that ``.on`` excluded."""
     if agenda.played is not None:  # committed vertices were not announced
         return [Pending(None)]
     return [

@@ -1,4 +1,4 @@
-"""Where values of a State's edges are: on the device, or with the host (0063)."""
+"""Places of edge values of a State under a memory limit: GPU or host memory (0063)."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ EDGE_STATE = "edge_state"
 
 
 class Places:
-    """Finds memory for values of edges of one State, under a memory limit if any.
+    """Memory for edge values of one State, under a memory limit if there is one.
 
-    Methods return None, or False, where the device has the values as ever.
+    Methods return None or False where the values are on the device without a limit.
 
     Parameters
     ----------
     buffers : Buffers
-        Of the State.
+        The buffers of the State.
     """
 
     def __init__(self, buffers: Any) -> None:
-        self._buffers = weakref.proxy(buffers)  # which has this
+        self._buffers = weakref.proxy(buffers)  # `buffers` refers to this object
         self._placement: Placement | None = buffers.graph.placement
 
     def of(self, name: str) -> Placement | None:
-        """Return what finds the place of a property; None where the device has it."""
+        """Return the placement of a property of edges; None without a limit."""
         place = self._placement
         if place is None:
             return None
@@ -46,12 +46,12 @@ class Places:
         return place if column.type.kind is PropertyKind.EDGE else None
 
     def reserve(self, source: KernelSource) -> None:
-        """Have room for what a kernel needs.
+        """Reserve the memory that a kernel needs.
 
         Raises
         ------
         DeviceMemoryError
-            If that cannot be, though all edges are streamed.
+            If it does not fit even with all edges streamed.
         """
         place = self._placement
         if place is None:
@@ -64,7 +64,7 @@ class Places:
             raise place.shortage(needs)
 
     def _counted_as(self, use: str) -> str:
-        """Return what values of edges are counted as: the graph's may be shared."""
+        """Return the use that edge values count for; the graph's may be shared."""
         column = self._buffers.state._columns.get(use.removeprefix(use_of("")))
         values = None if column is None else column.values
         if isinstance(values, Reordered) and values.is_shared:
@@ -72,7 +72,7 @@ class Places:
         return use
 
     def move_edges(self) -> None:
-        """Bring values of edges to the host's memory, where kernels find them, too."""
+        """Move edge values to host memory that kernels can read in place."""
         own = self._buffers
         for arrays in (own.current, own.next, own.outdated):
             for name, array in list(arrays.items()):
@@ -83,7 +83,7 @@ class Places:
             del own.temporaries[key]
 
     def upload(self, name: str, values: Values, memory: Array | None) -> Array | None:
-        """Return an array with values of a property; `memory` is given up for it."""
+        """Return an array with values of a property; `memory` may be reused for it."""
         place = self.of(name)
         return place and place.upload(self, use_of(name), values, memory)
 
@@ -105,12 +105,12 @@ class Places:
         return place and place.empty(self, use_of(name), shape, dtype)
 
     def on_host(self, name: str, array: Array, shape: tuple[int, ...]) -> Any | None:
-        """Return values of a property where the host has them."""
+        """Return values of a property that are in host memory."""
         place = self.of(name)
         return place and place.held(array, shape)
 
     def touched(self, array: Array) -> None:
-        """Note that somebody else has written an array: copies of it are old."""
+        """Count a write to an array by the caller: copies of it are outdated."""
         if self._placement is not None:
             self._placement.touched(array)
 

@@ -282,7 +282,7 @@ class _Calls:
 
 
 def _turning(turn: Callable[[], None]) -> Callable[[], tuple[int]]:
-    """Return a function that calls `turn`, and returns an error code as the driver does."""
+    """Return a function that calls `turn` and returns no error, as the driver does."""
 
     def call() -> tuple[int]:
         turn()

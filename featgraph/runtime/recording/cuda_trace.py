@@ -48,8 +48,8 @@ Make = Callable[..., Any]
 _MOST_KEPT = 64
 #: Spare pairs of pools.
 _MOST_SPARE = 8
-#: Most words that a superstep returns: the number of committed vertices, two extremes of
-#: watched results, and two numbers of edges.
+#: Most words that a superstep returns: the number of committed vertices, two extremes
+#: of watched results, and two numbers of edges.
 LANDED = 5
 #: Time to make two graphs, in s, until it has been measured.
 _RECORDING_SECONDS = 3e-4

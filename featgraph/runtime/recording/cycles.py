@@ -132,7 +132,7 @@ class KnownCycles(threading.local):
             self._before.popitem(last=False)
 
     def behind(self, first: Traced) -> tuple[Traced, Sequence[Traced]] | None:
-        """Return a first superstep with these operations, and the cycle that followed."""
+        """Return a first superstep with these operations, and the cycle after it."""
         return self._before.get(first.operations)
 
     def begins(self, key: Any) -> Sequence[Traced] | None:

@@ -1,4 +1,8 @@
-"""Buffers of the GPU that slices of rows come to while others are swept."""
+"""Page-locked arrays of edges, and the GPU buffers that receive slices of them.
+
+Copies to one buffer overlap the sweeps of others. Kernels can also read and write the
+page-locked arrays in place.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ Array = Any
 def array_at(
     address: int, shape: tuple[int, ...], dtype: npt.DTypeLike, owner: Any
 ) -> Array:
-    """Return an array of the dialect over memory that somebody else has."""
+    """Return an array of the dialect over memory that `owner` keeps alive."""
     described = {
         "data": (address, False),
         "shape": shape,
@@ -35,14 +39,14 @@ def array_at(
 
 
 def pinned_of(array: Array) -> PinnedArray | None:
-    """Return the memory of the host that an array is; None for those of a GPU."""
+    """Return the page-locked memory of an array; None for an array on the GPU."""
     return getattr(array, "pinned", None)
 
 
 class PinnedArray:
-    """An array in page-locked memory.
+    """An array in page-locked host memory.
 
-    The host writes it only while the GPU does nothing: see `Placement`.
+    The host writes it only while the GPU is idle: see `Placement`.
 
     Parameters
     ----------
@@ -52,14 +56,14 @@ class PinnedArray:
     Attributes
     ----------
     address : int
-        Of its memory, for the host and the GPU.
+        Address of its memory, for the host and the GPU.
     version : int
-        How often kernels may have written it.
+        Number of times that kernels may have written it.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
-        #: Bytes of a row; the array has one more, which lanes without an edge may read.
+        #: Bytes of a row. Memory has one row more, which lanes without an edge read.
         self.row_bytes = self.dtype.itemsize * math.prod(shape[1:])
         self.byte_count = self.row_bytes * shape[0]
         whole = self.byte_count + max(self.row_bytes, 1)
@@ -79,13 +83,13 @@ class PinnedArray:
         self._rows: dict[tuple[int, int], Array] = {}
 
     def whole(self) -> Array:
-        """Return it as kernels get it; `pinned_of` finds this by what it returns."""
+        """Return the array for kernels; `pinned_of` leads back to this object."""
         made = array_at(self.address, self.shape, self.dtype, self._memory)
         made.pinned = self
         return made
 
     def rows(self, begin: int, end: int) -> Array:
-        """Return some rows as kernels get them; of none, there is one all the same."""
+        """Return some rows for kernels; at least one row, even of an empty range."""
         found = self._rows.get((begin, end))
         if found is None:
             shape = (max(end - begin, 1), *self.shape[1:])
@@ -96,46 +100,43 @@ class PinnedArray:
 
     @property
     def host(self) -> npt.NDArray[Any]:
-        """The array, as the host has it."""
+        """The array for the host."""
         raw: Any = (ctypes.c_uint8 * self.byte_count).from_address(self.address)
         raw.owner = self._memory
         return np.ndarray(self.shape, self.dtype, raw)
 
     def put(self, values: npt.NDArray[Any]) -> None:
-        """Overwrite it."""
+        """Overwrite all values."""
         given = np.ascontiguousarray(values, self.dtype)
         self._memory[: self.byte_count] = given.reshape(-1).view(np.uint8)
 
 
-Array = Any
-
-
 class Buffer:
-    """A buffer, and what is in it.
+    """A buffer on the GPU, and the slice in it.
 
     Attributes
     ----------
     number : int
-        Which one of its ring.
+        Its index in the ring.
     content : tuple
-        What tells the slice in it from all others; empty if there is none.
+        Identity of the slice in it; empty if there is none.
     """
 
     def __init__(self, number: int, memory: Array, driver: Any) -> None:
         self.number, self._memory = number, memory
         self._address = address_of(memory)
         self.content: tuple[Any, ...] = ()
-        #: Behind the copies into it, and behind the last sweep of what is in it.
+        #: Events after the copies into it, and after the last sweep of its content.
         self.filled, self.swept = driver.make_event(), driver.make_event()
         self.is_swept_once = self.is_awaited = False
         self._parts: dict[Any, Array] = {}
 
     def place(self, at: int) -> int:
-        """Return an address in it."""
+        """Return the address of a byte of the buffer."""
         return self._address + at
 
     def part(self, at: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an array that begins at a byte of it."""
+        """Return an array that begins at a byte of the buffer."""
         key = at, shape, dtype.str
         found = self._parts.get(key)
         if found is None:
@@ -145,24 +146,24 @@ class Buffer:
 
 
 class Ring:
-    """Buffers, the stream that fills them, and who waits for whom.
+    """The buffers, the stream that fills them, and events between copies and sweeps.
 
-    A copy waits for the last sweep of what it overwrites, and a sweep for its copies.
-    Nothing waits on the host.
+    A copy waits for the last sweep of the slice that it overwrites, and a sweep waits
+    for its copies. The host never waits.
 
     Parameters
     ----------
     driver : TracedDriver
     memories : sequence of arrays
-        As many bytes each; two at least. Slices pass through two of them, and each
-        other one keeps what comes to it first.
+        Memory of equal size for each buffer, at least two. Slices pass through two of
+        the buffers; each other one keeps the slice that comes to it first.
 
     Attributes
     ----------
     size : int
         Bytes of a buffer.
     copied : int
-        Bytes that were copied so far.
+        Number of bytes copied so far.
     """
 
     def __init__(self, driver: Any, memories: Sequence[Array]) -> None:
@@ -173,14 +174,14 @@ class Ring:
         self._began = aside.make_event()
         self.size = int(memories[0].size)
         self.copied = 0
-        #: What goes with these buffers, by its name.
+        #: Arrays and cuts of rows that live as long as these buffers, by name.
         self.kept: dict[Any, Any] = {}
-        #: Which of the moving buffers is filled next.
+        #: Index of the moving buffer that is filled next.
         self._turn = 0
-        self.begin(waits=True)  # memory is given out in the order of that stream
+        self.begin(waits=True)  # the memory was allocated in the default stream's order
 
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
-        """Return how many rows of some arrays a buffer takes, and where each begins."""
+        """Return the number of rows that fit a buffer, and the offset of each array."""
         room = self.size - needs.ALIGNED * len(row_bytes)
         capacity = max(room // max(sum(row_bytes), 1), 1)
         places, at = [], 0
@@ -190,10 +191,10 @@ class Ring:
         return capacity, places
 
     def begin(self, *, waits: bool) -> None:
-        """Begin with the slices of a phase.
+        """Begin the slices of a phase.
 
-        Copies wait for all that the default stream was given, if that may have written
-        what they copy.
+        With `waits`, copies wait for all earlier work of the default stream, which may
+        have written the arrays that they copy.
         """
         if waits:
             aside = self._driver.aside
@@ -201,25 +202,25 @@ class Ring:
             aside.hold(self._stream, self._began)
 
     def find(self, content: tuple[Any, ...]) -> Buffer | None:
-        """Return the buffer that has a slice already."""
+        """Return the buffer that contains a slice, or None."""
         return next((b for b in self._buffers if b.content == content), None)
 
     def fill(
         self, content: tuple[Any, ...], copies: Sequence[tuple[int, PinnedArray]],
         rows: tuple[int, int], busy: Collection[Buffer],
     ) -> Buffer | None:  # fmt: skip
-        """Have a slice copied to a buffer; return it, or None where none is free.
+        """Start copying a slice to a buffer; return the buffer, or None if none is free.
 
         Parameters
         ----------
         content : tuple
-            What tells the slice from all others.
+            Identity of the slice.
         copies : sequence of (int, PinnedArray)
-            The byte of the buffer where rows of each array begin.
+            Each array with the byte of the buffer where its rows begin.
         rows : (int, int)
-            Which rows, without the last.
+            The range of rows.
         busy : collection of Buffer
-            Those with slices whose sweep has not been launched.
+            Buffers with slices whose sweep has not been launched.
         """
         buffer, aside = self._choose(busy), self._driver.aside
         if buffer is None:
@@ -239,27 +240,27 @@ class Ring:
         return buffer
 
     def await_filled(self, buffer: Buffer) -> None:
-        """Have what is launched from now on wait for the copies into a buffer."""
+        """Have later launches wait for the copies into a buffer."""
         if buffer.is_awaited:
             self._driver.aside.hold(0, buffer.filled)
             buffer.is_awaited = False
 
     def note_swept(self, buffer: Buffer) -> None:
-        """Have copies into a buffer wait for what has been launched."""
+        """Have copies into a buffer wait for all launches so far."""
         self._driver.aside.mark(buffer.swept, 0)
         buffer.is_swept_once = True
 
     def forget(self) -> None:
-        """Take nothing for granted that is in a buffer; the GPU does nothing by now."""
+        """Mark all buffers as empty; the GPU must be idle."""
         for buffer in self._buffers:
             buffer.content, buffer.is_awaited = (), False
 
     def _choose(self, busy: Collection[Buffer]) -> Buffer | None:
-        """Return the buffer for another slice: one that keeps it, or the next."""
+        """Return the buffer for another slice: one that keeps it, or the next one."""
         for buffer in self._buffers[needs.MOVING :]:
             if buffer not in busy and not is_current(buffer.content):
                 return buffer
-        # Of two, that which was filled first.
+        # Of the two moving buffers, the one that was filled first.
         moving = sorted(
             self._buffers[: needs.MOVING], key=lambda b: b.number != self._turn
         )
@@ -271,7 +272,7 @@ class Ring:
 
 
 def is_current(content: tuple[Any, ...]) -> bool:
-    """Whether what a buffer has is still what the host has."""
+    """Whether the content of a buffer equals the arrays on the host."""
     if not content:
         return False
     _, sources, versions = content
