@@ -1,4 +1,8 @@
-"""The driver: supersteps until nothing is active, or a limit is reached."""
+"""`iterate`: supersteps until nothing is active, or a limit is reached.
+
+The run is made of `RunOptions`; `LoopOrder` has its state and the loops that can run
+its supersteps, of which the first that accepts runs the next ones.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
 
-#: Options of a run that a checkpoint of it has.
+#: Options of a run that are part of its checkpoints.
 _TOLD = (
     "asynchronous", "record_active", "until", "near_far", "recompute_every", "watch",
 )  # fmt: skip
@@ -85,81 +89,82 @@ def iterate(
 ) -> Run:
     """Run supersteps until nothing is active.
 
-    A list of foldmaps runs in turn, each on what was committed since it last ran. A
-    second call continues from the state: what is not announced yet stays due, and so
-    does what calls of foldmaps have committed since. A write to the state from outside,
-    or a run of other foldmaps, makes every vertex due.
+    Several foldmaps run alternately, each on the vertices that were committed since it
+    last ran. A second call continues from the State: vertices that were not announced
+    yet stay due, and so do those that calls of foldmaps have committed since. A write
+    to the State by the caller, or a run of other foldmaps, makes every vertex due.
 
     Parameters
     ----------
     steps : FoldMap or sequence of FoldMap
-        What to run.
+        The foldmaps to run.
     state : State
         Changed in place.
     active : ActiveSet or array_like, optional
-        The vertices to begin with; default all, or what an earlier call left due.
+        The vertices to begin with; default all, or those that an earlier call left due.
     max_supersteps : int, optional
         The limit, 1000 by default; reaching it warns and leaves `converged` False.
     supersteps : int, optional
-        How many supersteps are wanted, in place of a limit. The run ends behind them
-        without a warning, or sooner where no vertex is due: more would change nothing.
-        `converged` is True only in that case, or where `until` was met. A run that goes
-        on from a checkpoint counts the supersteps before it.
+        Number of supersteps to run, in place of a limit. The run ends after them
+        without a warning, or earlier if no vertex is due: more would change nothing.
+        `converged` is True only in that case, or if `until` was met. A run that is
+        resumed from a checkpoint counts the supersteps before it.
     until : callable or StoppingTest, optional
         ``until(state)`` after each superstep; True ends the run as converged. A test
-        that `below` or `above` has made is judged behind supersteps that give its
+        made by `below` or `above` is evaluated after supersteps that compute its
         result, on the GPU without a wait.
     progress : bool, optional
         Show a progress bar.
     callback : callable, optional
         ``callback(run, state)`` after each superstep; returning True ends the run.
     then : callable or FoldMap, optional
-        ``then(run, state)`` whenever nothing is due. It may write to the state, or run
+        ``then(run, state)`` whenever nothing is due. It may write to the State, or run
         other foldmaps on it, and returns the vertices to continue with, as `active`: no
         others are due, whatever it has written. None, or no vertex, ends the run as
-        converged. It is not called where the limit has been reached; the run has not
-        converged then. If it writes and raises an error, every vertex is due in a
-        later call. A foldmap runs over all vertices, on the run's target, and what it
-        commits is continued with; results of its reduces stay where they are. Compiled
-        loops run it themselves where it consists of reduces and vertex functions.
+        converged. It is not called once the limit has been reached; the run has not
+        converged then. If it writes and raises an error, every vertex is due in a later
+        call. A foldmap runs over all vertices, on the run's target, and the run
+        continues with the vertices that it commits; results of its reduces stay in
+        place. Compiled loops run it themselves if it consists of reduces and vertex
+        functions.
     record_active : bool, optional
-        Keep what each superstep committed.
+        Keep the vertices that each superstep committed.
     due : sequence of ActiveSet, optional
         The vertices that are due in each superstep, and no others, such as those that
-        another run has recorded; empty sets are left out. The run ends behind the last
-        one. It is of one foldmap of vertex functions and gathers.
+        another run has recorded; empty sets are left out. The run ends after the last
+        one. It takes one foldmap of vertex functions and gathers.
     watch : str, optional
-        The result of a reduce: `Run.watched` has its largest entry behind each
-        superstep that gives it, which costs no wait.
+        The result of a reduce: `Run.watched` has its largest entry after each superstep
+        that computes it, which costs no wait.
     target : {"auto", "cpu", "cuda"}, optional
-        Where to run; "auto" takes a GPU where there is one.
+        The target to run on; "auto" uses a GPU if there is one.
     recompute_every : int or None, optional
-        After so many supersteps in which sums or products of reals were patched, they
-        are recomputed, since roundings add up; None for never.
+        Number of supersteps that patch sums or products of reals before these are
+        recomputed, since rounding errors add up; None for never.
     asynchronous : bool, optional
         Make updates visible within the superstep, which saves supersteps. Only the
-        fixpoint is promised. The functions must be monotone: values have an order such
-        that a vertex commits only values better than its own, commits them whenever the
-        gathered values allow it, and gathers better values from better sources. Of
-        several sources with equal keys a different one may be kept. Functions that are
-        visibly not monotone are refused.
+        fixpoint is guaranteed. The functions must be monotone: values have an order
+        such that a vertex commits only values better than its own, commits them
+        whenever the gathered values allow it, and gathers better values from better
+        sources. Of several sources with equal keys a different one may be kept.
+        Functions that are visibly not monotone are refused.
     near_far : NearFar, optional
-        Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
-        are evaluated. Only the fixpoint is promised, for functions as above.
+        Vertices with a key beyond a moving threshold wait, and stay due: fewer edges
+        are evaluated. Only the fixpoint is guaranteed, for functions as above.
     checkpoint : str or path, optional
-        A folder, see `Checkpoints`: the same run on the same values goes on from the
+        A folder, see `Checkpoints`: the same run on the same values is resumed from the
         newest whole checkpoint there. One that had ended returns at once.
     every : float, optional
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     repartition : {"auto", False} or int, optional
-        On several ranks: "auto" has them own other vertices where that makes
-        supersteps faster by more than moving costs, an integer so often at most.
-        `state.graph` is another graph then, and `Run.partitions` says what was done.
-        Default: as the function that iterates was asked, or else False.
+        On several ranks: "auto" moves vertices between ranks if that saves more time in
+        supersteps than it costs; an integer is the most moves. `state.graph` is another
+        graph then, and `Run.partitions` records the moves. Default: the option of the
+        algorithm that iterates, or else False.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
-        patches them with changes, "auto" (the default) does so where that is
-        expected to be faster, False evaluates every vertex in every superstep.
+        patches them with changes, "auto" (the default) does so if that is expected to
+        be faster, False evaluates every vertex in every superstep.
 
     Returns
     -------
@@ -169,10 +174,10 @@ def iterate(
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit; nothing has been changed then.
-        PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
-        ``near_far=`` where they could change the result, and for ``repartition=`` where
-        ranks keep theirs. StateError, too, for checkpoints of something else.
+        If functions, state and options do not fit together; the State is unchanged
+        then. PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        ``near_far=`` if they could change the result, and for ``repartition=`` if ranks
+        must keep their vertices. StateError, too, for checkpoints of another run.
 
     Warns
     -----
@@ -240,7 +245,7 @@ def iterate(
 def _stage(
     then: Any, target: str
 ) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
-    """Return the foldmap that is given as ``then=``, and a function that runs it."""
+    """Return the foldmap given as ``then=``, and a function that runs it."""
     if not isinstance(then, FoldMap):
         return None, then
     return then, lambda run, state: then(state, target=target)
@@ -265,7 +270,7 @@ def _warn_of_limit(run: Run) -> None:
 
 
 def _limit(asked: dict[str, Any]) -> int:
-    """Return how many supersteps may run."""
+    """Return the most supersteps."""
     given = [asked[name] for name in ("supersteps", "max_supersteps")]
     if asked["due"] is not None:
         given.append(len(asked["due"]))
@@ -293,7 +298,7 @@ def _run(
     calls: tuple[Callable[..., Any] | None, ...],
     session: Session,
 ) -> None:
-    """Run supersteps until nothing is due, or a call of the user's ends the run."""
+    """Run supersteps until nothing is due, or a function of the user ends the run."""
     until, callback, then = calls
     state, ends = course.agenda.state, False
     with rare_collections(state.graph.ranks is not None):
@@ -336,30 +341,31 @@ def _run(
 
 
 class Course:
-    """The agenda of a run, and the loops for it: both anew behind a move.
+    """The state of a run and its loops, which are made again after a move of vertices.
 
     Parameters
     ----------
     asked : Asked
     agenda : Agenda
     watched : Watched
-        As `make_agenda` has made them of it.
+        Made of `asked` by `make_agenda`.
     most : int
-        How many supersteps there may be.
+        Most supersteps.
     moves : Moves or None
-        Has ranks own other vertices.
+        Moves vertices between ranks.
 
     Attributes
     ----------
     agenda : Agenda
     loops : sequence of SuperstepLoop
+        The loops that can run supersteps, in the order in which they are tried.
     refused : dict of str to str
-        Why the other loops cannot run supersteps.
+        Reasons why the other loops cannot.
 
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit.
+        If functions, state and options do not fit together.
     """
 
     def __init__(
@@ -375,7 +381,7 @@ class Course:
         self._begin(agenda, watched)
 
     def _begin(self, agenda: Agenda, watched: Watched) -> None:
-        if self._most > len(agenda.steps):  # whether they may is asked of all edges
+        if self._most > len(agenda.steps):  # the test may read all edges
             commit_in_place(agenda.steps)
         if self._moves is not None:
             watched = replace(watched, is_timed=True)
@@ -386,7 +392,7 @@ class Course:
         agenda.moves = self._moves
 
     def look(self, run: Run) -> None:
-        """Go on between other cuts, if that pays; asked behind each superstep."""
+        """Move vertices between ranks if that pays; called after each superstep."""
         if self._moves is None:
             return
         before = self.agenda
@@ -398,7 +404,7 @@ class Course:
         go_on(self._renew(before))
 
     def follow(self, run: Run) -> None:
-        """Go on with what has become due by batches of the graph, by puts and sets."""
+        """Add vertices made due by batches of the graph, by puts and by ``due=``."""
         before = self.agenda
         before.follow(run)
         if before.state.follow() == before.seen:
@@ -409,7 +415,7 @@ class Course:
         agenda.turn = before.turn
 
     def _renew(self, before: Agenda) -> Agenda:
-        """Make the agenda anew; it watches what the one before did."""
+        """Make the run state again; watched results and recorded sets are kept."""
         self._begin(*make_agenda(replace(self._asked, active=None)))
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
@@ -420,11 +426,11 @@ class Course:
         return agenda
 
     def left_over(self) -> dict[FoldMap, Left]:
-        """Return what a later call would have to know if the run ended here."""
+        """Return the pending vertices for a later call, if the run ended here."""
         return left_over(self.agenda)
 
     def note_sent(self, run: Run) -> None:
-        """Record the bytes that this rank has sent; once for each agenda."""
+        """Record the bytes that this rank has sent; once for each run state."""
         for kind, sent in self.agenda.exchange.sent_bytes.items():
             more = sent - self._sent.get(kind, 0)
             if more.any():
@@ -432,7 +438,7 @@ class Course:
                 run.sent_bytes[kind] = (more + known).tolist()
 
     def end(self, run: Run) -> None:
-        """Have the record of a run complete."""
+        """Complete the record of a run."""
         run.kernels = [step.kernel for step in self.agenda.steps]
         state, device = self.agenda.state, self.agenda.device
         run.preparation = buffers_of(state, device).preparation
@@ -440,32 +446,32 @@ class Course:
             self._moves.end(run)
 
 
-#: In the order in which they are asked: the last one runs whatever is due.
+#: In the order in which they are tried: the last one can run every superstep.
 LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
 @dataclass(eq=False)
 class Asked:
-    """What `iterate` was asked for.
+    """The options of a run, checked.
 
     Attributes
     ----------
     active : object
-        The vertices to begin with; None for what is left of an earlier call.
+        The vertices to begin with; None for those left by an earlier call.
     calls : tuple
-        The functions ``until=``, ``callback=`` and ``then=``; None where not given.
+        The functions ``until=``, ``callback=`` and ``then=``; None if not given.
     log : object
         The result whose largest entry is logged; None for none.
     test : StoppingTest or None
         Ends the run when it is met.
     stage : FoldMap or None
-        What ``then=`` is, if it is a foldmap.
+        The option ``then=``, if it is a foldmap.
     records : bool
         Whether the sets that supersteps commit are kept.
     due : sequence of ActiveSet or None
-        What is due in each; None for what was announced.
+        The due vertices of each superstep; None for the announced ones.
     is_apart : bool
-        Whether no function and no checkpoint looks at the record before its end.
+        Whether no function and no checkpoint reads the record before its end.
     """
 
     foldmaps: list[FoldMap]
@@ -485,9 +491,9 @@ class Asked:
 
     @property
     def log_fits(self) -> bool:
-        """Whether sets of supersteps stay on a GPU, and nothing asks for them before.
+        """Whether recorded sets can stay on a GPU until the end of the run.
 
-        Of a graph that changes they may become longer.
+        On a graph that changes, sets may become longer.
         """
         graph = self.state.graph
         is_alone = graph.ranks is None and graph.changing is None
@@ -495,12 +501,12 @@ class Asked:
 
 
 def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
-    """Return the agenda of a run, and what loops are told of it.
+    """Return the state of a run, and the properties that loops have to support.
 
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit.
+        If functions, state and options do not fit together.
     """
     state, device = asked.state, asked.device
     buffers_of(state, device).preparation = Preparation()  # of this run alone
@@ -549,7 +555,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
 
 
 def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
-    """Return the sets that say what is due, and have nothing else due."""
+    """Return the sets of ``due=``, and make nothing else due."""
     [step, *_] = steps = agenda.steps
     others = {
         "active": asked.active is not None, "record_active": asked.records,
@@ -566,7 +572,7 @@ def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
-    """Return what tells near vertices from far ones, if any are to wait."""
+    """Return the split of near and far vertices, if any are to wait."""
     near_far = checked_near_far(asked.near_far)
     if near_far is None:
         return None
@@ -585,7 +591,7 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
 def make_loops(
     agenda: Agenda, watched: Watched
 ) -> tuple[list[SuperstepLoop], dict[str, str]]:
-    """Return the loops that can run supersteps, and why each other cannot, by name."""
+    """Return the loops that can run supersteps, and the reasons against the others."""
     plans = [step.plan for step in agenda.steps]
     refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
     loops = [loop(agenda) for loop in LOOPS if not refused[loop.name]]

@@ -365,7 +365,7 @@ def test_a_look_at_each_superstep_keeps_it_away() -> None:
         step, state = path_state(12)
         done = run(step, state, "cuda", active=[0], until=lambda s: False)
         assert loops(gpu) == 0
-    assert done.refused["worklist"] == "until= looks at each superstep"
+    assert done.refused["worklist"] == "until= inspects each superstep"
 
 
 @pytest.mark.parametrize("name", [*sorted(QUEUED), "one edge"])

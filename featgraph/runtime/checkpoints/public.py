@@ -1,4 +1,8 @@
-"""What users and algorithms take for checkpoints."""
+"""Checkpoints as users and algorithms use them.
+
+`Checkpoints`, `checkpointed`, `algorithm` and `rounds` begin a `Call`; a `Session`
+restores and saves one run of `iterate` within it.
+"""
 
 from __future__ import annotations
 
@@ -65,32 +69,33 @@ _T = TypeVar("_T")
 
 
 class Checkpoints:
-    """Have all that is iterated within a ``with`` block go on from checkpoints.
+    """Have all runs within a ``with`` block resume from checkpoints.
 
-    The same block, run again, goes on from the newest whole checkpoint in the folder:
-    what comes before is repeated. So it must do the same again, with the same graphs
-    and values. In functions of `featgraph.algorithms`, and in `iterate`,
-    ``checkpoint=`` does this.
+    The same block, run again, resumes from the newest whole checkpoint in the folder;
+    all code before that point is executed again. So the block must do the same again,
+    with the same graphs and values. In functions of `featgraph.algorithms`, and in
+    `iterate`, ``checkpoint=`` does this.
 
     Parameters
     ----------
     folder : str or path
-        Is made where it is not there. On several ranks all see the same one, and the
-        first one writes. One run at a time.
+        Created if it does not exist. On several ranks all see the same one, and the
+        first rank writes. One run at a time.
     every : float, optional
-        Seconds from one checkpoint to the next; 0 for one behind each superstep, for
-        which the run waits.
+        Time between checkpoints, in s; 0 for one after each superstep, for which the
+        run waits.
 
     Raises
     ------
     ArgumentError
-        If an argument is of another kind.
+        If an argument has a wrong type.
 
     Notes
     -----
-    A checkpoint is copied to host memory between two supersteps and written beside the
-    run. If it cannot be written, a CheckpointWarning says so once, and the run goes on;
-    only at the beginning that is an error. The two newest ones are kept.
+    A checkpoint is copied to host memory between two supersteps and written in the
+    background. If it cannot be written, one CheckpointWarning is issued and the run
+    goes on; only at the beginning that is an error. The two newest checkpoints are
+    kept.
 
     Examples
     --------
@@ -131,22 +136,22 @@ def single(folder: Any, every: Any) -> Checkpoints:
 def rounds(
     items: Iterable[_T], state: State, runs: list[Run], **arrays: npt.NDArray[Any]
 ) -> Iterator[_T]:
-    """Return items one by one: a loop within which checkpoints of its call can begin.
+    """Generate items; checkpoints of the call may begin at each of them.
 
-    Where the call goes on from a checkpoint, items of rounds that had ended are passed
-    by, and the State is what it was when the next round began, and so are `runs` and
-    `arrays`. Nothing else may be handed from round to round.
+    If the call is resumed from a checkpoint, items of rounds that had ended are
+    skipped, and the State, `runs` and `arrays` are restored as of the beginning of the
+    next round. No other data may be passed from round to round.
 
     Parameters
     ----------
     items : iterable
-        The same ones whenever the call is repeated.
+        The same items whenever the call is repeated.
     state : State
-        On which all rounds work.
+        The State that all rounds work on.
     runs : list of Run
-        To which rounds add theirs; changed in place.
+        Rounds append their runs; changed in place.
     **arrays
-        NumPy arrays in which rounds leave results; changed in place.
+        NumPy arrays for results of rounds; changed in place.
 
     Yields
     ------
@@ -176,18 +181,18 @@ def rounds(
 
 
 def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Have a function take ``checkpoint=`` and ``every=``, as algorithms do.
+    """Add ``checkpoint=`` and ``every=`` to a function, as algorithms have them.
 
-    Whatever it iterates is checkpointed, with no word of that in it: see `Checkpoints`.
-    Checkpoints of a call with other arguments are refused. It takes ``repartition=``,
-    too, which then holds for whatever it iterates: see `iterate`.
+    All its runs of `iterate` are checkpointed, without further code: see `Checkpoints`.
+    Checkpoints of a call with other arguments are refused. ``repartition=`` is added,
+    too, for all its runs: see `iterate`.
 
     Parameters
     ----------
     function : callable
-        It does the same when it is called with the same arguments again; what it takes
-        besides, as ``**options``, it hands to `iterate`. An option that `iterate` does
-        not have, or cannot take, is refused before the function runs.
+        It does the same when it is called with the same arguments again, and passes its
+        ``**options`` to `iterate`. An option that `iterate` does not have or take is
+        refused before the function runs.
 
     Returns
     -------
@@ -228,22 +233,22 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-#: Options of `iterate` that every algorithm gives itself, or does without.
+#: Options of `iterate` that no algorithm takes.
 _NOT_GIVEN = ("active", "due", "supersteps", "then", "until", "watch")
 
 
 def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Declare an algorithm: its arguments are checked, and it takes checkpoints.
 
-    Before it begins, arguments are checked as by `checked_arguments`, and options of
-    `iterate` as by it. ``active``, ``supersteps``, ``then``, ``until`` and ``watch``
-    are not taken: an algorithm gives them itself. See `checkpointed`, too. A result of
+    Arguments are checked first as by `checked_arguments`, and options as by `iterate`.
+    ``active``, ``supersteps``, ``then``, ``until`` and ``watch`` are not taken: an
+    algorithm passes them itself. See `checkpointed`, too. A result of
     `featgraph.algorithms` on a `DynamicGraph` keeps the call, for its ``update()``.
 
     Parameters
     ----------
     *sets : str
-        Other options of `iterate` that it gives itself.
+        Other options of `iterate` that it passes itself.
 
     Returns
     -------
@@ -261,8 +266,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     Traceback (most recent call last):
     ...
     featgraph.base.errors.ArgumentError: depth=: not an integer
-      got:      '3' (str)
-      expected: an integer
+      got:      '3' (str) expected: an integer
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -289,7 +293,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
             if "max_supersteps" in own and "max_supersteps" in kwargs:
                 require_count("max_supersteps", kwargs["max_supersteps"])
             graph: Any = args[0] if args else kwargs.get(first)
-            version = getattr(graph, "version", None)  # of a graph that changes
+            version = getattr(graph, "version", None)  # only graphs that change have it
             made = checked(*args, **kwargs)
             if version is not None and hasattr(made, "_follow"):
                 made._follow(version, call, args, kwargs)
@@ -304,9 +308,9 @@ _LARGE = {PropertyKind.VERTEX, PropertyKind.EDGE}
 
 
 def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | None]:
-    """Have the checkpoints of a run: its own, or those of the call that iterates.
+    """Return a context with the checkpoints of a run, or of the call that iterates.
 
-    What is iterated meanwhile, in callbacks, has none.
+    Runs within callbacks have no checkpoints.
     """
     if checkpoint is None and current_call.get() is None:
         return nullcontext()
@@ -333,24 +337,24 @@ def _apart(call: Call | None) -> Iterator[None]:
 
 
 class Session:
-    """What a run is gone on from, and what is written of it.
+    """The checkpoints of one run, which restore it and are written after supersteps.
 
     Parameters
     ----------
     call : Call or None
-        None where nothing is to be written.
+        None if nothing is to be written.
     foldmaps : sequence of FoldMap
     state : State
-        Becomes what it was, if there is a checkpoint.
+        Restored, if there is a checkpoint.
     asked : mapping
-        All that the run was asked for.
+        All options of the run.
     is_written : bool
-        Whether a function of the user's, called meanwhile, may write to the State.
+        Whether a function of the user may write to the State during the run.
 
     Raises
     ------
     StateError
-        If the checkpoint at this place is of something else.
+        If the checkpoint at this point is of another run.
     FileFormatError
         If there are checkpoints, and none of them is whole.
     """
@@ -368,7 +372,7 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._told: dict[str, Any] = {}
         self._packed = Packed()
-        #: Supersteps behind which it was asked whether to write.
+        #: Number of supersteps at the last test whether to write.
         self._seen = 0
         if call is None:
             return
@@ -393,11 +397,11 @@ class Session:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run had ended in it."""
+        """Whether the run had ended at the checkpoint."""
         return bool(self._told.get("ended"))
 
     def begin(self, run: Run, agenda: Agenda) -> None:
-        """Have a run be where the checkpoint was taken."""
+        """Restore a run to the checkpoint."""
         call, is_shared = self._call, agenda.state.graph.ranks is not None
         if call is not None and is_shared:
             agenda.asks_within = lambda: call.supersteps_left
@@ -413,15 +417,15 @@ class Session:
         self._packed, self._snapshot = Packed(), Snapshot(0, {})
 
     def look(self, run: Run, agenda: Agenda) -> None:
-        """Write a checkpoint behind a superstep, if it is time."""
+        """Write a checkpoint after a superstep, if one is due."""
         new, self._seen = run.supersteps - self._seen, run.supersteps
         if self._call is not None and self._call.is_due(new):
             self._write(self._call, run, agenda)
 
     def end(self, run: Run, agenda: Agenda, ended: bool) -> None:
-        """Write one behind the last superstep, unless it was gone on from.
+        """Write a checkpoint after the last superstep, unless it was restored.
 
-        `ended` says that the limit of supersteps was not the reason.
+        `ended` is False if the run has reached its limit of supersteps.
         """
         call = self._call
         if call is not None and not self.has_ended and call.is_due_behind():
@@ -435,7 +439,7 @@ class Session:
         call.write(self._state.graph, told, parts, run.supersteps, ended)
 
     def _constant(self, agenda: Agenda) -> frozenset[str]:
-        """Return the properties that nothing writes: the next call has them as well."""
+        """Return the properties that nothing writes, which a repeated call has."""
         if self._is_written:
             return frozenset()
         changes = agenda.steps[0].changes

@@ -1,11 +1,13 @@
-"""Where a call is that may iterate several times, and what it is gone on from (0054).
+"""A call that may iterate several times, and is resumed from checkpoints (0054).
 
-A call is repeated up to where the newest checkpoint was taken, and goes on from there.
-What it iterates is numbered; a loop of rounds goes to the round in which that was.
+A repeated call runs again up to the point of the newest checkpoint, and resumes there.
+Its runs of `iterate` are numbered; a loop of rounds skips to the round of the
+checkpoint. A checkpoint has an `Identity` of the call, with digests of its arguments,
+programs and options, so that another call is refused.
 
-Ranks agree on when a checkpoint is due, and on what the first one has found.
-
-Checkpoints are written beside a run; with several ranks, by the first of them.
+Ranks agree on when a checkpoint is due, and on the checkpoint that the first rank has
+found (`Together`). Checkpoints are written in the background (`Writer`); with several
+ranks, by the first of them.
 """
 
 from __future__ import annotations
@@ -61,28 +63,28 @@ __all__ = [
     "refuse_other",
 ]
 
-#: Options that may be others when a run is gone on with: where it runs, how far, what
-#: is told of it, and in which form ranks send rows.
+#: Options that may differ when a run is resumed: the target, the limit, progress and
+#: callbacks, and the form in which ranks send rows.
 _FREE = frozenset({"target", "max_supersteps", "progress", "callback", "exchange"})
 
-#: Arguments that stand for random numbers; None for others in each call.
+#: Arguments for random seeds; None draws other numbers in each call.
 _SEEDS = frozenset({"seed", "random_state"})
 
 
 def argument_digests(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return a digest of each argument of a call, but of those that may change."""
+    """Return a digest of each argument of a call, except those that may differ."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     given = dict(bound.arguments)
     for parameter in bound.signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= given.pop(parameter.name)
-    if given.get("samples", True) is not None:  # else nothing is drawn
+    if given.get("samples", True) is not None:  # otherwise nothing is drawn
         for name in _SEEDS & given.keys():
             if given[name] is None:
-                given[name] = secrets.token_bytes(8)  # the next call draws anew
+                given[name] = secrets.token_bytes(8)  # no two calls are equal
     return {n: _digest(value) for n, value in given.items() if n not in _FREE}
 
 
@@ -122,7 +124,7 @@ def _add(found: Any, value: Any) -> None:
         for item in value:
             _add(found, item)
     elif callable(value):
-        say("function")  # what is called behind supersteps may change
+        say("function")  # callbacks may differ
     elif hasattr(value, "tocoo"):  # scipy.sparse
         rows = value.tocoo()
         for part in (np.asarray(rows.shape), *rows.coords, rows.data):
@@ -141,13 +143,13 @@ def _add_array(found: Any, value: Any) -> None:
     if hasattr(value, "__cuda_array_interface__") and hasattr(value, "copy_to_host"):
         value = value.copy_to_host()
     elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):
-        value = value.get()  # of CuPy
+        value = value.get()  # a CuPy array
     elif hasattr(value, "detach"):
         value = value.detach().cpu()
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if kind.__module__.partition(".")[0] == "networkx":
-        found.update(name.encode())  # the graph that is made of it has a digest
+        found.update(name.encode())  # the graph that is built from it has a digest
         return
     array = np.asarray(value)
     if array.dtype != object:
@@ -163,7 +165,7 @@ def _add_array(found: Any, value: Any) -> None:
 def iterate_identity(
     foldmaps: Sequence[FoldMap], state: State, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a run of foldmaps is, beside the values it begins with."""
+    """Return the identity of a run of foldmaps, without its initial values."""
     options = {
         name: repr(value)
         for name, value in asked.items()
@@ -188,7 +190,7 @@ def _program(foldmap: FoldMap, state: State) -> str:
     return f"{foldmap.program.digest} on {_digest(words)}"
 
 
-#: What differs, for people.
+#: Key of an identity -> text for an error.
 _CALLED = {
     "function": "another function",
     "arguments": "other arguments",
@@ -201,12 +203,12 @@ _CALLED = {
 
 
 def refuse_other(where: str, told: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """See that a checkpoint is of what is called now.
+    """Check that a checkpoint is of the current call.
 
     Raises
     ------
     StateError
-        If not; it says what differs.
+        If it is not; the message names the difference.
     """
     for key, what in _CALLED.items():
         before, given = told.get(key), now.get(key)
@@ -230,25 +232,24 @@ def refuse_other(where: str, told: Mapping[str, Any], now: Mapping[str, Any]) ->
 Array = npt.NDArray[Any]
 Found = tuple[Path, dict[str, Any]]
 
-#: The call that iterates now; None also while it does.
+#: The call in progress; None within its runs of `iterate`.
 current_call: ContextVar[Call | None] = ContextVar("featgraph_call", default=None)
-#: Behind an iterate, and between rounds, a checkpoint is written sooner: where that
-#: takes at most so much of the time since the last one.
+#: After a run, and between rounds, a checkpoint is written earlier, if that takes at
+#: most this fraction of the time since the last one, but at least this many s after it.
 _SHARE = 1 / 20
-#: But not more often than this, in s.
 _SOONEST = 1.0
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is called.
+    """The identity of a call.
 
     Attributes
     ----------
     function : str
-        Of which the checkpoints are; "" for a block.
+        Its name; "" for a block.
     arguments : dict of str to str
-        Digests of what it was given; none where that is not known.
+        Digests of its arguments; None if they are unknown.
     is_single : bool
         Whether it is one `iterate`.
     """
@@ -259,13 +260,13 @@ class Identity:
 
     @property
     def told(self) -> dict[str, Any]:
-        """As it stands in a checkpoint."""
+        """The identity as written to a checkpoint."""
         return {"function": self.function, "arguments": self.arguments or {}}
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """What works on the folder, from the first `iterate` on."""
+    """The opened folder, its writer, and the agreement of ranks."""
 
     folder: CheckpointFolder | None
     writer: Writer
@@ -280,28 +281,28 @@ class Call:
     path : Path
         The folder.
     every : float
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     identity : Identity
     """
 
     def __init__(self, path: Path, every: float, identity: Identity) -> None:
         self._path, self._every, self._identity = path, every, identity
         self._opened: _Opened | None = None
-        #: The round that is kept, and how often was iterated since it began.
+        #: The saved round, and the number of runs since it began.
         self._place = [0, 0]
         self._round: dict[str, Any] | None = None
         self._round_parts: dict[str, Snapshot] = {}
         self._in_rounds = self._has_written = False
-        #: What is to be gone on from, and has not been reached yet.
+        #: The checkpoint to resume from, until it is reached.
         self._found: Found | None = None
 
     def open(self, graph: Graph) -> None:
-        """Find what there is to go on from, once.
+        """Find the checkpoint to resume from, once.
 
         Raises
         ------
         StateError
-            If it is of another call, or the folder is no folder of checkpoints.
+            If it is of another call, or the folder has other files.
         FileFormatError
             If none of the checkpoints is whole.
         OSError
@@ -326,7 +327,7 @@ class Call:
             self._found = together.told(find)
 
     def close(self) -> None:
-        """End with what is being written."""
+        """Finish the checkpoint that is being written."""
         if self._opened is None:
             return
         try:
@@ -336,10 +337,10 @@ class Call:
                 self._opened.folder.close()
             self._opened = None
 
-    # -- where it is, and where it goes on
+    # -- position in the call
 
     def reach(self) -> Found | None:
-        """Return what the next iterate goes on from, if it is at that place."""
+        """Return the checkpoint that the next run resumes from, if it is reached."""
         found = self._found
         if found is None or self._place < found[1]["place"]:
             return None
@@ -348,11 +349,11 @@ class Call:
         return found if is_here else None
 
     def leave(self) -> None:
-        """Note that an iterate has ended."""
+        """Count a run that has ended."""
         self._place[1] += 1
 
     def first_values(self, state: State) -> dict[str, str] | None:
-        """Return digests of what an iterate begins with, unless arguments have them."""
+        """Return digests of a run's initial values, unless arguments determine them."""
         if self._identity.arguments is not None or self._opened is None:
             return None
         snapshot = Snapshot(0, values_of(state, copied=False))
@@ -365,18 +366,18 @@ class Call:
 
     @property
     def supersteps_left(self) -> int:
-        """How many supersteps may run until ranks ask each other whether to write."""
+        """Number of supersteps before ranks agree again whether to write."""
         return 1 if self._opened is None else self._opened.together.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
-        """Whether to write behind so many supersteps more; all ranks ask, and agree."""
+        """Whether to write after some more supersteps, on which all ranks agree."""
         if self._found is not None or self._opened is None:
             return False
         is_free = self._every == 0 or self._opened.writer.is_free
         return self._opened.together.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
-        """Whether to write behind an iterate, or before a round."""
+        """Whether to write after a run, or before a round."""
         if self._found is not None or self._opened is None:
             return False
         soonest = max(_SOONEST, self._opened.writer.seconds / _SHARE)
@@ -392,7 +393,7 @@ class Call:
         supersteps: int = 0,
         ended: bool = False,
     ) -> None:
-        """Begin to write a checkpoint of where the call is."""
+        """Start writing a checkpoint of the current point of the call."""
         if self._opened is None:
             return
         body = {
@@ -413,7 +414,7 @@ class Call:
     def begin_rounds(
         self, state: State, runs: list[Run], arrays: dict[str, Array]
     ) -> int | None:
-        """Return the round to begin with; None within another loop of rounds."""
+        """Return the index of the first round; None within another loop of rounds."""
         if self._in_rounds:
             return None
         self.open(state.graph)
@@ -445,14 +446,14 @@ class Call:
     def begin_round(
         self, state: State, number: int, runs: list[Run], arrays: dict[str, Array]
     ) -> None:
-        """Note that another round begins; what came before is not repeated then."""
+        """Begin another round: earlier ones are not repeated after a checkpoint now."""
         if self.is_due_behind():
             snapshot = take_snapshot(state).by_digest()
             self._keep_round(number, runs, arrays, snapshot)
             self.write(state.graph, None, {})
 
     def end_rounds(self) -> None:
-        """Note that no other round comes."""
+        """End the loop of rounds."""
         self._in_rounds = False
 
     def _keep_round(
@@ -484,21 +485,21 @@ def _unpacked(told: Any, packed: Packed, graph: Graph) -> Run:
 
 
 _R = TypeVar("_R")
-#: Ranks ask each other again when this share of the time that is left has gone.
+#: Ranks agree again after this fraction of the remaining time, and after at most this
+#: many supersteps.
 _SHARE_LEFT = 0.5
-#: And behind so many supersteps at most.
 _MOST_SUPERSTEPS = 1 << 16
 
 
 class Together:
-    """Times, and what is found in files, by the first rank for all.
+    """Agreement of ranks on times and files, which the first rank decides.
 
     Parameters
     ----------
     graph : Graph
-        All ranks have a part of it, or it is of one rank.
+        All ranks have a part of it, or there is one rank.
     every : float
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     """
 
     def __init__(self, graph: Graph, every: float) -> None:
@@ -511,22 +512,22 @@ class Together:
         return self._ranks is None or self._ranks.engine.rank == 0
 
     def begin(self) -> None:
-        """Have the time to the next checkpoint begin."""
+        """Start the time to the next checkpoint."""
         self._begun = time.monotonic()
-        #: Supersteps since, and behind how many ranks ask each other.
+        #: Number of supersteps since then, and the number at which ranks agree again.
         self._done, self._next = 0, 1
 
     @property
     def supersteps_left(self) -> int:
-        """How many supersteps may run until ranks ask each other."""
+        """Number of supersteps that may run before ranks agree again."""
         return max(self._next - self._done, 1)
 
     def has_been(self, seconds: float) -> bool:
-        """Whether so much time has gone, as the first rank says."""
+        """Whether some time has passed on the first rank."""
         return self._said(time.monotonic() - self._begun >= seconds) > 0
 
     def is_time(self, supersteps: int) -> bool:
-        """Whether a checkpoint is due, behind so many supersteps since it was asked."""
+        """Whether a checkpoint is due, after some more supersteps."""
         self._done += supersteps
         if self._ranks is None:
             return time.monotonic() - self._begun >= self._every
@@ -548,7 +549,7 @@ class Together:
         return int(self._ranks.engine.broadcast(mine, 0, about=about)[0])
 
     def first(self, function: Callable[[], _R]) -> _R | None:
-        """Run a function on the first rank; where it raises, all do."""
+        """Run a function on the first rank; if it raises, all ranks raise."""
         if self._ranks is None:
             return function()
 
@@ -558,7 +559,7 @@ class Together:
         return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
 
     def text(self, function: Callable[[], Any]) -> Any:
-        """Return what the first rank has got of a function that all run, of JSON."""
+        """Run a function on all ranks; return the result of the first, in JSON types."""
         found = function()
         return self._sent(found)
 
@@ -581,22 +582,22 @@ class Together:
         return json.loads(parts[0].tobytes())
 
 
-#: What a write may meet that is no fault of the program's.
+#: Errors of a write that are not bugs.
 _FAILURES = (OSError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a checkpoint has.
+    """The content of a checkpoint.
 
     Attributes
     ----------
     body : dict
-        Its record, in JSON.
+        Its record, in JSON types.
     graph : Graph
-        That of all its parts.
+        The graph of all its parts.
     parts : dict of str to Snapshot
-        What is saved, by the name of its folder; nothing else writes it.
+        The saved States, by the name of their folder; nothing else writes to them.
     """
 
     body: dict[str, Any]
@@ -607,13 +608,13 @@ class Content:
 class Writer:
     """Writes one checkpoint at a time, on a thread of its own.
 
-    Ranks hand their rows to the first one piece by piece, between two supersteps: so a
-    run waits for that there.
+    Ranks send their rows to the first rank piece by piece, between two supersteps, so
+    that a run on several ranks waits for a write.
 
     Parameters
     ----------
     folder : CheckpointFolder or None
-        None on ranks but the first.
+        None on all ranks except the first.
     """
 
     def __init__(self, folder: CheckpointFolder | None) -> None:
@@ -621,16 +622,16 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._has_warned = False
-        #: How long the last write took, in s.
+        #: Time of the last write, in s.
         self.seconds = 0.0
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is being written."""
+        """Whether no checkpoint is being written."""
         return self._thread is None or not self._thread.is_alive()
 
     def write(self, content: Content) -> None:
-        """Begin to write a checkpoint; what was written before has ended then."""
+        """Start writing a checkpoint, after the previous one is complete."""
         self.wait()
         if content.graph.ranks is not None:
             self._write(content)
@@ -642,7 +643,7 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written."""
+        """Wait for the end of the write in progress."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -671,17 +672,17 @@ class Writer:
             folder.finish(beside, content.body)
 
     def _report(self) -> None:
-        """Say once that writes fail; the run goes on, and later ones are tried."""
+        """Warn once that writes fail; the run goes on, and later writes are tried."""
         error, self._error = self._error, None
         if error is None:
             return
-        is_told = type(error) is DistributedError  # of the first rank's failure
+        is_told = type(error) is DistributedError  # the first rank has failed
         if not (is_told or isinstance(error, _FAILURES)):
             raise error
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"a checkpoint could not be written, the run goes on: {error}",
+                f"a checkpoint could not be written; the run goes on: {error}",
                 CheckpointWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,8 @@
-"""All that a run needs to go on from behind a superstep, and putting it back."""
+"""The point at which a run is resumed: its State, pending vertices and record.
+
+`take` and `pack_run` read them from a run after a superstep; `put_back`, `go_on` and
+`unpack_run` restore them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ __all__ = ["Packed", "go_on", "pack_run", "put_back", "take", "unpack_run", "val
 
 Array = npt.NDArray[Any]
 
-#: As they are stored: a number each.
+#: Words that are stored by their index.
 _WORDS = ("-", "pull", "push", "recomputed", "kept", "patched")
 _LISTS = {
     "active_counts": np.int64,
@@ -34,21 +38,21 @@ _WORD_LISTS = ("directions", "aggregates")
 
 
 class Packed:
-    """Arrays by name, as a State that belongs to nothing can be saved.
+    """Arrays by name, in the form of a saved State without a graph.
 
     Parameters
     ----------
     snapshot : Snapshot, optional
-        What was read; default: nothing yet.
+        A snapshot that was read; default: an empty one.
     """
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         self.snapshot = Snapshot(0, {}) if snapshot is None else snapshot
 
     def put(self, values: Array) -> dict[str, Any]:
-        """Keep an array; return what stands for it in JSON."""
+        """Add an array; return its reference, in JSON types."""
         told = {"dtype": values.dtype.name, "shape": list(values.shape)}
-        if values.size:  # a property has an entry at least
+        if values.size:  # a property has at least one entry
             name = f"part_{len(self.snapshot.columns)}"
             kind, flat = PropertyKind.VECTOR, values.reshape(-1).copy()
             type_ = PropertyType(kind, values.dtype.name, flat.shape)
@@ -57,12 +61,12 @@ class Packed:
         return told
 
     def get(self, told: Any, dtype: Any = None) -> Array:
-        """Return an array that was kept, with what it must be checked.
+        """Return an array by its reference, with a check of its dtype and shape.
 
         Raises
         ------
         FileFormatError
-            If it is not there, or another one.
+            If it is missing, or another one.
         """
         try:
             shape = tuple(int(n) for n in told["shape"])
@@ -81,7 +85,7 @@ class Packed:
 
 
 def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
-    """Return the record of a run in JSON, with its arrays kept."""
+    """Return the record of a run in JSON types; its arrays are added to `packed`."""
     told: dict[str, Any] = {
         name: packed.put(np.array(getattr(run, name), dtype))
         for name, dtype in _LISTS.items()
@@ -105,7 +109,7 @@ def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
 
 
 def unpack_run(told: Any, packed: Packed, run: Run, vertex_count: int) -> None:
-    """Fill a new record with what was packed, in place."""
+    """Fill a new record from a packed one, in place."""
     try:
         for name, dtype in _LISTS.items():
             getattr(run, name)[:] = packed.get(told[name], dtype).tolist()
@@ -126,18 +130,18 @@ def unpack_run(told: Any, packed: Packed, run: Run, vertex_count: int) -> None:
 
 
 def wrong_record(what: str) -> FileFormatError:
-    """Return the error for a checkpoint whose record does not hold."""
+    """Return the error for a checkpoint with a wrong record."""
     return FileFormatError(
         "not a checkpoint, or an altered one",
         got=what[:200],
-        fix="remove the newest folder of the checkpoints, and the older one is loaded",
+        fix="remove the newest folder of the checkpoints, to load the older one",
     )
 
 
 def values_of(
     state: State, without: frozenset[str] = frozenset(), *, copied: bool = True
 ) -> dict[str, Column]:
-    """Return the properties of a State in host memory, copied or as they are there."""
+    """Return the properties of a State in host memory, copied or as they are."""
     return {
         name: _column(state, name, column, copied)
         for name, column in state._columns.items()
@@ -154,10 +158,10 @@ def _column(state: State, name: str, column: Column, copied: bool) -> Column:
 
 
 def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, Any]]:
-    """Return a State, what is pending for each foldmap by its place, and the rest.
+    """Return a State, the pending vertices of each foldmap by its index, and the rest.
 
-    Aggregates that are kept are computed again. Where patches have rounded them, their
-    vertices are due: else those might never be evaluated with exact ones.
+    Kept aggregates are not saved, but computed again. Vertices whose aggregates patches
+    have rounded become due: otherwise they might never be evaluated with exact ones.
     """
     agenda.refresh_version()
     state, device = agenda.state, agenda.device
@@ -183,7 +187,7 @@ def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, A
 
 
 def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
-    """Have a State be what it was, in place."""
+    """Restore a State in place."""
     with state.in_use.hold("going on from a checkpoint"):
         for name, column in snapshot.columns.items():
             known = state._columns.get(name)
@@ -198,12 +202,12 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
 
 
 def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
-    """Have pending what was pending.
+    """Restore pending vertices.
 
     Raises
     ------
     FileFormatError
-        If that is of no such run.
+        If the checkpoint is of another run.
     """
     device = agenda.device
     try:

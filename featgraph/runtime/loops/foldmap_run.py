@@ -101,8 +101,7 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
 
 
 class Step:
-    """One foldmap of a run, with the kernel that patches aggregates and the one that does
-    not.
+    """One foldmap of a run, with its kernels that patch aggregates and that do not.
 
     Attributes
     ----------
@@ -181,7 +180,7 @@ class Step:
         return self.plain.kernel if self._patching is None else self._patching.kernel
 
     def choose(self, frontier: Frontier, changed: Words | None) -> Superstep:
-        """Choose how the next superstep runs; return the superstep to run from `frontier`.
+        """Choose how the next superstep runs; return its `Superstep`.
 
         Parameters
         ----------
@@ -287,14 +286,12 @@ class Step:
         return self._reach
 
     def edges_out_of(self, words: Words) -> int | None:
-        """Return the number of out-edges of a set, if it is known for the next superstep."""
+        """Return the number of out-edges of a set, if the next superstep needs it."""
         reach = self._reach
         return reach.pushed if reach is not None and reach.active is words else None
 
     def note_edges(self, words: Words, edges: int) -> None:
-        """Store the number of out-edges of the active set after supersteps of another
-        loop.
-        """
+        """Store the number of out-edges of the active set, found by another loop."""
         self._reach = Reach(words, edges)
 
     def unproven(self) -> Words | None:
@@ -410,7 +407,7 @@ class Step:
         return incremental.begin(buffers, changed)
 
     def _count_patches(self, incremental: Incremental) -> None:
-        """Recompute patched aggregates after some supersteps: rounding errors add up."""
+        """Recompute patched aggregates after some supersteps: roundings add up."""
         self.patched_supersteps += 1
         if self.recompute_every is None or incremental.is_exact:
             return

@@ -124,7 +124,7 @@ class HostLoop:
     def _nearest(
         self, words: Any, waiting: Waiting, step: Step
     ) -> tuple[Any, Any, int, int | None]:
-        """Return the near vertices of an announced set, the far ones, and their numbers."""
+        """Return the near and far vertices of an announced set, and their numbers."""
         device, count = self._agenda.device, self._agenda.state.graph.living_count
         everyone = self._agenda.steps[0].plain.bound.everyone.words
         announced = everyone if words is None else words

@@ -35,12 +35,12 @@ __all__ = [
 
 @dataclass
 class Pending:
-    """Vertices that one foldmap has not processed: committed ones, and due ones excluded.
+    """Vertices that one foldmap has not processed yet.
 
     Attributes
     ----------
     words : words or None
-        A; None if every vertex is due.
+        A, the committed vertices; None if every vertex is due.
     left : words or None
         Due vertices that ``.on`` excluded.
     scalars : tuple or None

@@ -19,7 +19,7 @@ SHARED = "other ranks need an exchange after each superstep"
 
 @dataclass(eq=False)
 class Watched:
-    """Properties of a run that a loop has to support, besides the plans of its foldmaps.
+    """Properties of a run that a loop has to support, besides its plans.
 
     Attributes
     ----------

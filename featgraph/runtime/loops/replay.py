@@ -497,7 +497,7 @@ class DeviceFlight:
         return accounts.is_whole
 
     def _counts(self, traced: Traced) -> Counts:
-        """Return the smallest and largest count for which a superstep runs as recorded."""
+        """Return the smallest and largest count for which a superstep runs so."""
         agenda, place, meant = self._agenda, traced.place, traced.decisions
         if agenda.is_dense:
             return ANY

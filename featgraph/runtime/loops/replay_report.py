@@ -117,7 +117,7 @@ class Accounts:
             self.add(*rest)
 
     def settle(self) -> None:
-        """Swap buffers as far as the last cycle has run, if a run has ended within it."""
+        """Swap buffers as far as the last cycle has run."""
         buffers = buffers_of(self._agenda.state, self._agenda.device)
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._agenda.steps[traced.place]
@@ -151,8 +151,8 @@ class Accounts:
         )
 
 
-#: Fewest active vertices, extrapolated from the last two supersteps, with which the next
-#: superstep is launched ahead.
+#: Fewest active vertices, extrapolated from the last two supersteps, with which the
+#: next superstep is launched ahead.
 _FEWEST = 8
 
 

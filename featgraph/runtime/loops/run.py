@@ -163,7 +163,7 @@ class Run:
         self.aggregates.append(work)
 
     def explain(self) -> str:
-        """Return the supersteps that ran, why no faster loop ran them, and bytes sent."""
+        """Return the supersteps, reasons against faster loops, and sent bytes."""
         lines = [f"  not by {name}: {why}" for name, why in self.refused.items()]
         if self.working is not None:
             lines.append(f"  ranks with vertices: the first {self.working}")

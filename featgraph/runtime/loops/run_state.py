@@ -86,7 +86,7 @@ class Agenda:
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
     def begin(self, active: Any) -> bool:
-        """Continue with these active vertices and no others; False if there are none."""
+        """Continue with these active vertices and no others; False for none."""
         begun = self.pending  # nothing is due except vertices excluded by .on
         if active is not None:
             begun = begin_pending(active, self.state, self.device, len(begun))
@@ -115,7 +115,7 @@ class Agenda:
         release_pending(self.foldmaps, self.state)
 
     def store_pending(self) -> None:
-        """Store the pending vertices for a later call; all, after a write that failed."""
+        """Store the pending vertices for a later call; all, after a failed write."""
         self.refresh_version()
         pending = all_pending(self)
         has_run = self.state.superstep != self.begun
@@ -166,7 +166,7 @@ class Agenda:
         return any(self.is_due(p) for p in places) or self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
-        """Return a foldmap whose aggregates are rounded by patches, and their vertices."""
+        """Return a foldmap with aggregates rounded by patches, and their vertices."""
         for place, step in enumerate(self.steps):
             words = step.unproven()
             if words is not None and self.exchange.count(words) > 0:
@@ -196,7 +196,7 @@ class Agenda:
                 waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
-        """Return the watched results of a foldmap: arrays, and flags for the largest."""
+        """Return the watched results of a foldmap: arrays, and True for the largest."""
         extremes = self.watching.given_by(self.steps[place].plan)
         current = buffers_of(self.state, self.device).current
         return [(current[name], is_largest) for name, is_largest in extremes]

@@ -1,4 +1,4 @@
-"""Stopping tests that can be looked at: a run need not call Python to judge them."""
+"""Stopping tests and watched results, which a run evaluates without calling Python."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
 @dataclass(frozen=True)
 class StoppingTest:
-    """Whether all entries of a result are on one side of a limit.
+    """A test whether all entries of a result are on one side of a limit.
 
     Made by `below` and `above`, for ``until=`` of `iterate`. Called with a State, it
-    says whether the test is met. Values are compared as float64; NaN is on no side.
+    returns whether the test is met. Values are compared as float64; NaN is on no side.
 
     Attributes
     ----------
@@ -50,12 +50,12 @@ class StoppingTest:
         Raises
         ------
         StateError
-            If it has no such value, or one that belongs to vertices or edges.
+            If it has no such value, or the value belongs to vertices or edges.
         """
         values = np.asarray(state[self.name], np.float64)
         if state.signature[self.name].kind not in _LOOSE:
             raise StateError(
-                "a stopping test looks at what belongs to no vertex or edge",
+                "a stopping test needs a value that belongs to no vertex or edge",
                 where=repr(self),
                 got=state.signature[self.name].describe(),
                 expected="the result of a reduce",
@@ -139,24 +139,24 @@ def _test(name: Any, side: str, limit: Any) -> StoppingTest:
     return StoppingTest(name, side, number)
 
 
-#: The result of a reduce, and whether its largest entry is meant, or its smallest.
+#: The result of a reduce, and True for its largest entry, False for its smallest.
 Extreme = tuple[str, bool]
 
 
 @dataclass
 class Watching:
-    """The results that a run looks at.
+    """The results that a run watches.
 
     Attributes
     ----------
     log : str
         The result whose largest entry is logged; "" for none.
     test : StoppingTest or None
-        Ends the run behind the first superstep that gives its result and meets it.
+        Ends the run after the first superstep that computes its result and meets it.
     values : list of float
-        The log: a value for each superstep that gives the result.
+        The log: a value for each superstep that computes the result.
     is_met : bool
-        Whether the test is.
+        Whether the test is met.
     """
 
     log: str = ""
@@ -170,33 +170,34 @@ class Watching:
             wanted.append((self.log, True))
         if self.test is not None:
             wanted.append((self.test.name, self.test.side == "below"))
-        #: What is looked at, each once.
+        #: The watched extremes, without duplicates.
         self.extremes = tuple(dict.fromkeys(wanted))
-        #: Plan -> where in what it gives the logged one stands, and the tested one.
+        #: Plan -> index of the logged extreme among those that it computes, and 1-based
+        #: index of the tested one.
         self._places: dict[FoldPlan, tuple[int | None, int]] = {}
 
     def given_by(self, plan: FoldPlan) -> tuple[Extreme, ...]:
-        """Return the extremes of results that a foldmap gives."""
+        """Return the extremes of results that a foldmap computes."""
         return tuple(e for e in self.extremes if e[0] in plan.facts.reductions)
 
     def tested(self, plan: FoldPlan) -> int:
-        """Return which extreme of those that a foldmap gives is tested, from 1; or 0.
+        """Return the 1-based index of the tested extreme of a foldmap, or 0.
 
         It is the last one.
         """
         return self._place_of(plan)[1]
 
     def note(self, plan: FoldPlan, values: Sequence[float]) -> None:
-        """Look at what a superstep of a foldmap has left: its extremes, in order.
+        """Log and test the extremes of a superstep of a foldmap, in order.
 
-        What comes behind them means nothing.
+        Further values are ignored.
         """
         self.note_all([plan], [values])
 
     def note_all(
         self, plans: Sequence[FoldPlan], seen: Sequence[Sequence[float]]
     ) -> None:
-        """Look at what supersteps have left, of foldmaps that take turns."""
+        """Log and test the extremes of supersteps of alternating foldmaps."""
         if not self.extremes:
             return
         places, count = [self._place_of(plan) for plan in plans], len(plans)
@@ -211,14 +212,14 @@ class Watching:
                     self.values.append(values[logged])
         if self.test is None:
             return
-        for number in range(len(seen) - 1, -1, -1):  # the last one tells
+        for number in range(len(seen) - 1, -1, -1):  # the last one decides
             _, tested = places[number % count]
             if tested:
                 self.is_met = self.test.holds(seen[number][tested - 1])
                 return
 
     def _place_of(self, plan: FoldPlan) -> tuple[int | None, int]:
-        """Return where what is logged stands among what a foldmap gives, and tested."""
+        """Return the indices of the logged and the tested extreme of a foldmap."""
         known = self._places.get(plan)
         if known is None:
             given, logged = self.given_by(plan), (self.log, True)
@@ -233,14 +234,14 @@ class Watching:
 def make_watching(
     log: Any, test: StoppingTest | None, plans: Sequence[FoldPlan]
 ) -> Watching:
-    """Return what a run looks at.
+    """Return the watched results of a run.
 
     Raises
     ------
     ArgumentError
-        If `log` is no name.
+        If `log` is not a name.
     StateError
-        If no foldmap of the run gives the result.
+        If no foldmap of the run computes the result.
     """
     if not (log is None or isinstance(log, str)):
         raise ArgumentError(

@@ -1,7 +1,7 @@
-"""Runs supersteps of few vertices in one kernel of a GPU (0042).
+"""The loop over few vertices as one kernel of a GPU (0042).
 
-The kernel is compiled behind a run, so that none waits for it (0045). That takes
-seconds, so it has to be wanted several times before.
+The kernel is compiled in the background, so that no run waits for it (0045). Compiling
+takes seconds, so that several supersteps must have needed the kernel before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LoopReport:
     counts : list of int
         Vertices committed by each superstep.
     seconds : list of float
-        Seconds of each superstep.
+        Time of each superstep.
     active, edges : int
         Active vertices after the loop (near ones, if some wait), and their out-edges.
     waiting : int
@@ -59,9 +59,9 @@ class LoopReport:
     limits : tuple of float
         The limit of each superstep, and of the next one, if vertices wait.
     stages : int
-        How often a stage has run between them.
+        Number of stages that ran in between.
     has_ended : bool
-        Whether the last one has committed nothing.
+        Whether the last stage committed nothing.
     """
 
     counts: list[int]
@@ -147,7 +147,7 @@ class QueueMemory:
     def _filled(
         self, name: str, dtype: str, shape: tuple[int, ...], value: Any
     ) -> Array:
-        """Return memory of all vertices that holds a value between loops."""
+        """Return memory of all vertices that has a value between loops."""
 
         def make(shape: tuple[int, ...], dtype: str) -> Array:
             made = self._device.empty(shape, dtype)
@@ -158,7 +158,7 @@ class QueueMemory:
         return self._device.own.area(f"{_OWN} {name}", whole, dtype, make)
 
     def _far_lists(self) -> Any:
-        """Return the lists of waiting vertices, each once, but for late entries."""
+        """Return the lists of waiting vertices, each once except for late entries."""
         room = self._count + 4 * self._size
         return words_of.Far(
             self._area("vertices", (2, room), "int32"),
@@ -233,32 +233,32 @@ class QueueMemory:
             del scratch[key]
 
 
-#: Sources and edges of theirs, together, that a superstep of the loop may have. One of
-#: 200,000 edges took 30 us, and a superstep of all of the GPU no less (NVIDIA H200).
+#: Most sources and their edges, together, of a superstep of the loop. One of 200,000
+#: edges took 30 us, and a superstep on the whole GPU no less (NVIDIA H200).
 MOST_ACTIVE = 1 << 22
-#: Blocks that run it, if a GPU has as many multiprocessors: all of them must run at a
-#: time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
+#: Blocks of the kernel, if the GPU has as many multiprocessors: all must be resident at
+#: a time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
 BLOCKS = 132
-#: So long, in s, the device may be away: an interrupt is heard behind it.
+#: Time limit of a launch, in s, after which interrupts are handled.
 _MOST_AWAY = 0.05
-#: Supersteps of all runs of a kernel that would have been run in its loop, before that
-#: is compiled: a search of an R-MAT graph has two or three. Nothing is compiled between
-#: them, for what a run compiles itself waits for the compiler: 5 s, for this loop.
+#: Supersteps, in all runs of a kernel, that needed its loop before that is compiled: a
+#: search of an R-MAT graph has two or three. Nothing else may be compiled in between,
+#: since runs that compile would wait 5 s for this loop.
 WANTED = 8
 
-#: Kernel -> how many supersteps would have been run in its loop, and what had been
-#: compiled by then: kernels launched for the first time, and jobs behind runs.
+#: Kernel -> number of supersteps that needed its loop; and numbers of first launches
+#: and of background jobs at that time.
 _wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
-#: Kernel, or one with a stage -> what compiles its loop.
+#: Kernel, or kernel with a stage -> job that compiles its loop.
 _jobs: weakref.WeakKeyDictionary[Kernel | StagedKernel, Job] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def is_compiled(kernel: Kernel) -> bool:
-    """Whether the loop of a kernel can be taken at once."""
+    """Whether the loop of a kernel is compiled."""
     return kernel in _jobs and _jobs[kernel].is_done
 
 
@@ -269,7 +269,7 @@ class CudaQueue:
     ----------
     agenda : Agenda
     stage : LoopStage or None
-        What it runs where nothing is due.
+        The foldmap that it runs when nothing is due.
     """
 
     def __init__(self, agenda: Agenda, stage: Any) -> None:
@@ -277,11 +277,11 @@ class CudaQueue:
         self._agenda, self._step, self._stage = agenda, step.plain, stage
         self._device: Any = agenda.device
         self._waiting = agenda.waiting
-        #: How often others are let go first, now and where it ends at once again.
+        #: Supersteps left to other loops: from now on, and after the next early end.
         self._waits, self._patience = 0, 1
 
     def wants(self, count: int | None) -> bool:
-        """Whether it may pay with so many active vertices, and is compiled."""
+        """Whether the loop may pay for an active count, and is compiled."""
         return self._pays(count) and self._find_kernel() is not None
 
     def run_several(self, pending: Pending, most: int) -> QueueRun | None:
@@ -295,7 +295,7 @@ class CudaQueue:
         Returns
         -------
         QueueRun or None
-            None where too many edges lead out of the active vertices.
+            None if the active vertices have too many out-edges.
         """
         kernel = self._find_kernel()
         if kernel is None:
@@ -312,9 +312,9 @@ class CudaQueue:
         return ran
 
     def _pays(self, count: int | None) -> bool:
-        """Whether so few edges are likely to lead out of so many vertices.
+        """Whether an active count is likely to have few enough out-edges.
 
-        They may be more: behind a loop that has ended at once, others run for longer.
+        After a loop that has ended at once, other loops run for longer each time.
         """
         if self._waits > 0:
             self._waits -= 1
@@ -332,7 +332,7 @@ class CudaQueue:
         return count * size <= MOST_ACTIVE * graph.vertex_count
 
     def _find_kernel(self) -> Kernel | None:
-        """Return the kernel of the loop; have it compiled behind the run if need be."""
+        """Return the kernel of the loop, or have it compiled in the background."""
         kernel = self._step.kernel
         if kernel not in _jobs and config.compile_behind and COMPILER.is_idle:
             now = self._device.launches.firsts, COMPILER.ended
@@ -356,7 +356,7 @@ class CudaQueue:
         is_staged = staged is not None
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
-        # Both buffers are equal behind this, and behind the loop.
+        # Both buffers are equal after this, and after the loop.
         bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
         data = bound.data(Frontier(), None)
         keys = self._keys()
@@ -397,7 +397,7 @@ class CudaQueue:
         )  # fmt: skip
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
-        """Return the loop with the stage in it, if it is compiled, and more to give."""
+        """Return the loop with the stage in it, if compiled, and its arguments."""
         queue, known = loop.kernel_source.queue, dict[str, Any]()
         if self._stage is None or queue is None or queue.marks_steps:
             return None, []
@@ -407,7 +407,7 @@ class CudaQueue:
         return staged, [known[n] for n in staged.source.arguments if n in known]
 
     def _is_there(self, loop: Kernel, staged: StagedKernel) -> bool:
-        """Whether a loop with a stage is compiled; have that done behind the run."""
+        """Whether a loop with a stage is compiled; start that in the background."""
         if staged not in _jobs:
             types = loop.signature_with_stage(self._stage.kernel)
             launches = self._device.launches
@@ -420,7 +420,7 @@ class CudaQueue:
         return _jobs[staged].is_done
 
     def _keys(self) -> Keys:
-        """Return what tells near vertices from far ones."""
+        """Return the keys that separate near vertices from far ones."""
         waiting = self._waiting
         if waiting is None:
             return Keys()
@@ -429,7 +429,7 @@ class CudaQueue:
 
 
 def _job(kernel: Kernel, device: Any) -> Job:
-    """Return what prints the loop of a kernel, and compiles it."""
+    """Return the job that prints the loop of a kernel and compiles it."""
 
     def prepare() -> list[Callable[[], None]]:
         loop = kernel.in_form(WORKLIST)

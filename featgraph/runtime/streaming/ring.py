@@ -209,7 +209,7 @@ class Ring:
         self, content: tuple[Any, ...], copies: Sequence[tuple[int, PinnedArray]],
         rows: tuple[int, int], busy: Collection[Buffer],
     ) -> Buffer | None:  # fmt: skip
-        """Start copying a slice to a buffer; return the buffer, or None if none is free.
+        """Start copying a slice to a buffer; return it, or None if none is free.
 
         Parameters
         ----------

@@ -228,8 +228,8 @@ def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
     if not (len(changes.deleted[0]) or (reads_edges and len(changes.changed[0]))):
         return
     warnings.warn(
-        f"{extremes[0].name} continues after edges were deleted or changed, and keeps "
-        "values that came along them. Call fg.trim(state, source=..., reset=...) first, "
+        f"{extremes[0].name} continues after edges were deleted or changed: values "
+        "that came along them stay. Call fg.trim(state, source=..., reset=...) first, "
         "or assign initial values",
         StaleSourcesWarning,
         stacklevel=7,

@@ -65,7 +65,7 @@ class Ghosts(Protocol):
     def turns(
         self, buffers: Buffers, own: Any, given: Mapping[str, Any], fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Generate the entries of a triangle phase, with arguments, for batches of rows.
+        """Generate the entries of a triangle phase, with arguments, by batch of rows.
 
         Combined values are with their owners after the last batch.
         """
