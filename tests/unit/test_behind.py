@@ -151,7 +151,7 @@ def test_an_error_is_told_once_and_the_next_job_compiled(
         behind.wait()
     assert {w.category for w in told} == {fg.CompilationWarning}
     assert [str(w.message) for w in told] == [
-        "the kernel of step could not be compiled, and runs go on without: "
+        "the kernel of step could not be compiled; runs go on without it: "
         "ValueError: no such register"
     ]
     assert good.is_done

@@ -267,7 +267,7 @@ def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
             path.write_bytes(text[:middle] + changed + text[middle + 1 :])
         with (
             opened(kept) as folder,
-            pytest.warns(fg.CheckpointWarning, match="an older one is taken"),
+            pytest.warns(fg.CheckpointWarning, match="an older one is used"),
         ):
             found = folder.newest()
         assert found is not None
@@ -277,7 +277,7 @@ def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
         path.unlink(missing_ok=True)
         path.write_bytes(text)
     files_of(kept / "00000004")[-1].write_bytes(b"")
-    with pytest.warns(fg.CheckpointWarning, match="an older one is taken"):
+    with pytest.warns(fg.CheckpointWarning, match="an older one is used"):
         require_run(go(kept), wanted)
 
 

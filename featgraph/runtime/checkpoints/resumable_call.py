@@ -559,7 +559,7 @@ class Together:
         return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
 
     def text(self, function: Callable[[], Any]) -> Any:
-        """Run a function on all ranks; return the result of the first, in JSON types."""
+        """Run a function on all ranks; return the result of the first, in JSON."""
         found = function()
         return self._sent(found)
 
