@@ -1,10 +1,12 @@
-"""The table of combines: how each combines, on every target and between ranks.
+"""Combines: their table, with the implementation on every target and between ranks.
 
-A combine is an entry here. One with no more than `pair` and `neutral` runs everywhere
-as a user's combine does: kernels call `pair`, compiled, in loops that compare and
-swap and on values from shared memory, and ranks gather their results. Other attributes
+A combine is an entry of `RULES`. An entry with no more than `pair` and `neutral` runs
+everywhere as a user's combine does: kernels call `pair`, compiled, in compare-and-swap
+loops and on values from shared memory, and ranks gather their results. Other attributes
 name faster ways: operations of `cpu`, `memory` and `warp` (`device`), and of engines.
 `CUSTOM` has the rules of the user's combines, whatever their names are.
+
+`combine` declares a user's combine, and `Combine` is what a gather or reduce has.
 """
 
 from __future__ import annotations
@@ -34,52 +36,52 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rules:
-    """How a combine combines.
+    """The implementation of a combine.
 
     Attributes
     ----------
     pair : callable or None
-        The combine of two plain values; None for argmin, argmax and the user's. It is a
-        function in the language of user functions where there is no `atomic`.
+        The combine of two plain values; None for argmin, argmax and the user's. If
+        there is no `atomic`, it is a function in the language of user functions.
     neutral : object
-        Its identity; None where that is the last of a type by `order`.
+        Its identity; None if that is the last value of a type by `order`.
     final : object
-        A result that no contribution changes; None where there is none.
+        A result that no contribution changes; None if there is none.
     order : str
-        "min" or "max" where it compares contributions, else "".
+        "min" or "max" if it compares contributions, else "".
     is_arg : bool
-        Whether it gives a key and its source.
+        Whether the result is a key with its source.
     selects : bool
-        Whether it gives one of its contributions, of which the same one again changes
-        nothing; so in any order, and never rounded.
+        Whether the result is one of the contributions, and repeating one changes
+        nothing. So any order gives the same, without rounding.
     in_blocks : bool
-        Whether it may be a sum: sums of many real numbers are taken in blocks.
+        Whether it may be a sum: sums of many real numbers are computed in blocks.
     gives : str
-        Type of the result: "bool" of votes; "int64" where integers are combined in
-        that; "" for the type of the contributions.
+        Type of the result: "bool" for votes; "int64" if integers are combined in that
+        type; "" for the type of the contributions.
     update : str
         Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
     rows : str
-        What gives the same of all rows of ``partials`` in NumPy, but for sums of real
-        numbers; "" where they are combined one by one.
+        NumPy expression that combines all rows of ``partials``, except for sums of real
+        numbers; "" if they are combined one by one.
     atomic : str
         Atomic function of ``cpu`` and ``warp``, without its prefix; "" calls `pair` in
-        one that compares and swaps.
+        a compare-and-swap loop.
     shuffle : str
-        Function of ``warp`` over lanes, without its prefix ``edge_lane_``; "" where
-        lanes of several edges meet in shared memory instead.
+        Function of ``warp`` over lanes, without its prefix ``edge_lane_``; "" if lanes
+        of several edges exchange values through shared memory instead.
     by_fours : bool
         Whether lanes combine four values with as many shuffles as two.
     exchange : str
-        Operator of `Engine.all_reduce`, and of windows; "" where ranks gather results,
-        and each applies `pair` in their order.
+        Operator of `Engine.all_reduce`, and of windows; "" if ranks gather results and
+        each applies `pair` in their order.
     tree : numpy.ufunc or None
-        Combines nodes of fixed trees, which ``deterministic=True`` needs of real
-        numbers that round; None where it refuses them on several ranks. Kernels of
-        `runtime.trees` have addition and multiplication.
+        Combines nodes of fixed trees, which ``deterministic=True`` needs for real
+        numbers that round; None if it is refused on several ranks.
+        `runtime.devices.cuda_trees` has addition and multiplication.
     patch : str
         How a kept result takes the change of a contribution: by their "difference" or
-        "quotient", or unless an "extremum" retreats; "" where it cannot.
+        "quotient", or unless an "extremum" retreats; "" if it cannot.
     """
 
     pair: Callable[[Any, Any], Any] | None = None
@@ -101,7 +103,7 @@ class Rules:
 
     @property
     def is_sum(self) -> bool:
-        """Whether it adds up."""
+        """Whether it adds contributions."""
         return self.patch == "difference"
 
     @property
@@ -209,7 +211,7 @@ CUSTOM = Rules(in_blocks=True)
 SELECTIVE = tuple(name for name, rules in RULES.items() if rules.selects)
 
 
-#: The source that ``argmin`` and ``argmax`` give where nothing contributed.
+#: The source of ``argmin`` and ``argmax`` where nothing contributed.
 NO_SOURCE = -1
 
 
@@ -220,11 +222,11 @@ class Combine:
     Attributes
     ----------
     name : str
-        Key of `combines.RULES`, or the name of the user's function.
+        Key of `RULES`, or the name of the user's function.
     function : callable or None
-        The user's ``(a, b) -> value``; None for the builtin ones.
+        The user's ``(a, b) -> value``; None for built-in ones.
     identity : float or int or bool or None
-        Its identity; None for the builtin ones, whose identity depends on the dtype
+        Its identity; None for built-in ones, whose identity depends on the dtype
         (`identity_value`).
     source : FunctionSource or None
         The parsed user function.
@@ -236,19 +238,19 @@ class Combine:
     source: FunctionSource | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The syntax tree is made anew.
+        # The syntax tree is parsed again.
         if self.function is None:
             return Combine, (self.name,)
         return _make_again, (self.function, self.identity)
 
     @property
     def is_custom(self) -> bool:
-        """Whether it is a function of the user's."""
+        """Whether it is a function of the user."""
         return self.function is not None
 
     @property
     def rules(self) -> Rules:
-        """How it combines; a function of the user's may have any name."""
+        """Its implementation; a function of the user may have any name."""
         return CUSTOM if self.is_custom else RULES[self.name]
 
     @property
@@ -258,12 +260,12 @@ class Combine:
 
     @property
     def is_called(self) -> bool:
-        """Whether kernels call `pair`, and have no operation for it."""
+        """Whether kernels call `pair`, for lack of an operation."""
         return not self.rules.atomic
 
     @property
     def is_arg(self) -> bool:
-        """Whether it gives a key and its source."""
+        """Whether the result is a key with its source."""
         return self.rules.is_arg
 
 

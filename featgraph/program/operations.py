@@ -1,8 +1,8 @@
-"""Operations that user functions call: names, docstrings, and what they mean.
+"""Operations that user functions call: names, docstrings and semantics.
 
-The body of an operation is its meaning: it computes the answers of all features of a
-vertex or edge, from their operands. The folder prints kernels that do the same
-(`fold/operations`).
+The body of an operation is its definition: it computes the results of all features of a
+vertex or edge from their operands, for the interpreter. The folder prints kernels that
+compute the same (`fold/operations`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = [
 Handler = Callable[["Operation", tuple[Any, ...], dict[str, Any]], Any]
 _handler: ContextVar[Handler | None] = ContextVar("featgraph_handler", default=None)
 
-#: The type of a result: one of its own, that of the first operand ("operand"), or that
-#: with integers of 64 bits, which truth values become, too ("number").
+#: The type of a result: a fixed one, that of the first operand ("operand"), or that
+#: with integers and truth values widened to 64 bits ("number").
 Gives = Literal["bool", "int64", "real", "edge", "operand", "number"]
 
 
 @contextmanager
 def interpreting(handler: Handler) -> Iterator[None]:
-    """Answer each call of an `Operation` with ``handler(operation, args, kwargs)``."""
+    """Evaluate each call of an `Operation` by ``handler(operation, args, kwargs)``."""
     token = _handler.set(handler)
     try:
         yield
@@ -86,9 +86,9 @@ class Operation:
     matrix : str
         The parameter that is a k x k matrix; "" if none is.
     meaning : callable or None
-        What the lanes of a vertex or edge compute together: takes the value of each
-        feature for each parameter, or the matrix, and the options that were given.
-        Returns each feature's answer. None where lanes do not take part together.
+        Defines the result of the lanes of a vertex or edge together: it takes the
+        values of all features for each parameter, or the matrix, and the options, and
+        returns the result of each feature. None if lanes do not work together.
     doc : str
         Docstring.
     """
@@ -122,10 +122,10 @@ class Operation:
         return f"<featgraph.{self.name}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # syntax trees that hold it are copied; it is known by identity
+        return self  # copies of syntax trees refer to the same object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """Call the handler of `interpreting`."""
         handler = _handler.get()
         if handler is None:
             raise UserFunctionError(
@@ -139,7 +139,7 @@ class Operation:
 def operation(
     gives: Gives, matrix: str = ""
 ) -> Callable[[Callable[..., list[Any]]], Operation]:
-    """Declare a collaborative operation by its meaning.
+    """Declare a collaborative operation by its definition.
 
     Its parameters without a default are operands, the others options.
     """
@@ -177,10 +177,10 @@ class Collaborative:
         return f"<featgraph collaborative operation {self.name}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # syntax trees that hold it are copied; it is known by identity
+        return self  # copies of syntax trees refer to the same object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """Call the plain function."""
         return self.function(*args, **kwargs)
 
 
@@ -223,7 +223,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 class Nothing:
-    """What a gather returns for an edge that contributes nothing."""
+    """The value that a gather returns for an edge that contributes nothing."""
 
     def __repr__(self) -> str:
         return "featgraph.nothing"
@@ -238,7 +238,7 @@ nothing = Nothing()
 def _in_groups(
     combine: Callable[[Values], Any], values: Values, group: int | None
 ) -> Values:
-    """Give each feature what the values of its group combine to."""
+    """Combine the values of each group; return the result of each feature's group."""
     size = group or len(values)
     if len(values) % size:
         raise UserFunctionError(
@@ -253,7 +253,7 @@ def _in_groups(
 
 
 def _numbers(values: Values) -> Values:
-    """Truth values count as 0 and 1."""
+    """Return values with True and False as 1 and 0."""
     return [int(value) if isinstance(value, bool) else value for value in values]
 
 

@@ -1,4 +1,4 @@
-"""Views: the values of a property where they are, for other libraries."""
+"""Views: the values of a property in place, for other libraries; locks of States."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ __all__ = ["InUse", "View"]
 
 
 class InUse:
-    """Which thread runs supersteps on a State, if any does.
+    """The lock of a State for the thread that runs supersteps on it.
 
-    The thread itself may come again, as callbacks do that run other foldmaps.
+    The thread may take it again, as callbacks do that run other foldmaps.
     """
 
     def __init__(self, graph: Any = None) -> None:
-        #: Of a graph that changes: what keeps batches away meanwhile.
+        #: Lock of a graph that changes, against batches in the meantime.
         self._turns: Any = None if graph is None else graph.turns
         self._owner: dict[str, int] = {}
         self._depth = 0
-        #: How often something was begun that may change values.
+        #: Number of operations that may have changed values.
         self.changes = 0
 
     def hold(self, doing: str, *, changes: bool = True) -> _Held:
-        """Keep other threads away until the end.
+        """Return a context that holds the lock.
 
         Parameters
         ----------
         doing : str
-            What errors say.
+            The operation, for errors.
         changes : bool
-            Whether values may be others at the end.
+            Whether it may change values.
 
         Raises
         ------
         StateError
-            If another thread is there.
+            If another thread holds the lock.
         """
         return _Held(self, doing, changes)
 
     def take(self, doing: str, *, changes: bool = True) -> None:
-        """Keep other threads away until `leave` is called as often.
+        """Take the lock; call `leave` as often.
 
         Raises
         ------
         StateError
-            If another thread is there.
+            If another thread holds the lock.
         """
         me = threading.get_ident()
-        # One step for the interpreter, so that two threads cannot both find it free.
+        # `setdefault` is atomic, so that two threads cannot both find it free.
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
         if self._turns is not None and self._depth == 0:
@@ -71,7 +71,7 @@ class InUse:
         self.changes += changes
 
     def leave(self) -> None:
-        """End what `take` has begun."""
+        """Release one `take`."""
         self._depth -= 1
         if self._depth == 0:
             if self._turns is not None:
@@ -79,12 +79,12 @@ class InUse:
             self._owner.clear()
 
     def check(self, doing: str) -> None:
-        """Refuse what another thread's supersteps would mix up.
+        """Refuse an operation that supersteps of another thread would disturb.
 
         Raises
         ------
         StateError
-            If another thread is there.
+            If another thread holds the lock.
         """
         me = threading.get_ident()
         if self._owner.get("thread", me) != me:
@@ -92,7 +92,7 @@ class InUse:
 
 
 class _Held:
-    """The time in which a thread holds a State: several calls of a generator less."""
+    """Context of `InUse.hold`; it saves the calls of a generator."""
 
     __slots__ = ("_changes", "_doing", "_of")
 
@@ -111,12 +111,12 @@ def _taken(doing: str) -> StateError:
         "another thread uses this State",
         where=doing,
         expected="one thread at a time",
-        fix="give each thread a copy, state.copy(), or look at it in callback=",
+        fix="give each thread a copy, state.copy(), or read it in callback=",
     )
 
 
 class Viewed(Protocol):
-    """What a view asks of its State."""
+    """The attributes of a State that a view needs."""
 
     graph: Graph
     in_use: InUse
@@ -129,12 +129,12 @@ class Viewed(Protocol):
 class View:
     """The values of a property, without a copy, in kernel order.
 
-    Made by `State.view`. Other libraries take it as an array: ``cupy.asarray(view)``,
+    Made by `State.view`. Other libraries read it as an array: ``cupy.asarray(view)``,
     ``torch.as_tensor(view, device="cuda")``, ``torch.from_dlpack(view)``,
-    ``numpy.asarray(view)``. Of values on the GPU NumPy gets a copy, everything else the
-    memory itself. The next call of a foldmap, `featgraph.iterate`, superstep or
-    assignment ends the view: values may be elsewhere then. Arrays that were made from
-    it before keep the memory alive.
+    ``numpy.asarray(view)``. For values on the GPU NumPy gets a copy, everything else
+    the memory itself. The view is valid until the next call of a foldmap,
+    `featgraph.iterate`, superstep or assignment, which may move the values. Arrays made
+    from it before keep the memory alive.
 
     Attributes
     ----------
@@ -155,8 +155,8 @@ class View:
             array = lent(array)
         self._state, self._name, self._array = state, name, array
         self._made = _moment(state)
-        #: The shape that the array gets when it is asked for: the dialect takes as long
-        #: for that as a small superstep.
+        #: Shape that the array gets on first use: reshaping it takes the dialect as
+        #: long as a small superstep.
         self._wanted = shape
         self.shape: tuple[int, ...] = tuple(array.shape) if shape is None else shape
         self.dtype: np.dtype[Any] = array.dtype
@@ -170,9 +170,9 @@ class View:
         return self.shape[0]
 
     def whole(self) -> npt.NDArray[Any]:
-        """Return a copy on the host: of a graph in parts, with the rows of all ranks.
+        """Return a copy on the host, with the rows of all ranks.
 
-        Then all ranks call it.
+        On several ranks, all call it.
         """
         array = self.__array__(copy=True)
         if self._state.signature[self._name].kind is not PropertyKind.VERTEX:
@@ -188,7 +188,7 @@ class View:
 
     @property
     def is_of_ranks(self) -> bool:
-        """Whether the values are in parts, of which this rank has one."""
+        """Whether each rank has a part of the values."""
         return self._state.graph.ranks is not None
 
     def reshape(self, *shape: int) -> View:
@@ -205,17 +205,17 @@ class View:
 
     @property
     def order(self) -> npt.NDArray[Any] | None:
-        """The given edge that each row belongs to; None where rows are as given.
+        """The given edge that each row belongs to; None if rows are as given.
 
-        Of an undirected graph with `E` given edges, ``E + i`` is the other direction of
-        edge i.
+        For an undirected graph with `E` given edges, ``E + i`` is the other direction
+        of edge i.
         """
         is_edge = self._state.signature[self._name].kind is PropertyKind.EDGE
         return np.array(edge_rows(self._state.graph).on_host()) if is_edge else None
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether the values are on the GPU; asking does not lend them."""
+        """Whether the values are on the GPU, without exporting them."""
         return not self._is_on_host
 
     @property
@@ -246,7 +246,7 @@ class View:
                 return array  # type: ignore[no-any-return]
             return np.array(array, dtype, copy=copy)
         if copy is False:
-            raise ValueError("what is on the GPU reaches the host by a copy only")
+            raise ValueError("values on the GPU need a copy to reach the host")
         from featgraph.cuda.download import read  # imports the dialect
 
         found = read(array)
@@ -279,5 +279,5 @@ class View:
 
 
 def _moment(state: Viewed) -> tuple[int, ...]:
-    """Return what differs wherever values may have been changed or moved."""
+    """Return a value that changes whenever values may have changed or moved."""
     return state.in_use.changes, state.superstep

@@ -1,4 +1,4 @@
-"""The reference interpreter: the meaning of a program, slow and obvious.
+"""The reference interpreter: the semantics of a program, slow and obvious.
 
 It runs the user's plain Python functions vertex by vertex, edge by edge and feature by
 feature, in program order, over NumPy arrays. It reads declarations and a graph, never a

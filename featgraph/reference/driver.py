@@ -1,4 +1,4 @@
-"""Supersteps until no vertex is due (S4, S7)."""
+"""Supersteps of one or several programs until no vertex is due (S4, S7)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Run:
     converged : bool
         Whether no vertex was due at the end.
     outcomes : list of Outcome
-        One a superstep.
+        One per superstep.
     """
 
     values: dict[str, Any]
@@ -54,7 +54,7 @@ class _Waiting:
     """Pending vertices of one program, kept over all of its restrictions."""
 
     active: Mask  # committed since the program last ran
-    left_due: Mask  # due vertices that ``.on`` left out
+    left_due: Mask  # due vertices that ``.on`` excluded
     seen: Seen | None = None  # its reads in its last run
 
 
@@ -69,7 +69,7 @@ def iterate(
     start: int = 0,
     asynchronous: bool = False,
 ) -> Run:
-    """Run a program, or several in turn, until nothing is due for any of them.
+    """Run one program, or several alternately, until nothing is due for any of them.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def iterate(
     active : ActiveSet or array_like, optional
         Active at the start, for each program; None for all vertices.
     max_supersteps : int, optional
-        Stop after so many.
+        Most supersteps.
     start : int, optional
         ``d.superstep`` of the first.
     asynchronous : bool, optional
@@ -161,7 +161,7 @@ def _run_one(
     start: tuple[Graph, dict[str, Any], Signature],
     **options: Any,
 ) -> Outcome:
-    """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
+    """Run one superstep; on all vertices if a scalar or reduce result changed (S7)."""
     _, values, signature = start
     options |= {"on": on}
     # The result of such a reduce depends on where earlier functions run.
@@ -186,7 +186,7 @@ def _seen(
 ) -> Seen:
     """Return the scalars and vectors that each function read.
 
-    A function behind the reduce of a value reads its new result. Other reduces run over
+    A function after the reduce of a value reads its new result. Other reduces run over
     all vertices anyway.
     """
     seen: Seen = {}
@@ -216,7 +216,7 @@ def _changed(last: Seen | None, now: Seen) -> bool:
 
 
 def from_state(state: State) -> tuple[Graph, dict[str, Any], Signature]:
-    """Return graph, values and signature of a State, as `superstep` takes them.
+    """Return graph, values and signature of a State, for `superstep`.
 
     Examples
     --------

@@ -1,4 +1,8 @@
-"""Facts of declarations: accesses, widths, types of temporaries."""
+"""Facts of declarations: accesses, widths, and types of values.
+
+`_Typing` finds the type of an expression, and `Facts` the properties that each function
+reads and writes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ from featgraph.program.source import FunctionSource, plain_function
 __all__ = ["Access", "Facts", "storage_dtype", "value_type"]
 
 _ORDER = ("bool", "int32", "int64", "real")
-#: Built-in numbers; degrees and other names that the State does not have are int32.
+#: Types of built-in numbers; degrees and other names that are no property are int32.
 _BUILT_IN = dict.fromkeys(
     ("superstep", "vertex_count", "living_count", "edge_count"), "int64"
 )
@@ -70,7 +74,7 @@ def _of_constant(value: Any) -> str:
 
 
 class _Typing:
-    """The types of the expressions of one function and of the helpers it calls."""
+    """The types of the expressions of one function and of its helpers."""
 
     def __init__(
         self, program: Program, names: Mapping[str, PropertyType], data: str | None
@@ -87,7 +91,7 @@ class _Typing:
         source: FunctionSource,
         parameters: dict[str, str],
     ) -> str:
-        """Return the join of all return values; locals join what they are given."""
+        """Return the join of all return values, with the types of locals."""
         self.captured = self.program.captured.get(plain_function(function), {})
         self.locals = dict(parameters)
         before: dict[str, str] = {}
@@ -156,7 +160,7 @@ class _Typing:
         value = self._object(node)
         if isinstance(value, bool | int | float):
             return _of_constant(value)
-        return "bool"  # fg.nothing: any type holds it
+        return "bool"  # fg.nothing, which widens no type
 
     def _object(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name):
@@ -280,7 +284,7 @@ class Facts:
             raise function.source.error(
                 "a gathered value is read where it was not gathered",
                 got=f"d.{access.name} in a {function.kind} function",
-                expected="d.into[v, f] at the function's own v, behind the gather",
+                expected="d.into[v, f] at the function's own v, after the gather",
                 fix="store it in a property, and read that in a second foldmap",
             )
 
@@ -313,8 +317,8 @@ class Facts:
                 raise function.source.error(
                     f"{name} as a whole is no value",
                     node,
-                    expected=f"{name}[{', '.join(full)}], or the whole given to an "
-                    "operation",
+                    expected=f"{name}[{', '.join(full)}], or the whole as an argument "
+                    "of an operation",
                 )
 
     def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:
@@ -342,7 +346,7 @@ class Facts:
         return storage_dtype(type_, self.real)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:
-        """Return K of the properties that are indexed with f or taken as a whole."""
+        """Return K of the properties that are indexed with f or used as a whole."""
         widths: dict[int, str] = {}
         for access in found:
             type_ = self.names.get(access.name)
@@ -440,7 +444,7 @@ def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Acces
             and _is_data(node.args[0], roles)
             and _is_atomic(node.func, captured)
         ):
-            place = node.args[0]  # fg.atomic.add(d.count, v, 1) is no read at v
+            place = node.args[0]  # fg.atomic.add(d.count, v, 1) does not read at v
             subscripted.add(place)
             features = _access(place.attr, _elements(node.args[1]), roles).indices
             found.append(Access(place.attr, False, ("v", *features[1:])))

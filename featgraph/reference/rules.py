@@ -47,13 +47,13 @@ __all__ = ["Accumulator", "Outcome", "superstep"]
 class Accumulator:
     """The entries of one vertex while its contributions are combined.
 
-    Sums and products are taken in float64 or int64. Values for min, max, argmin and
+    Sums and products are computed in float64 or int64. Values for min, max, argmin and
     argmax are rounded to the storage dtype first, so that ties are those of a kernel.
 
     Attributes
     ----------
     result : ndarray
-        The combined value, one entry a feature (or a pair of them).
+        The combined value, one entry per feature (or pair of features).
     sources : ndarray
         For argmin and argmax, the source of the best key.
     magnitude : ndarray
@@ -139,15 +139,15 @@ class Outcome:
         Committed vertices; targets of edges that returned True if the foldmap ends in
         edge functions.
     left_due : ActiveSet
-        Due vertices that `on` left out; they stay due.
+        Due vertices that `on` excluded; they stay due.
     temporaries : dict
         The result of each gather, ``(V, ...)``; zeros where it did not run.
     proposed : dict
         The ``_next`` of each iterated property before entries were dropped.
     magnitude : dict
         For each gather and reduce, the sum of the absolute contributions, which with
-        `degree` gives the tolerance of S9. Shaped as the results; zeros for any and
-        arg.
+        `degree` gives the tolerance of S9. In the shape of the results; zeros for any
+        and arg.
     degree : ndarray of shape (V,)
         In-degrees, or the number of edges of a gather if that is larger.
     """
@@ -287,7 +287,7 @@ class _Superstep:
         self.stopped = np.zeros(topology.vertex_count, np.bool_)
         self.edges_passed: set[int] = set()
         self.edges_stopped: set[int] = set()
-        #: Of an exclusive function: rows in order, and the property of turns.
+        #: For an exclusive function: its order of rows, and the property of turns.
         self.order: Sequence[int] | None = None
         self.recorded: str | None = None
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
@@ -318,7 +318,7 @@ class _Superstep:
                 self.run_reduce(function, width, plain)
         return self.commit()
 
-    # -- where functions run (S4)
+    # -- the domain of functions (S4)
 
     def due(self) -> list[int]:
         """Return the due vertices, after the functions so far."""
@@ -369,7 +369,7 @@ class _Superstep:
     def run_vertex(
         self, function: UserFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Run on the due vertices; the or over the features decides."""
+        """Run on the due vertices; a vertex passes if any feature returns True."""
         sweep = Sweep(self.memory, function, width, PropertyKind.VERTEX)
         for v in self.due():
             results = sweep.run(v, v, lambda f, v=v: plain(f, Integer(v), sweep.data))
@@ -382,7 +382,7 @@ class _Superstep:
     def run_edge(
         self, number: int, function: UserFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Run on out-edges of the sources; the or over the features decides."""
+        """Run on out-edges of the sources; an edge passes if any feature is True."""
         sweep = Sweep(self.memory, function, width, PropertyKind.EDGE)
         is_exclusive, rows = function.kind.exclusive, self.edges(number)
         for row in self.in_order(number, rows) if is_exclusive else rows:
@@ -427,7 +427,7 @@ class _Superstep:
     def run_gather(
         self, function: GatherFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over the edges of each due vertex (S5); the result is True."""
+        """Combine over the edges of each due vertex (S5), which passes."""
         sweep = Sweep(self.memory, function, width, None)
         into, source = function.into, f"{function.into}_source"
         accumulator = Accumulator(self.program, function, self.facts)
@@ -462,7 +462,7 @@ class _Superstep:
     def run_reduce(
         self, function: ReduceFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over all vertices (of `on`), and store the result at once."""
+        """Combine over all vertices (of `on`), and store the result immediately."""
         sweep = Sweep(self.memory, function, width, None)
         accumulator = Accumulator(self.program, function, self.facts)
         type_ = self.facts.names[function.into]
@@ -503,12 +503,12 @@ class _Superstep:
                 for row, value in self.dropped.get(name, {}).items():
                     proposed[name][row] = value
             if type_.kind is PropertyKind.EDGE:
-                self.memory.put(name, type_, buffers[name])  # both rows of a loop
+                self.memory.put(name, type_, buffers[name])  # copies rows of self-loops
         silent = ReduceFunction | TriangleFunction
         own = [f for f in self.program.functions if not isinstance(f, silent)]
         ends_in_edges = bool(own) and isinstance(own[-1], EdgeFunction)
         active_out = self.targets() if ends_in_edges else self.passed.copy()
-        if self.facts.tells_targets:  # S3: their twins are due
+        if self.facts.tells_targets:  # S3: edges whose twin passed are due
             active_out |= self.targets()
         count = self.topology.vertex_count
         return Outcome(
@@ -524,7 +524,7 @@ class _Superstep:
 
 
 class _OneByOne(_Superstep):
-    """All functions on one vertex, which commits before the next one begins (S8)."""
+    """All functions on one vertex, which commits before the next vertex begins (S8)."""
 
     def run(self) -> Outcome:
         """Run the due vertices in order."""

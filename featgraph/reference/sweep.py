@@ -1,4 +1,4 @@
-"""The sweep of one function over vertices or edges, and its argument `d`."""
+"""The sweep of one function over vertices, edges or triangles, and its argument `d`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Sweep:
     memory : Memory
         The values.
     function : UserFunction
-        The function that is run.
     width : int
         K of the function.
     writes : PropertyKind or None
@@ -60,7 +59,7 @@ class Sweep:
         self._memory = memory
         self._function = function
         self._writes = writes
-        #: By kind, the vertices or edges whose entries it may write.
+        #: Kind -> the vertices or edges whose entries it may write.
         self._owners: dict[PropertyKind | None, set[int]] = {}
         #: The vertex whose temporaries may be read.
         self._vertex = -1
@@ -132,10 +131,10 @@ class Sweep:
         for lane in lanes:
             for place in lane.reads:
                 if self._function.kind.exclusive and len(place[1]) == 1:
-                    continue  # all have read it before one writes
+                    continue  # all lanes read it before any of them writes
                 if place in wrote and (wrote[place] is not lane or place in several):
                     raise self._function.source.error(
-                        "a feature reads what another one writes",
+                        "a feature reads an entry that another one writes",
                         got=f"d.{place[0]}{list(place[1])}",
                         fix="use fg.broadcast, or declare the property iterated",
                     )
@@ -154,23 +153,23 @@ class Sweep:
             )
 
     def read(self, buffer: str, index: Any) -> Any:
-        """Return ``d.buffer[index]`` for the feature that is running."""
+        """Return ``d.buffer[index]`` for the running feature."""
         memory, lane = self._memory, self._team.lane
         place = memory.place(buffer, index)
         type_ = memory.types[buffer]
         rank = memory.buffers[buffer].ndim
         missing = rank - len(place[1])
-        if missing == 2:  # a matrix given as a whole
+        if missing == 2:  # a whole matrix
             return memory.buffers[buffer][place[1]].astype(np.float64)
-        if missing == 1:  # a row given as a whole: this lane holds its entry f
+        if missing == 1:  # a whole row, of which this lane has entry f
             place = memory.place(buffer, (*place[1], lane.feature))
         if buffer in memory.filled:
             self._check_temporary(place)
         if self._function.kind.exclusive and any(w == buffer for w, _ in lane.writes):
             raise UserFunctionError(
-                f"{buffer!r} is read behind a write to it",
+                f"{buffer!r} is read after a write to it",
                 expected="all reads of a property before the first write to it",
-                fix="keep what you read, or what you write, in a local",
+                fix="keep the value that you read or write in a local",
             )
         if place in lane.writes:
             return as_number(lane.writes[place])
@@ -186,7 +185,7 @@ class Sweep:
         raise UserFunctionError(
             "a gathered value is read where it was not gathered",
             got=f"d.{buffer}{list(indices)}",
-            expected="d.into[v, f] at the function's own v, behind the gather",
+            expected="d.into[v, f] at the function's own v, after the gather",
         )
 
     def write(self, buffer: str, index: Any, value: Any) -> None:
@@ -272,7 +271,7 @@ class _View:
 class _Loose(_View):
     """A vector or matrix of no vertex, which operations also take as a whole.
 
-    In arithmetic, as inside of `fg.dot`, it is this lane's entry of the vector.
+    In arithmetic, also within `fg.dot`, it is this lane's entry of the vector.
     """
 
     #: An array leaves the arithmetic to this class.
@@ -334,14 +333,14 @@ def run_triangle(
     function: TriangleFunction,
     plain: Callable[..., Any],
 ) -> None:
-    """Run a function on the triangles of S4; it has no result."""
+    """Run a function on the triangles of S4, without a result."""
     # No property has kind SCALAR: a triangle function writes nothing of its own.
     sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
 
     def call(vertices: tuple[int, ...], rows: tuple[int, ...]) -> bool:
         if plain(*map(Integer, (*vertices, *rows)), sweep.data) is not None:
             raise function.source.error(
-                "this function decides nothing and returns nothing",
+                "a triangle function returns nothing",
                 fix="write `return` alone, or leave it out",
             )
         return True
@@ -356,7 +355,7 @@ def run_triangle(
 def _is_within(
     superstep: Running, function: TriangleFunction, rows: tuple[int, ...]
 ) -> bool:
-    """Whether all edges have the property that `within` names, in both directions."""
+    """Whether all edges have a nonzero `within` entry, in both directions."""
     if function.within is None:
         return True
     memory, twin = superstep.memory, superstep.topology.twin

@@ -1,9 +1,9 @@
-"""Runs of all features of one vertex or edge, which meet in collaborative calls.
+"""Runs of all features of one vertex or edge, synchronized at collaborative calls.
 
-A function is run for each feature until it makes a collaborative call without an answer
-yet. When all features have stopped at the same call, the answers are computed, and the
+A function is run for each feature until it makes a collaborative call without a result
+yet. When all features have stopped at the same call, the results are computed, and the
 function is run again from the start with them. Writes become visible when all features
-have ended, except atomics, which are done once.
+have ended, except atomics, which are performed once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ Operands = list[dict[str, Any]]
 
 
 def compute(operation: Operation, operands: Operands) -> list[Any]:
-    """Return each feature's answer.
+    """Return the result of a collaborative operation for each feature.
 
     Parameters
     ----------
     operation : Operation
-        A collaborative operation.
     operands : list of dict
         For each feature, parameter or option name -> value. Options must be equal.
 
@@ -45,7 +44,7 @@ def compute(operation: Operation, operands: Operands) -> list[Any]:
         If an option differs between features, or an operand does not fit K.
     """
     if operation.meaning is None:
-        raise TypeError(f"{operation.name} is of one lane")
+        raise TypeError(f"{operation.name} is not a collaborative operation")
     options = {}
     for option in operation.options:
         given = [operand.get(option) for operand in operands]
@@ -69,7 +68,7 @@ def _column(operands: Operands, name: str) -> list[Any]:
     values = [operand[name] for operand in operands]
     if any(isinstance(value, np.ndarray) for value in values):
         raise UserFunctionError(
-            "a matrix where one value a feature is needed", got=f"operand {name}"
+            "a matrix where one value per feature is needed", got=f"operand {name}"
         )
     return [as_number(value) for value in values]
 
@@ -82,7 +81,7 @@ def _matrix(operands: Operands, name: str) -> npt.NDArray[Any]:
         raise UserFunctionError(
             "not a matrix of the width of the function",
             got=getattr(matrix, "shape", type(matrix).__name__),
-            expected=f"({k}, {k}): a property given as a whole, outer or inverse",
+            expected=f"({k}, {k}): a whole property, outer or inverse",
         )
     return matrix.astype(np.float64)
 
@@ -93,7 +92,7 @@ Place = tuple[str, tuple[int, ...]]
 
 @dataclass
 class Request:
-    """A collaborative call that waits for its answer."""
+    """A collaborative call that waits for its result."""
 
     operation: Operation
     operands: dict[str, Any]
@@ -101,7 +100,7 @@ class Request:
 
 
 class _Waits(BaseException):
-    """Ends the run of one feature at a collaborative call; no error."""
+    """Ends the run of one feature at a collaborative call; not an error."""
 
 
 @dataclass
@@ -131,7 +130,7 @@ class Lane:
     result: Any = None
 
     def begin(self) -> None:
-        """Forget the last run, but not the answers."""
+        """Forget the last run, except its results."""
         self.writes.clear()
         self.reads.clear()
         self.asked = self.updated = 0
@@ -142,8 +141,8 @@ class Lane:
 def _position(code: CodeType, instruction: int) -> tuple[int | None, ...]:
     """Return the lines and columns of an instruction.
 
-    Python copies the end of a function behind the branches that lead there: one call
-    of the source may stand at several instructions.
+    Python copies the end of a function after each branch that leads there: one call of
+    the source may occur as several instructions.
     """
     return next(itertools.islice(code.co_positions(), instruction // 2, None))
 
@@ -202,11 +201,11 @@ class Team:
     def _handle(
         self, operation: Operation, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """Answer one operation called by the lane that is running."""
+        """Return the result of an operation called by the running lane."""
         lane = self.lane
         if operation.name in {"reverse", "is_twin"}:
             return self.do(operation, args)
-        if not operation.collaborative:  # done once, in the first run that comes by
+        if not operation.collaborative:  # performed once, in the first run
             lane.updated += 1
             if lane.updated > len(lane.old_values):
                 lane.old_values.append(self.do(operation, args))

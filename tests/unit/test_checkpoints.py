@@ -394,7 +394,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
             go(path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("")
-    with pytest.raises(fg.StateError, match=r"something else is there[\s\S]*mine"):
+    with pytest.raises(fg.StateError, match=r"other files[\s\S]*mine"):
         go(tmp_path / "notes")
     for wrong, where in (({"checkpoint": 3}, "checkpoint="), ({"every": -1}, "every=")):
         with pytest.raises(fg.ArgumentError, match=where):
