@@ -157,7 +157,7 @@ def _measure_link(repeat: int, recorder: Recorder) -> float:
     source = PinnedArray((PIECE,), np.uint8)
     memory = device.empty((PIECE,), "uint8")
     target = int(memory.device_ctypes_pointer.value)
-    driver = device.recorder.aside
+    driver = device.recorder.streams
     stream = driver.make_stream()
     wait_for_gpu(TARGET)
     trials = []

@@ -47,11 +47,11 @@ from featgraph.program.signature import PropertyKind, PropertyType
 __all__ = [
     "PropertySpec",
     "compare_given",
+    "compared_text",
     "edge_values",
     "finish_copies",
     "loose_column",
     "property_column",
-    "said_behind",
     "values_of_shape",
     "vertex_values",
 ]
@@ -381,20 +381,20 @@ def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
     column : Column
         The column made of them.
     """
-    said = "" if ranks is None else _said_of(name, given, column)
-    if said:
-        ranks.compare(said)
+    text = "" if ranks is None else _compared_text(name, given, column)
+    if text:
+        ranks.compare(text)
 
 
-def _said_of(name: str, given: Any, column: Column) -> str:
+def _compared_text(name: str, given: Any, column: Column) -> str:
     """Return the text that ranks compare for a name, "" for none."""
     values, kind = column.values, column.type.kind
     if isinstance(values, Filled):
-        said = f"{name} = {_number(values.value)}"
+        text = f"{name} = {_number(values.value)}"
         at = getattr(given, "at", None)
         for axis in at if isinstance(at, tuple) else (at,):
-            said += said_behind(" at ", axis)
-        return said + said_behind(" with ", getattr(given, "entries", None))
+            text += compared_text(" at ", axis)
+        return text + compared_text(" with ", getattr(given, "entries", None))
     if kind is PropertyKind.VERTEX:
         values = given.values if isinstance(given, PropertySpec) else given
     if kind is PropertyKind.EDGE or not isinstance(values, _COMPARED):
@@ -402,7 +402,7 @@ def _said_of(name: str, given: Any, column: Column) -> str:
     return f"{name} = {_some(np.asarray(values))}"
 
 
-def said_behind(word: str, given: Any) -> str:
+def compared_text(word: str, given: Any) -> str:
     """Return a word and the text of an array on the host; "" for other values."""
     return word + _some(np.asarray(given)) if isinstance(given, _COMPARED) else ""
 

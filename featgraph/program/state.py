@@ -293,7 +293,7 @@ class State:
         return {name: column.type for name, column in self._columns.items()}
 
     @property
-    def moment(self) -> tuple[Any, ...]:
+    def content_version(self) -> tuple[Any, ...]:
         """A value that changes at writes by the caller and changes of the graph."""
         return self.version, *self.follow()
 

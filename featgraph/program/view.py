@@ -154,7 +154,7 @@ class View:
 
             array = lent(array)
         self._state, self._name, self._array = state, name, array
-        self._made = _moment(state)
+        self._made = _content_version(state)
         #: Shape that the array gets on first use: reshaping it takes the dialect as
         #: long as a small superstep.
         self._wanted = shape
@@ -223,7 +223,7 @@ class View:
         return isinstance(self._array, np.ndarray)
 
     def _current(self) -> Any:
-        if _moment(self._state) != self._made:
+        if _content_version(self._state) != self._made:
             raise StateError(
                 "the view has ended",
                 where=f"state.view({self._name!r})",
@@ -278,6 +278,6 @@ class View:
         return dlpack_capsule(self, **asked)
 
 
-def _moment(state: Viewed) -> tuple[int, ...]:
+def _content_version(state: Viewed) -> tuple[int, ...]:
     """Return a value that changes whenever values may have changed or moved."""
     return state.in_use.changes, state.superstep

@@ -26,10 +26,10 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.background import COMPILER, LONG
 from featgraph.runtime.loops.foldmap_run import (
-    Step,
+    FoldmapRun,
     check_any_order,
     check_dense,
-    connect_steps,
+    connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.in_place import commit_in_place
@@ -49,7 +49,7 @@ from featgraph.runtime.loops.recorded_sets import (
 )
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
-from featgraph.runtime.loops.run_state import Agenda, left_over
+from featgraph.runtime.loops.run_state import RunState, left_over
 from featgraph.runtime.loops.stopping import StoppingTest, make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
@@ -185,18 +185,18 @@ def iterate(
         If the limit is reached.
     """
     foldmaps = _checked_foldmaps(steps)
-    asked_for = checked_options({
+    checked = checked_options({
         "max_supersteps": max_supersteps, "supersteps": supersteps, "until": until,
         "progress": progress, "callback": callback, "then": then, "watch": watch,
         "record_active": record_active, "due": due, "recompute_every": recompute_every,
         "near_far": near_far, "checkpoint": checkpoint, "every": every,
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
-    limit, records = _limit(asked_for), asked_for["record_active"]
+    limit, records = _limit(checked), checked["record_active"]
     stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
-    told = {name: asked_for[name] for name in _TOLD} | {"until": test}
+    told = {name: checked[name] for name in _TOLD} | {"until": test}
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
@@ -205,37 +205,37 @@ def iterate(
         is_seen = any(function is not None for function in calls)
         session = Session(saved, foldmaps, state, options | told, is_seen)
         device = choose_device(target, state.graph)
-        asked = Asked(
+        settings = RunOptions(
             foldmaps, state, device, None if session.goes_on else active,
             recompute_every, near_far, calls, watch, test, stage,
-            options | {"asynchronous": asynchronous}, records, asked_for["due"],
+            options | {"asynchronous": asynchronous}, records, checked["due"],
             is_apart=saved is None and not is_seen,
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
-        course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
-        agenda = course.agenda
+        order = LoopOrder(settings, *make_run_state(settings), most=limit, moves=moves)
+        run_state = order.run_state
         run = Run(
             device.name,
-            [s.kernel for s in agenda.steps],
+            [s.kernel for s in run_state.runs],
             active_sets=[] if records else None,
-            asynchronous=agenda.is_asynchronous,
-            watched=agenda.watching.values,
-            refused=course.refused,
+            asynchronous=run_state.is_asynchronous,
+            watched=run_state.watching.values,
+            refused=order.refused,
             **_of_graph(state, device.name, options),
         )
-        bar = progress_bar(asked_for["progress"], limit)
-        state.live.append(course.left_over)
+        bar = progress_bar(checked["progress"], limit)
+        state.live.append(order.left_over)
         try:
-            agenda.release()
-            session.begin(run, agenda)
+            run_state.release()
+            session.begin(run, run_state)
             bar.update(run.supersteps)
             if not session.has_ended:
-                _run(run, course, bar, limit, calls, session)
+                _run(run, order, bar, limit, calls, session)
         finally:
             bar.close()
-            course.agenda.store_pending()
-            state.live.remove(course.left_over)
-            course.end(run)
+            order.run_state.store_pending()
+            state.live.remove(order.left_over)
+            order.end(run)
     COMPILER.begin()
     if supersteps is None and not run.converged and run.supersteps >= limit:
         _warn_of_limit(run)
@@ -269,11 +269,11 @@ def _warn_of_limit(run: Run) -> None:
     )
 
 
-def _limit(asked: dict[str, Any]) -> int:
+def _limit(settings: dict[str, Any]) -> int:
     """Return the most supersteps."""
-    given = [asked[name] for name in ("supersteps", "max_supersteps")]
-    if asked["due"] is not None:
-        given.append(len(asked["due"]))
+    given = [settings[name] for name in ("supersteps", "max_supersteps")]
+    if settings["due"] is not None:
+        given.append(len(settings["due"]))
     return next((number for number in given if number is not None), 1000)
 
 
@@ -292,7 +292,7 @@ def _checked_foldmaps(steps: Any) -> list[FoldMap]:
 
 def _run(
     run: Run,
-    course: Course,
+    order: LoopOrder,
     bar: Any,
     max_supersteps: int,
     calls: tuple[Callable[..., Any] | None, ...],
@@ -300,17 +300,17 @@ def _run(
 ) -> None:
     """Run supersteps until nothing is due, or a function of the user ends the run."""
     until, callback, then = calls
-    state, ends = course.agenda.state, False
+    state, ends = order.run_state.state, False
     with rare_collections(state.graph.ranks is not None):
         while run.supersteps < max_supersteps and not run.converged:
-            course.follow(run)
-            before, agenda = run.supersteps, course.agenda
-            for loop in course.loops:
+            order.follow(run)
+            before, run_state = run.supersteps, order.run_state
+            for loop in order.loops:
                 ran = loop.run(run, max_supersteps - before)
                 if ran is not None:
                     break
             if not ran:
-                if then is not None and agenda.begin(then(run, state)):
+                if then is not None and run_state.begin(then(run, state)):
                     continue
                 run.converged = True
                 break
@@ -318,37 +318,37 @@ def _run(
                 COMPILER.begin()
             bar.update(run.supersteps - before)
             bar.set_postfix(active=run.active_counts[-1])
-            if agenda.watching.is_met or (until is not None and until(state)):
+            if run_state.watching.is_met or (until is not None and until(state)):
                 run.converged = True
             if callback is not None and callback(run, state):
                 ends = True
                 break
-            session.look(run, agenda)
+            session.look(run, run_state)
             if not run.converged:
-                course.look(run)
+                order.look(run)
         else:
-            course.follow(run)
+            order.follow(run)
             run.converged = run.converged or (
-                then is None and not course.agenda.has_work()
+                then is None and not order.run_state.has_work()
             )
-    course.note_sent(run)
-    if course.agenda.recorded is not None:
-        course.agenda.recorded.end(run)
-    session.end(run, course.agenda, ends or run.converged)
-    exchange_of(state.graph, course.agenda.device).catch_up()
+    order.note_sent(run)
+    if order.run_state.recorded is not None:
+        order.run_state.recorded.end(run)
+    session.end(run, order.run_state, ends or run.converged)
+    exchange_of(state.graph, order.run_state.device).catch_up()
     if isinstance(state.residency, Buffers):
         state.residency.check_stalled()
 
 
-class Course:
+class LoopOrder:
     """The state of a run and its loops, which are made again after a move of vertices.
 
     Parameters
     ----------
-    asked : Asked
-    agenda : Agenda
+    settings : RunOptions
+    run_state : RunState
     watched : Watched
-        Made of `asked` by `make_agenda`.
+        Made of `settings` by `make_run_state`.
     most : int
         Most supersteps.
     moves : Moves or None
@@ -356,7 +356,7 @@ class Course:
 
     Attributes
     ----------
-    agenda : Agenda
+    run_state : RunState
     loops : sequence of SuperstepLoop
         The loops that can run supersteps, in the order in which they are tried.
     refused : dict of str to str
@@ -370,32 +370,32 @@ class Course:
 
     def __init__(
         self,
-        asked: Asked,
-        agenda: Agenda,
+        settings: RunOptions,
+        run_state: RunState,
         watched: Watched,
         *,
         most: int,
         moves: Moves | None,
     ) -> None:
-        self._asked, self._most, self._moves = asked, most, moves
-        self._begin(agenda, watched)
+        self._settings, self._most, self._moves = settings, most, moves
+        self._begin(run_state, watched)
 
-    def _begin(self, agenda: Agenda, watched: Watched) -> None:
-        if self._most > len(agenda.steps):  # the test may read all edges
-            commit_in_place(agenda.steps)
+    def _begin(self, run_state: RunState, watched: Watched) -> None:
+        if self._most > len(run_state.runs):  # the test may read all edges
+            commit_in_place(run_state.runs)
         if self._moves is not None:
             watched = replace(watched, is_timed=True)
-        loops, self.refused = make_loops(agenda, watched)
-        self.agenda = agenda
-        self._sent = agenda.exchange.sent_bytes
+        loops, self.refused = make_loops(run_state, watched)
+        self.run_state = run_state
+        self._sent = run_state.exchange.sent_bytes
         self.loops: Sequence[SuperstepLoop] = loops
-        agenda.moves = self._moves
+        run_state.moves = self._moves
 
     def look(self, run: Run) -> None:
         """Move vertices between ranks if that pays; called after each superstep."""
         if self._moves is None:
             return
-        before = self.agenda
+        before = self.run_state
         go_on = self._moves.move(run, before, self._most - run.supersteps)
         if go_on is None:
             return
@@ -405,33 +405,33 @@ class Course:
 
     def follow(self, run: Run) -> None:
         """Add vertices made due by batches of the graph, by puts and by ``due=``."""
-        before = self.agenda
+        before = self.run_state
         before.follow(run)
         if before.state.follow() == before.seen:
             return
         before.store_pending()
-        agenda = self._renew(before)
-        agenda.release()
-        agenda.turn = before.turn
+        run_state = self._renew(before)
+        run_state.release()
+        run_state.turn = before.turn
 
-    def _renew(self, before: Agenda) -> Agenda:
+    def _renew(self, before: RunState) -> RunState:
         """Make the run state again; watched results and recorded sets are kept."""
-        self._begin(*make_agenda(replace(self._asked, active=None)))
-        agenda = self.agenda
-        agenda.watching, agenda.wants_host = before.watching, before.wants_host
-        agenda.asks_within = before.asks_within
-        agenda.recorded, agenda.played = before.recorded, before.played
-        if agenda.waiting is not None and before.waiting is not None:
-            agenda.waiting.delta = before.waiting.delta
-        return agenda
+        self._begin(*make_run_state(replace(self._settings, active=None)))
+        run_state = self.run_state
+        run_state.watching, run_state.wants_host = before.watching, before.wants_host
+        run_state.asks_within = before.asks_within
+        run_state.recorded, run_state.played = before.recorded, before.played
+        if run_state.waiting is not None and before.waiting is not None:
+            run_state.waiting.delta = before.waiting.delta
+        return run_state
 
     def left_over(self) -> dict[FoldMap, Left]:
         """Return the pending vertices for a later call, if the run ended here."""
-        return left_over(self.agenda)
+        return left_over(self.run_state)
 
     def note_sent(self, run: Run) -> None:
         """Record the bytes that this rank has sent; once for each run state."""
-        for kind, sent in self.agenda.exchange.sent_bytes.items():
+        for kind, sent in self.run_state.exchange.sent_bytes.items():
             more = sent - self._sent.get(kind, 0)
             if more.any():
                 known = run.sent_bytes.get(kind, [0] * more.size)
@@ -439,8 +439,8 @@ class Course:
 
     def end(self, run: Run) -> None:
         """Complete the record of a run."""
-        run.kernels = [step.kernel for step in self.agenda.steps]
-        state, device = self.agenda.state, self.agenda.device
+        run.kernels = [step.kernel for step in self.run_state.runs]
+        state, device = self.run_state.state, self.run_state.device
         run.preparation = buffers_of(state, device).preparation
         if self._moves is not None:
             self._moves.end(run)
@@ -451,7 +451,7 @@ LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
 @dataclass(eq=False)
-class Asked:
+class RunOptions:
     """The options of a run, checked.
 
     Attributes
@@ -500,7 +500,7 @@ class Asked:
         return self.is_apart and is_alone and self.device.recorder is not None
 
 
-def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
+def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
     """Return the state of a run, and the properties that loops have to support.
 
     Raises
@@ -508,72 +508,75 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit together.
     """
-    state, device = asked.state, asked.device
+    state, device = settings.state, settings.device
     buffers_of(state, device).preparation = Preparation()  # of this run alone
-    options, every = asked.options, asked.recompute_every
-    steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
-    connect_steps(steps)
+    options, every = settings.options, settings.recompute_every
+    steps = [FoldmapRun(f, state, device, options, every) for f in settings.foldmaps]
+    connect_runs(steps)
     is_dense = steps[0].change_driven is False
     if is_dense:  # every vertex is active in every superstep
-        check_dense(steps, asked.active, asked.calls[-1] is not None)
+        check_dense(steps, settings.active, settings.calls[-1] is not None)
     is_asynchronous = steps[0].plan.options.asynchronous
     if is_asynchronous:
         check_any_order(steps, IN_PLACE)
     size = state.graph.vertex_count + state.graph.edge_count
-    watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
+    watching = make_watching(settings.log, settings.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
-    until, callback, _ = asked.calls
+    until, callback, _ = settings.calls
     by, looks_at_results = "until=" if until else "callback=" if callback else "", False
     if watching.extremes and not by:
-        by, looks_at_results = "watch=" if asked.test is None else "until=", True
+        by, looks_at_results = "watch=" if settings.test is None else "until=", True
     watched = Watched(
         device, size, by, looks_at_results, is_dense, is_shared=is_shared,
         stays_on_device=exchange_of(state.graph, device).stays_on_device,
-        sets="record_active=" if asked.records else "due=" if asked.due else "",
-        are_sets_here=asked.log_fits,
+        sets="record_active=" if settings.records else "due=" if settings.due else "",
+        are_sets_here=settings.log_fits,
     )  # fmt: skip
-    waiting = _make_waiting(asked, steps, watched)
+    waiting = _make_waiting(settings, steps, watched)
     for step in steps:
         step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
-    if asked.active is None:
+    if settings.active is None:
         pending = [
             recall_pending(step.foldmap, state, device, step.plan) for step in steps
         ]
     else:
-        pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
+        pending = begin_pending(settings.active, state, device, len(settings.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
-    agenda = Agenda(steps, pending, waiting, watching)
-    agenda.then = asked.stage
-    if asked.records and asked.log_fits:
-        agenda.recorded = RecordedSets(state, device)
-    if asked.due is not None:
-        agenda.played = _played(asked, agenda)
-    return agenda, watched
+    run_state = RunState(steps, pending, waiting, watching)
+    run_state.then = settings.stage
+    if settings.records and settings.log_fits:
+        run_state.recorded = RecordedSets(state, device)
+    if settings.due is not None:
+        run_state.played = _played(settings, run_state)
+    return run_state, watched
 
 
-def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
+def _played(settings: RunOptions, run_state: RunState) -> PlayedSets:
     """Return the sets of ``due=``, and make nothing else due."""
-    [step, *_] = steps = agenda.steps
+    [step, *_] = steps = run_state.runs
     others = {
-        "active": asked.active is not None, "record_active": asked.records,
-        "near_far": asked.near_far, "until": asked.test, "watch": asked.log,
-        "then": asked.calls[-1] is not None, "asynchronous": agenda.is_asynchronous,
+        "active": settings.active is not None, "record_active": settings.records,
+        "near_far": settings.near_far, "until": settings.test, "watch": settings.log,
+        "then": settings.calls[-1] is not None,
+        "asynchronous": run_state.is_asynchronous,
         "change_driven": step.change_driven != "auto",
     }  # fmt: skip
     check_played(steps, others)
     step.is_played, step.may_be_incremental = True, False
-    played = PlayedSets(asked.due or (), asked.state, asked.device)
-    none = agenda.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
-    agenda.pending = [Pending(none, count=0)]
+    played = PlayedSets(settings.due or (), settings.state, settings.device)
+    none = run_state.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
+    run_state.pending = [Pending(none, count=0)]
     return played
 
 
-def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
+def _make_waiting(
+    settings: RunOptions, steps: list[FoldmapRun], watched: Watched
+) -> Waiting | None:
     """Return the split of near and far vertices, if any are to wait."""
-    near_far = checked_near_far(asked.near_far)
+    near_far = checked_near_far(settings.near_far)
     if near_far is None:
         return None
     plans = [step.plan for step in steps]
@@ -585,14 +588,14 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
         return None
     check_any_order(steps, NEAR_FAR)
     bound = steps[0].plain.bound
-    return Waiting(near_far, plans, asked.state, bound.exchange, in_a_loop)
+    return Waiting(near_far, plans, settings.state, bound.exchange, in_a_loop)
 
 
 def make_loops(
-    agenda: Agenda, watched: Watched
+    run_state: RunState, watched: Watched
 ) -> tuple[list[SuperstepLoop], dict[str, str]]:
     """Return the loops that can run supersteps, and the reasons against the others."""
-    plans = [step.plan for step in agenda.steps]
+    plans = [step.plan for step in run_state.runs]
     refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
-    loops = [loop(agenda) for loop in LOOPS if not refused[loop.name]]
+    loops = [loop(run_state) for loop in LOOPS if not refused[loop.name]]
     return loops, {name: why for name, why in refused.items() if why}

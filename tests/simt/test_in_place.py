@@ -21,7 +21,7 @@ from featgraph.distributed import run_ranks
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.loops import in_place, replay
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4
@@ -319,10 +319,10 @@ def test_one_side_alone_may_be_independent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edge between users is none between items: but they share the buffers."""
-    asked: list[tuple[Step, bool]] = []
+    asked: list[tuple[FoldmapRun, bool]] = []
     can_be = in_place._can_be
 
-    def noted(step: Step) -> bool:
+    def noted(step: FoldmapRun) -> bool:
         asked.append((step, can_be(step)))
         return asked[-1][1]
 
@@ -338,7 +338,7 @@ def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     can_be = in_place._can_be
 
-    def noted(step: Step) -> bool:
+    def noted(step: FoldmapRun) -> bool:
         asked.append(can_be(step))
         return asked[-1]
 

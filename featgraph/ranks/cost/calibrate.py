@@ -335,7 +335,7 @@ def _stream_seconds(clock: _Clock) -> float:
     address = int(target.device_ctypes_pointer.value)
 
     def call() -> None:
-        device.driver.aside.start_write(address, source.address, STREAMED, 0)
+        device.driver.streams.start_write(address, source.address, STREAMED, 0)
         device.synchronize()
 
     return clock.least(call) / STREAMED

@@ -91,7 +91,7 @@ class ThroughHost:
 
         Waits for the stream, and so also for all earlier `put` calls on it.
         """
-        out, aside = self._out.parts(list(map(bytes_of, arrays))), self._driver.aside
+        out, aside = self._out.parts(list(map(bytes_of, arrays))), self._driver.streams
         for array, landed in zip(arrays, out, strict=True):
             if landed.size:
                 address = int(landed.ctypes.data)
@@ -106,7 +106,9 @@ class ThroughHost:
     def put(self, landed: Bytes, array: GpuArray | None, stream: int = 0) -> None:
         """Begin to copy a received message to an array."""
         address = int(landed.ctypes.data)
-        self._driver.aside.start_write(address_of(array), address, landed.size, stream)
+        self._driver.streams.start_write(
+            address_of(array), address, landed.size, stream
+        )
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")

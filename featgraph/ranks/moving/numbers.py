@@ -17,7 +17,7 @@ from featgraph.ranks.expected.chosen import Chosen, chosen_again
 from featgraph.ranks.loading.working import cuts_for
 from featgraph.ranks.moving.moves import ASSUMED_S, RankMoves, move_state, overlap_of
 from featgraph.runtime.loops.run import Repartition, Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 
 __all__ = ["FIRST_LOOK", "RankNumbers"]
 
@@ -56,17 +56,17 @@ class RankNumbers:
             self._balanced.add(seconds)
 
     def move(
-        self, run: Run, agenda: Agenda, left: int
-    ) -> Callable[[Agenda], None] | None:
+        self, run: Run, run_state: RunState, left: int
+    ) -> Callable[[RunState], None] | None:
         """Change the number of working ranks if that pays: see `Moves`."""
         if run.supersteps >= self._look_at and len(run.partitions) < self._most:
             self._look_at = _LATER * run.supersteps
             found = self._found(run, left)
             if found is not None:
-                return self._moved(run, agenda, found)
+                return self._moved(run, run_state, found)
         if self._balanced is None:
             return None
-        go_on = self._balanced.move(run, agenda, left)
+        go_on = self._balanced.move(run, run_state, left)
         if go_on is not None:
             self._state.graph.chooses = True  # type: ignore[attr-defined]
             self._begun = run.supersteps
@@ -97,11 +97,11 @@ class RankNumbers:
         return found
 
     def _moved(
-        self, run: Run, agenda: Agenda, found: Chosen
-    ) -> Callable[[Agenda], None]:
+        self, run: Run, run_state: RunState, found: Chosen
+    ) -> Callable[[RunState], None]:
         begun, before = time.perf_counter(), self._state.graph.shard.partition  # type: ignore[attr-defined]
         cuts = cuts_for(self._state.graph, found.number)  # type: ignore[arg-type]
-        go_on = move_state(self._state, run, agenda, cuts)
+        go_on = move_state(self._state, run, run_state, cuts)
         graph, size = self._state.graph, before.parts
         graph.keeps_idle = found.number < size  # type: ignore[attr-defined]
         graph.chooses = True  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ class RankNumbers:
         self._begun = run.supersteps
         self._balance()
 
-        def begin(new: Agenda) -> None:
+        def begin(new: RunState) -> None:
             go_on(new)
             taken = np.array([time.perf_counter() - begun])
             engine = new.state.graph.ranks.engine

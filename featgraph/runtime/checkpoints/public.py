@@ -46,7 +46,7 @@ from featgraph.runtime.checkpoints.resume_point import (
 )
 from featgraph.runtime.loops.moves import asking
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = [
@@ -370,7 +370,7 @@ class Session:
         self._call, self._state, self._is_written = call, state, is_written
         self._identity: dict[str, Any] = {}
         self._snapshot: Snapshot | None = None
-        self._told: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {}
         self._packed = Packed()
         #: Number of supersteps at the last test whether to write.
         self._seen = 0
@@ -384,8 +384,8 @@ class Session:
         found = call.reach()
         if found is not None:
             path, body = found
-            self._told = body["iterate"] | {"ended": body["ended"]}
-            refuse_other(str(path), self._told["of"], self._identity)
+            self._saved = body["iterate"] | {"ended": body["ended"]}
+            refuse_other(str(path), self._saved["of"], self._identity)
             self._snapshot = read_state(path / "state", state.graph)
             self._packed = Packed(read_state(path / "record", state.graph))
             put_back(state, self._snapshot, {})
@@ -398,51 +398,53 @@ class Session:
     @property
     def has_ended(self) -> bool:
         """Whether the run had ended at the checkpoint."""
-        return bool(self._told.get("ended"))
+        return bool(self._saved.get("ended"))
 
-    def begin(self, run: Run, agenda: Agenda) -> None:
+    def begin(self, run: Run, run_state: RunState) -> None:
         """Restore a run to the checkpoint."""
-        call, is_shared = self._call, agenda.state.graph.ranks is not None
+        call, is_shared = self._call, run_state.state.graph.ranks is not None
         if call is not None and is_shared:
-            agenda.asks_within = lambda: call.supersteps_left
+            run_state.asks_within = lambda: call.supersteps_left
         elif call is not None:
-            agenda.wants_host = call.is_due
+            run_state.wants_host = call.is_due
         if self._snapshot is None:
             return
-        go_on(agenda, self._snapshot.left, self._told["rest"])
+        go_on(run_state, self._snapshot.left, self._saved["rest"])
         unpack_run(
-            self._told["run"], self._packed, run, agenda.state.graph.vertex_count
+            self._saved["run"], self._packed, run, run_state.state.graph.vertex_count
         )
         self._seen = run.supersteps
         self._packed, self._snapshot = Packed(), Snapshot(0, {})
 
-    def look(self, run: Run, agenda: Agenda) -> None:
+    def look(self, run: Run, run_state: RunState) -> None:
         """Write a checkpoint after a superstep, if one is due."""
         new, self._seen = run.supersteps - self._seen, run.supersteps
         if self._call is not None and self._call.is_due(new):
-            self._write(self._call, run, agenda)
+            self._write(self._call, run, run_state)
 
-    def end(self, run: Run, agenda: Agenda, ended: bool) -> None:
+    def end(self, run: Run, run_state: RunState, ended: bool) -> None:
         """Write a checkpoint after the last superstep, unless it was restored.
 
         `ended` is False if the run has reached its limit of supersteps.
         """
         call = self._call
         if call is not None and not self.has_ended and call.is_due_behind():
-            self._write(call, run, agenda, ended)
+            self._write(call, run, run_state, ended)
 
-    def _write(self, call: Call, run: Run, agenda: Agenda, ended: bool = False) -> None:
-        snapshot, rest = take(agenda, self._constant(agenda))
+    def _write(
+        self, call: Call, run: Run, run_state: RunState, ended: bool = False
+    ) -> None:
+        snapshot, rest = take(run_state, self._constant(run_state))
         packed = Packed()
         told = {"of": self._identity, "rest": rest, "run": pack_run(run, packed)}
         parts = {"state": snapshot, "record": packed.snapshot}
         call.write(self._state.graph, told, parts, run.supersteps, ended)
 
-    def _constant(self, agenda: Agenda) -> frozenset[str]:
+    def _constant(self, run_state: RunState) -> frozenset[str]:
         """Return the properties that nothing writes, which a repeated call has."""
         if self._is_written:
             return frozenset()
-        changes = agenda.steps[0].changes
+        changes = run_state.runs[0].changes
         changed = {*changes.announced, *changes.silent}
         types = self._state.signature
         return frozenset(n for n in types if types[n].kind in _LARGE) - changed

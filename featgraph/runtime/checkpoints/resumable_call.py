@@ -6,8 +6,8 @@ checkpoint. A checkpoint has an `Identity` of the call, with digests of its argu
 programs and options, so that another call is refused.
 
 Ranks agree on when a checkpoint is due, and on the checkpoint that the first rank has
-found (`Together`). Checkpoints are written in the background (`Writer`); with several
-ranks, by the first of them.
+found (`RankAgreement`). Checkpoints are written in the background (`Writer`); with
+several ranks, by the first of them.
 """
 
 from __future__ import annotations
@@ -97,34 +97,34 @@ def _digest(value: Any) -> str:
 def _add(found: Any, value: Any) -> None:
     """Add a value to a digest, by its content."""
 
-    def say(*parts: object) -> None:
+    def add(*parts: object) -> None:
         found.update(repr(parts).encode())
 
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        say(type(value).__name__, value)
+        add(type(value).__name__, value)
     elif isinstance(value, Graph):
-        say("graph", value.digest, value.weights_digest)
+        add("graph", value.digest, value.weights_digest)
     elif isinstance(value, np.random.Generator):
-        say("generator", value.bit_generator.state)
+        add("generator", value.bit_generator.state)
     elif isinstance(value, np.dtype | type):
-        say("type", str(value))
+        add("type", str(value))
     elif isinstance(value, ActiveSet):
         _add(found, value.words)
     elif isinstance(value, os.PathLike):
-        say("path", os.fspath(value))
+        add("path", os.fspath(value))
     elif isinstance(value, np.generic):
-        say(value.dtype.name, value.item())
+        add(value.dtype.name, value.item())
     elif isinstance(value, Mapping):
-        say("mapping", len(value))
+        add("mapping", len(value))
         for key in value:
             _add(found, key)
             _add(found, value[key])
     elif isinstance(value, list | tuple) and not _is_numbers(value):
-        say("sequence", len(value))
+        add("sequence", len(value))
         for item in value:
             _add(found, item)
     elif callable(value):
-        say("function")  # callbacks may differ
+        add("function")  # callbacks may differ
     elif hasattr(value, "tocoo"):  # scipy.sparse
         rows = value.tocoo()
         for part in (np.asarray(rows.shape), *rows.coords, rows.data):
@@ -270,7 +270,7 @@ class _Opened:
 
     folder: CheckpointFolder | None
     writer: Writer
-    together: Together
+    agreement: RankAgreement
 
 
 class Call:
@@ -311,10 +311,10 @@ class Call:
         if self._opened is not None:
             return
         require_fixed(graph, "checkpoint=")
-        together = Together(graph, self._every)
+        agreement = RankAgreement(graph, self._every)
         ACTIVITY.checkpoints = os.path.abspath(self._path)
-        folder = together.first(lambda: CheckpointFolder(self._path))
-        self._opened = _Opened(folder, Writer(folder), together)
+        folder = agreement.first(lambda: CheckpointFolder(self._path))
+        self._opened = _Opened(folder, Writer(folder), agreement)
 
         def find() -> Found | None:
             found = None if folder is None else folder.newest()
@@ -324,7 +324,7 @@ class Call:
             return found
 
         with doing("loading", self._path):
-            self._found = together.told(find)
+            self._found = agreement.find_first(find)
 
     def close(self) -> None:
         """Finish the checkpoint that is being written."""
@@ -357,7 +357,7 @@ class Call:
         if self._identity.arguments is not None or self._opened is None:
             return None
         snapshot = Snapshot(0, values_of(state, copied=False))
-        told: dict[str, str] = self._opened.together.text(
+        told: dict[str, str] = self._opened.agreement.text(
             lambda: digests_of(state.graph, snapshot)
         )
         return told
@@ -367,14 +367,14 @@ class Call:
     @property
     def supersteps_left(self) -> int:
         """Number of supersteps before ranks agree again whether to write."""
-        return 1 if self._opened is None else self._opened.together.supersteps_left
+        return 1 if self._opened is None else self._opened.agreement.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
         """Whether to write after some more supersteps, on which all ranks agree."""
         if self._found is not None or self._opened is None:
             return False
         is_free = self._every == 0 or self._opened.writer.is_free
-        return self._opened.together.is_time(supersteps) and is_free
+        return self._opened.agreement.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
         """Whether to write after a run, or before a round."""
@@ -383,7 +383,7 @@ class Call:
         soonest = max(_SOONEST, self._opened.writer.seconds / _SHARE)
         is_at_once = self._identity.is_single or not self._has_written
         least = 0.0 if is_at_once else min(self._every, soonest)
-        return self._opened.together.has_been(least)
+        return self._opened.agreement.has_been(least)
 
     def write(
         self,
@@ -407,7 +407,7 @@ class Call:
         content = Content(body, graph, {**parts, **self._round_parts})
         self._has_written = True
         self._opened.writer.write(content)
-        self._opened.together.begin()
+        self._opened.agreement.begin()
 
     # -- rounds
 
@@ -491,7 +491,7 @@ _SHARE_LEFT = 0.5
 _MOST_SUPERSTEPS = 1 << 16
 
 
-class Together:
+class RankAgreement:
     """Agreement of ranks on times and files, which the first rank decides.
 
     Parameters
@@ -524,7 +524,7 @@ class Together:
 
     def has_been(self, seconds: float) -> bool:
         """Whether some time has passed on the first rank."""
-        return self._said(time.monotonic() - self._begun >= seconds) > 0
+        return self._of_first(time.monotonic() - self._begun >= seconds) > 0
 
     def is_time(self, supersteps: int) -> bool:
         """Whether a checkpoint is due, after some more supersteps."""
@@ -536,11 +536,12 @@ class Together:
         gone = time.monotonic() - self._begun
         each, left = gone / self._done, self._every - gone
         wait = left * _SHARE_LEFT / each if each > 0 else 1
-        wait = self._said(0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS)))
+        wait = 0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS))
+        wait = self._of_first(wait)
         self._next = self._done + max(wait, 1)
         return wait == 0
 
-    def _said(self, number: int) -> int:
+    def _of_first(self, number: int) -> int:
         """Return a number of the first rank."""
         if self._ranks is None:
             return int(number)
@@ -563,7 +564,7 @@ class Together:
         found = function()
         return self._sent(found)
 
-    def told(
+    def find_first(
         self, function: Callable[[], tuple[Path, dict[str, Any]] | None]
     ) -> tuple[Path, dict[str, Any]] | None:
         """Return a path and a record that the first rank has found, or None."""

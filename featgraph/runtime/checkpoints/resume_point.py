@@ -20,7 +20,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
 from featgraph.runtime.loops.pending import Pending, host_left
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda, all_pending
+from featgraph.runtime.loops.run_state import RunState, all_pending
 
 __all__ = ["Packed", "go_on", "pack_run", "put_back", "take", "unpack_run", "values_of"]
 
@@ -157,16 +157,18 @@ def _column(state: State, name: str, column: Column, copied: bool) -> Column:
     return Column(column.type, values, column.per_direction)
 
 
-def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, Any]]:
+def take(
+    run_state: RunState, without: frozenset[str]
+) -> tuple[Snapshot, dict[str, Any]]:
     """Return a State, the pending vertices of each foldmap by its index, and the rest.
 
     Kept aggregates are not saved, but computed again. Vertices whose aggregates patches
     have rounded become due: otherwise they might never be evaluated with exact ones.
     """
-    agenda.refresh_version()
-    state, device = agenda.state, agenda.device
+    run_state.refresh_version()
+    state, device = run_state.state, run_state.device
     left, counts = {}, []
-    pairs = zip(all_pending(agenda), agenda.steps, strict=True)
+    pairs = zip(all_pending(run_state), run_state.runs, strict=True)
     for place, (pending, step) in enumerate(pairs):
         found = host_left(pending, device)
         unproven = step.unproven()
@@ -176,12 +178,12 @@ def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, A
             found = Left(found.words, also, found.scalars)
         left[str(place)] = found
         counts.append(None if pending.count is None else int(pending.count))
-    limit = -math.inf if agenda.waiting is None else agenda.waiting.limit
+    limit = -math.inf if run_state.waiting is None else run_state.waiting.limit
     rest = {
-        "turn": agenda.turn,
+        "turn": run_state.turn,
         "counts": counts,
         "limit": float(limit).hex(),
-        "is_met": bool(agenda.watching.is_met),
+        "is_met": bool(run_state.watching.is_met),
     }
     return Snapshot(state.superstep, values_of(state, without), left), rest
 
@@ -201,7 +203,7 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
         state.keep_left(left)
 
 
-def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
+def go_on(run_state: RunState, left: dict[Any, Left], rest: dict[str, Any]) -> None:
     """Restore pending vertices.
 
     Raises
@@ -209,9 +211,9 @@ def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
     FileFormatError
         If the checkpoint is of another run.
     """
-    device = agenda.device
+    device = run_state.device
     try:
-        lefts = [left[str(place)] for place in range(len(agenda.steps))]
+        lefts = [left[str(place)] for place in range(len(run_state.runs))]
         counts = [None if c is None else int(c) for c in rest["counts"]]
         turn, limit = int(rest["turn"]), float.fromhex(rest["limit"])
         if not 0 <= turn < len(lefts) == len(left) == len(counts):
@@ -225,8 +227,8 @@ def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
             None if w is None else device.sets.upload(w)
             for w in (found.words, found.left)
         )
-        agenda.pending[place] = Pending(words, also, found.scalars, counts[place])
-    agenda.turn = turn
-    agenda.watching.is_met = bool(rest.get("is_met"))
-    if agenda.waiting is not None:
-        agenda.waiting.limit = limit
+        run_state.pending[place] = Pending(words, also, found.scalars, counts[place])
+    run_state.turn = turn
+    run_state.watching.is_met = bool(rest.get("is_met"))
+    if run_state.waiting is not None:
+        run_state.waiting.limit = limit

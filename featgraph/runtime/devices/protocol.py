@@ -18,7 +18,7 @@ from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
 from featgraph.runtime.recording.control import DeviceLoop
-from featgraph.runtime.recording.cycles import Aside, KnownCycles
+from featgraph.runtime.recording.cycles import DeferredCalls, KnownCycles
 
 __all__ = [
     "Device",
@@ -107,10 +107,12 @@ class Recorder(Protocol):
     def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
         """Return two pools of sets, reserved while `to` lives."""
 
-    def begin(self, pools: dict[int, list[Words]], aside: Aside | None = None) -> None:
+    def begin(
+        self, pools: dict[int, list[Words]], deferred: DeferredCalls | None = None
+    ) -> None:
         """Begin to record; sets are taken from `pools`, by their number of words.
 
-        Operations that `aside` expects are held back and not executed.
+        Operations that `deferred` expects are held back and not executed.
         """
 
     def end(self) -> Any:

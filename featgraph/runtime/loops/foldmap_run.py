@@ -27,10 +27,10 @@ from featgraph.runtime.superstep.incremental import Incremental
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = [
-    "Step",
+    "FoldmapRun",
     "check_any_order",
     "check_dense",
-    "connect_steps",
+    "connect_runs",
     "decide",
     "decides",
     "patches_left",
@@ -100,7 +100,7 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
     return known
 
 
-class Step:
+class FoldmapRun:
     """One foldmap of a run, with its kernels that patch aggregates and that do not.
 
     Attributes
@@ -422,7 +422,7 @@ def _may_pay(graph: Graph, width: int) -> bool:
     return graph.edge_count * width >= fewest
 
 
-def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
+def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
     """Return the choices that the number of active vertices determines."""
     incremental = step._is_incremental(active_count)
     if not incremental and step._sweeps_all(active_count):
@@ -443,7 +443,7 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     )
 
 
-def decides(step: Step, active_count: int, meant: tuple[Any, ...]) -> bool:
+def decides(step: FoldmapRun, active_count: int, meant: tuple[Any, ...]) -> bool:
     """Whether an active count leads to the choices `meant`, as `decide` returns them.
 
     Nothing is folded and no superstep is made for the answer: if that were needed, it
@@ -457,7 +457,7 @@ def decides(step: Step, active_count: int, meant: tuple[Any, ...]) -> bool:
     return decide(step, active_count) == meant
 
 
-def patches_left(step: Step) -> int | None:
+def patches_left(step: FoldmapRun) -> int | None:
     """Return how many supersteps may patch before a recompute; None for any number."""
     known = step._incremental
     is_bounded = known is not None and not known.is_exact and step.work == "patched"
@@ -466,7 +466,7 @@ def patches_left(step: Step) -> int | None:
     return step.recompute_every - 1 - step.patched_supersteps
 
 
-def connect_steps(steps: list[Step]) -> None:
+def connect_runs(steps: list[FoldmapRun]) -> None:
     """Pass the changes of all foldmaps of a run to each of them.
 
     Raises
@@ -491,7 +491,7 @@ def connect_steps(steps: list[Step]) -> None:
         step.may_sweep_all = sweeps and announces
 
 
-def check_any_order(steps: list[Step], where: str) -> None:
+def check_any_order(steps: list[FoldmapRun], where: str) -> None:
     """Check that a run may evaluate vertices in any order, and keeps no aggregates.
 
     Raises
@@ -513,7 +513,7 @@ def check_any_order(steps: list[Step], where: str) -> None:
         step.plan.check_any_order(step.changes, where)
 
 
-def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
+def check_dense(steps: list[FoldmapRun], active: Any, goes_on: bool) -> None:
     """Check that evaluating every vertex in every superstep changes no result.
 
     Raises

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 
 __all__ = ["commit_in_place"]
 
 
-def commit_in_place(steps: list[Step]) -> None:
+def commit_in_place(steps: list[FoldmapRun]) -> None:
     """Have the foldmaps of a run commit in place that can.
 
     Incremental aggregates need earlier values. And if buffers of a property swap for
@@ -28,7 +28,7 @@ def commit_in_place(steps: list[Step]) -> None:
         step.in_place = True
 
 
-def _may_be_incremental(step: Step) -> bool:
+def _may_be_incremental(step: FoldmapRun) -> bool:
     """Whether aggregates of a superstep of the run may be incremental."""
     if step.change_driven is False or not step.may_be_incremental:
         return False
@@ -36,11 +36,11 @@ def _may_be_incremental(step: Step) -> bool:
     return asked and bool(step.plan.incremental.gathers)
 
 
-def _written(step: Step) -> set[str]:
+def _written(step: FoldmapRun) -> set[str]:
     return set(step.plan.facts.writes_next)
 
 
-def _can_be(step: Step) -> bool:
+def _can_be(step: FoldmapRun) -> bool:
     """Whether no vertex reads what another one commits in the superstep."""
     plan = step.plan
     if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:

@@ -17,8 +17,8 @@ from featgraph.runtime.loops.run import Run
 
 __all__ = ["Moves", "asking", "checked_repartition", "make_moves", "makers"]
 
-#: `run_state.Agenda`, which imports this module.
-Agenda = Any
+#: `run_state.RunState`, which imports this module.
+RunState = Any
 
 
 class Moves(Protocol):
@@ -35,15 +35,15 @@ class Moves(Protocol):
         """Add the time of each rank for a superstep, without waits."""
 
     def move(
-        self, run: Run, agenda: Agenda, left: int
-    ) -> Callable[[Agenda], None] | None:
+        self, run: Run, run_state: RunState, left: int
+    ) -> Callable[[RunState], None] | None:
         """Move the State of a run if that pays within `left` supersteps.
 
         Returns
         -------
         callable or None
             None if nothing has moved. Otherwise a function that moves pending vertices
-            to another agenda, on the new graph of the State.
+            to another run state, on the new graph of the State.
         """
 
     def end(self, run: Run) -> None:

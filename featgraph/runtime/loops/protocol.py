@@ -9,7 +9,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 
 __all__ = ["SHARED", "QueueRun", "SuperstepLoop", "Watched"]
 
@@ -94,7 +94,7 @@ class QueueRun:
 
 
 class SuperstepLoop(Protocol):
-    """A way to run supersteps of a run, made for one `Agenda`.
+    """A way to run supersteps of a run, made for one `RunState`.
 
     All loops give the same results: values, vertices due after each superstep, and
     numbers of committed vertices.
@@ -102,7 +102,7 @@ class SuperstepLoop(Protocol):
 
     name: ClassVar[str]
 
-    def __init__(self, agenda: Agenda) -> None: ...
+    def __init__(self, run_state: RunState) -> None: ...
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:

@@ -24,7 +24,7 @@ from featgraph.base.errors import PlanError
 from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.pending import Pending, begin_pending
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.memory.buffers import buffers_of
@@ -219,12 +219,12 @@ class PlayedSets:
         return Pending(sets.play(*self._order, log.word_count), count=self._sizes[done])
 
 
-def check_played(steps: Sequence[Step], asked: Mapping[str, Any]) -> None:
+def check_played(steps: Sequence[FoldmapRun], asked: Mapping[str, Any]) -> None:
     """Check that only ``due=`` determines which vertices are due.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of FoldmapRun
     asked : mapping
         Other options of the run, None or False if they are not set.
 

@@ -5,7 +5,7 @@ on the same memory, since buffers and sets swap in a cycle. Once a cycle has rep
 its supersteps are launched as recorded, until a choice that depends on the number of
 active vertices has differed for some time, or nothing is active. At first the host
 launches each, and reads the number of committed vertices while the next one runs
-(`Flight`). A longer run becomes a loop on the device (`DeviceFlight`).
+(`HostReplay`). A longer run becomes a loop on the device (`DeviceReplay`).
 
 The first superstep of a run may be the first of a known cycle. The host then makes its
 calls, which are held back while they equal those of the cycle
@@ -32,9 +32,9 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.foldmap_run import patches_left
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.protocol import SHARED, Watched
-from featgraph.runtime.loops.replay_report import Accounts, Flight, Flown
+from featgraph.runtime.loops.replay_report import HostReplay, ReplayMode, ReplayReport
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
 from featgraph.runtime.recording.control import (
     ABOVE,
@@ -45,7 +45,7 @@ from featgraph.runtime.recording.control import (
     Orders,
     Report,
 )
-from featgraph.runtime.recording.cycles import Aside, Cycles, Traced
+from featgraph.runtime.recording.cycles import Cycles, DeferredCalls, Traced
 
 __all__ = ["ReplayLoop"]
 
@@ -65,7 +65,7 @@ _MOST_SHARED_SECONDS = 2e-2
 _MOST_LATE = 5e-4
 
 
-def may_be_late(agenda: Agenda, traced: Traced) -> bool:
+def may_be_late(run_state: RunState, traced: Traced) -> bool:
     """Whether the next supersteps may keep the choices of a recorded one for some time.
 
     If all vertices are due without a set, the recorded superstep reads edges of sources
@@ -73,9 +73,9 @@ def may_be_late(agenda: Agenda, traced: Traced) -> bool:
     repeated if all changes are announced and no aggregate is incremental. A reduce
     gives the same result again after the end of a run if all changes are announced.
     """
-    all_due, step = traced.decisions[0], agenda.steps[traced.place]
+    all_due, step = traced.decisions[0], run_state.runs[traced.place]
     all_due = all_due or step.plan.facts.reads_foreign
-    if agenda.is_dense or not (all_due or step.plan.facts.reductions):
+    if run_state.is_dense or not (all_due or step.plan.facts.reductions):
         return True
     return step.announces and not (all_due and traced.keeps)
 
@@ -85,24 +85,25 @@ class ReplayLoop:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     """
 
     name: ClassVar[str] = "replay"
 
-    def __init__(self, agenda: Agenda) -> None:
-        recorder = agenda.device.recorder
+    def __init__(self, run_state: RunState) -> None:
+        recorder = run_state.device.recorder
         if recorder is None:
             raise TypeError("a device without a recorder")
-        self._agenda = agenda
-        self._host = HostLoop(agenda, traces=True)
+        self._run_state = run_state
+        self._host = HostLoop(run_state, traces=True)
         self._recorder = recorder
-        self._cycles = Cycles(len(agenda.steps), recorder.known)
-        self._stage = agenda.stage
+        self._cycles = Cycles(len(run_state.runs), recorder.known)
+        self._stage = run_state.stage
         #: Key of the beginning of the run, once it has begun.
         self._begins: tuple[Any, ...] | None = None
-        self._is_shared = agenda.state.graph.ranks is not None
-        for step in agenda.steps:  # uploads would differ in the first superstep
+        self._is_shared = run_state.state.graph.ranks is not None
+        # Uploads would differ in the first superstep.
+        for step in run_state.runs:
             step.plain.bound.bring()
 
     @staticmethod
@@ -122,23 +123,23 @@ class ReplayLoop:
 
     def run(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
-        agenda = self._agenda
-        if self._stage != agenda.stage:  # other scalars, and other sets
-            self._stage = agenda.stage
+        run_state = self._run_state
+        if self._stage != run_state.stage:  # other scalars, and other sets
+            self._stage = run_state.stage
             self._cycles.forget()
         if self._replay(run, most):
             return True
-        if self._begins is None and len(agenda.steps) == 1:
+        if self._begins is None and len(run_state.runs) == 1:
             self._begins = self._beginning()
             cycle = self._recorder.known.begins(self._begins)
             if cycle is not None and self._is_likely(cycle):
                 return self._start(run, cycle, most)
         return self._trace(run, most)
 
-    def _trace(self, run: Run, most: int, aside: Any = None) -> bool:
+    def _trace(self, run: Run, most: int, deferred: Any = None) -> bool:
         """Run a superstep as the host does, and record its calls."""
-        agenda = self._agenda
-        self._recorder.begin(self._buffers.pools[0], aside)
+        run_state = self._run_state
+        self._recorder.begin(self._buffers.pools[0], deferred)
         try:
             is_run = self._host.run(run, most)
         finally:
@@ -147,28 +148,28 @@ class ReplayLoop:
         if is_run and made is not None:
             made.operations, made.taken = operations, self._recorder.taken
             made.stale = held_sets(self._buffers)
-            sets = [s for p in agenda.pending for s in (p.words, p.left)]
+            sets = [s for p in run_state.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)
         return is_run
 
     @property
     def _buffers(self) -> Buffers:
-        return buffers_of(self._agenda.state, self._agenda.device)
+        return buffers_of(self._run_state.state, self._run_state.device)
 
     def _beginning(self) -> tuple[Any, ...]:
         """Return the key of a run's beginning, for a run of one foldmap.
 
         Another run with this key may make other calls.
         """
-        buffers, agenda = self._buffers, self._agenda
+        buffers, run_state = self._buffers, self._run_state
         arrays = map(id, buffers.current.values())
-        extremes, kernel = agenda.watching.extremes, agenda.steps[0].plain.kernel
+        extremes, kernel = run_state.watching.extremes, run_state.runs[0].plain.kernel
         return id(kernel), extremes, id(buffers.pools[0]), *arrays
 
     def _is_likely(self, cycle: Sequence[Traced]) -> bool:
         """Whether the first superstep of a run may be the first of a cycle."""
-        [pending], [step] = self._agenda.pending, self._agenda.steps
+        [pending], [step] = self._run_state.pending, self._run_state.runs
         is_all = pending.words is None and pending.left is None and step.on is None
         return is_all and not self._is_shared and self._continues(cycle[0])
 
@@ -183,16 +184,16 @@ class ReplayLoop:
             return self._trace(run, most)
         with deferred_interrupts() as came:
             started = StartedLoop(
-                self._agenda, run, cycle, loop, how, came, self._recorder.are_free
+                self._run_state, run, cycle, loop, how, came, self._recorder.are_free
             )
             # No reference cycle: the State is freed without the garbage collector.
-            aside = Aside(cycle[0].operations or (), started.run)
+            deferred = DeferredCalls(cycle[0].operations or (), started.run)
             self._host.others_s = lambda: started.away_s
             try:
-                is_run = self._trace(run, most, aside)
+                is_run = self._trace(run, most, deferred)
             except BaseException:
                 started.account()
-                for waiting in self._agenda.pending:
+                for waiting in self._run_state.pending:
                     waiting.words = None
                 raise
             finally:
@@ -203,7 +204,7 @@ class ReplayLoop:
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a repeated cycle; False if none was run."""
-        if self._is_shared and not self._agenda.knows_counts:
+        if self._is_shared and not self._run_state.knows_counts:
             return False  # counting pending vertices takes an exchange of hosts
         longest = _MOST_SECONDS
         if self._is_shared:
@@ -218,41 +219,41 @@ class ReplayLoop:
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            if not self._fly(run, cycle, recordings, how, looped):
+            if not self._run_cycles(run, cycle, recordings, how, looped):
                 continue
             return True
         return False
 
-    def _how(self, cycle: Sequence[Traced], most: int) -> tuple[Flown, Flown]:
+    def _how(self, cycle: Sequence[Traced], most: int) -> tuple[ReplayMode, ReplayMode]:
         """Return how the host launches supersteps of a cycle, and how a loop runs them.
 
         A loop that can end after any superstep leaves none to the host.
         """
-        may_all = all(may_be_late(self._agenda, t) for t in cycle)
+        may_all = all(may_be_late(self._run_state, t) for t in cycle)
         # Another rank may run a superstep by its host. So no superstep is run that the
         # host would not run, which all hosts decide by the same counts.
         late = _MOST_LATE if may_all and not self._is_shared else 0
-        is_exact = late == 0 or self._agenda.watching.test is not None
-        how = Flown(self._limit(cycle, most, is_exact), late, is_exact)
+        is_exact = late == 0 or self._run_state.watching.test is not None
+        how = ReplayMode(self._limit(cycle, most, is_exact), late, is_exact)
         if is_exact or most > _FEW or any(t.work == "kept" for t in cycle):
             return how, how
-        return how, Flown(self._limit(cycle, most, True), late, True)
+        return how, ReplayMode(self._limit(cycle, most, True), late, True)
 
-    def _fly(
+    def _run_cycles(
         self,
         run: Run,
         cycle: list[Traced],
         recordings: list[Any],
-        how: Flown,
-        looped: Flown,
+        how: ReplayMode,
+        looped: ReplayMode,
     ) -> bool:
         """Run supersteps of a cycle, on the device if it pays; False if none is run."""
-        agenda = self._agenda
-        turns = len(agenda.steps)
+        run_state = self._run_state
+        turns = len(run_state.runs)
         loop_of = partial(self._recorder.loop, recordings, turns, looped.is_exact)
         loop = loop_of()
-        wants_host = agenda.wants_host or bool
-        known = agenda.knows_counts
+        wants_host = run_state.wants_host or bool
+        known = run_state.knows_counts
         is_looped = loop is not None and loop.step <= looped.limit and known
         if not is_looped and how.limit == 0:
             return False
@@ -261,11 +262,11 @@ class ReplayLoop:
             begun = [cycle[-1], *cycle[:-1]]
             self._recorder.known.note_beginning(self._begins, begun)
         if is_looped and loop is not None:
-            is_whole = DeviceFlight(agenda, run, cycle, loop).run(looped)
+            is_whole = DeviceReplay(run_state, run, cycle, loop).run(looped)
         else:
-            flight = Flight(agenda, run, cycle, recordings, how)
+            host_replay = HostReplay(run_state, run, cycle, recordings, how)
             is_short = loop is not None and known
-            is_whole = flight.run(
+            is_whole = host_replay.run(
                 lambda: (not is_short and loop_of() is not None) or wants_host()
             )
         if not is_whole:  # the next superstep is not the first of the cycle
@@ -274,24 +275,24 @@ class ReplayLoop:
 
     def _limit(self, cycle: Sequence[Traced], most: int, is_exact: bool) -> int:
         """Return the most supersteps to replay: whole cycles, unless `is_exact`."""
-        agenda, length = self._agenda, len(cycle)
+        run_state, length = self._run_state, len(cycle)
         if is_exact and any(t.work == "kept" for t in cycle):
             return 0  # each makes sets, which are known after a whole cycle only
         places = [t.place for t in cycle]
-        turns = len(agenda.steps)
-        if places != [(agenda.turn + i) % turns for i in range(length)]:
+        turns = len(run_state.runs)
+        if places != [(run_state.turn + i) % turns for i in range(length)]:
             return 0
         if turns > 1 and any(made() is None for t in cycle for made in t.pending):
             return 0  # all vertices were pending for a foldmap, without a set
         lefts = [
             length * (left // places.count(place))
-            for place, step in enumerate(agenda.steps)
+            for place, step in enumerate(run_state.runs)
             if (left := patches_left(step)) is not None
         ]
-        if agenda.asks_within is not None:
-            most = min(most, agenda.asks_within())
-        if agenda.recorded is not None:
-            most = min(most, agenda.recorded.room)
+        if run_state.asks_within is not None:
+            most = min(most, run_state.asks_within())
+        if run_state.recorded is not None:
+            most = min(most, run_state.recorded.room)
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:
@@ -300,20 +301,20 @@ class ReplayLoop:
         Not on ranks, which need whole repetitions, and not with vertices excluded by
         ``.on``.
         """
-        agenda, place = self._agenda, following.place
-        if self._is_shared or agenda.steps[place].on is not None:
+        run_state, place = self._run_state, following.place
+        if self._is_shared or run_state.runs[place].on is not None:
             return False
-        if agenda.pending[place].words is not None and agenda.reads_others(place):
+        if run_state.pending[place].words is not None and run_state.reads_others(place):
             return False
         pools = self._buffers.pools
         return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:
         """Whether the next superstep is due, and is like the first of a cycle."""
-        agenda = self._agenda
-        agenda.refresh_version()
-        is_due = agenda.pending[first.place].active_count != 0
-        return is_due and agenda.decisions(first.place) == first.decisions
+        run_state = self._run_state
+        run_state.refresh_version()
+        is_due = run_state.pending[first.place].active_count != 0
+        return is_due and run_state.decisions(first.place) == first.decisions
 
 
 class StartedLoop:
@@ -321,13 +322,13 @@ class StartedLoop:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
         Of one foldmap, with every vertex due.
     run : Run
     cycle : sequence of Traced
         The expected supersteps.
     loop : DeviceLoop
-    how : Flown
+    how : ReplayMode
     came : list
         The interrupts that have come; they are deferred until the end.
     are_free : callable
@@ -341,16 +342,17 @@ class StartedLoop:
 
     def __init__(
         self,
-        agenda: Agenda,
+        run_state: RunState,
         run: Run,
         cycle: Sequence[Traced],
         loop: DeviceLoop,
-        how: Flown,
+        how: ReplayMode,
         came: list[int],
         are_free: Any,
     ) -> None:
-        self._agenda, self._cycle, self._how, self._came = agenda, cycle, how, came
-        self._flight = DeviceFlight(agenda, run, cycle, loop)
+        self._run_state, self._cycle = run_state, cycle
+        self._how, self._came = how, came
+        self._replay_on_device = DeviceReplay(run_state, run, cycle, loop)
         self._are_free = are_free
         self.away_s = 0.0
 
@@ -360,20 +362,20 @@ class StartedLoop:
         The host has made all calls of that superstep by now. None if the next superstep
         is not certain to be the second of the cycle: see `Cycles.find`.
         """
-        agenda, first, following = self._agenda, self._cycle[0], self._cycle[1]
-        buffers = buffers_of(agenda.state, agenda.device)
+        run_state, first, following = self._run_state, self._cycle[0], self._cycle[1]
+        buffers = buffers_of(run_state.state, run_state.device)
         if first.committed() is None or held_sets(buffers) != first.stale:
             return None
         if not self._are_free(following.taken, buffers.pools[0]):
             return None
-        report = self._flight.fly(self._how, self._came)
+        report = self._replay_on_device.launch(self._how, self._came)
         self.away_s = sum(report.seconds[1:])
         seen = np.array(report.seen[0], np.float64).view(np.int64)
         return np.concatenate([np.array(report.counts[:1], np.int64), seen])
 
     def account(self) -> bool:
         """Record the supersteps after the first; return whether to continue so."""
-        return self._flight.account(1)
+        return self._replay_on_device.account(1)
 
 
 #: Time limit of a loop on the device, in s, so that interrupts are handled.
@@ -383,17 +385,17 @@ Counts = tuple[int, int]
 _NONE = 1, 0
 
 
-class DeviceFlight:
+class DeviceReplay:
     """A loop of cycles on the device, whose results the host reads at its end.
 
-    It ends where `Flight` would begin no further cycle: nothing is due, the limit is
-    reached, or supersteps have run too long with other choices than their counts imply.
-    Then the host records the supersteps. It also ends after some time and at an
+    It ends where `HostReplay` would begin no further cycle: nothing is due, the limit
+    is reached, or supersteps have run too long with other choices than their counts
+    imply. Then the host records the supersteps. It also ends after some time and at an
     interrupt.
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
         It has the number of pending vertices of each foldmap, unless all are pending.
     run : Run
     cycle : sequence of Traced
@@ -403,40 +405,40 @@ class DeviceFlight:
     """
 
     def __init__(
-        self, agenda: Agenda, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
+        self, run_state: RunState, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
     ) -> None:
-        self._agenda, self._cycle, self._loop = agenda, cycle, loop
+        self._run_state, self._cycle, self._loop = run_state, cycle, loop
         self._run = run
         self._report: Report | None = None
 
-    def run(self, how: Flown) -> bool:
+    def run(self, how: ReplayMode) -> bool:
         """Run at least some supersteps; return whether the last cycle is whole."""
         with deferred_interrupts() as came:
             try:
                 try:
-                    self.fly(how, came)
+                    self.launch(how, came)
                 finally:
                     is_whole = self.account()
             except BaseException:
-                for waiting in self._agenda.pending:
+                for waiting in self._run_state.pending:
                     waiting.words = None
                 raise
         return is_whole
 
-    def fly(self, how: Flown, came: list[int]) -> Report:
+    def launch(self, how: ReplayMode, came: list[int]) -> Report:
         """Run at least some supersteps; return their results.
 
         Interrupts are deferred; one in `came` ends the loop.
         """
-        agenda, loop = self._agenda, self._loop
+        run_state, loop = self._run_state, self._loop
         orders = Orders(
             limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
             late_seconds=how.most_late,
-            vertices=agenda.state.graph.living_count or -1,
+            vertices=run_state.state.graph.living_count or -1,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
-                for p in agenda.pending
+                for p in run_state.pending
             ),
             steps=tuple(
                 (t.place, *self._counts(t), self._tested(t)) for t in self._cycle
@@ -444,7 +446,7 @@ class DeviceFlight:
             test=self._test(),
         )
         begun = time.perf_counter()
-        ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
+        ACTIVITY.enter(run_state.state.superstep, "all, in a loop of the GPU")
         loop.launch(orders)
         try:
             while not loop.is_done():
@@ -459,13 +461,13 @@ class DeviceFlight:
 
     def _test(self) -> tuple[int, float]:
         """Return the stopping test of the run for the device."""
-        test = self._agenda.watching.test
+        test = self._run_state.watching.test
         side = ABOVE if test is not None and test.side == "above" else BELOW
         return side, 0.0 if test is None else test.limit
 
     def _tested(self, traced: Traced) -> int:
         """Return the 1-based index of the tested value of a superstep, or 0."""
-        return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
+        return self._run_state.watching.tested(self._run_state.runs[traced.place].plan)
 
     def account(self, first: int = 0) -> bool:
         """Record the supersteps that have run, except one that another rank has left.
@@ -483,7 +485,8 @@ class DeviceFlight:
         report, shape, cycle = self._report, self._loop.shape, self._cycle
         if report is None:
             return True
-        accounts = Accounts(self._agenda, self._run, [*cycle[first:], *cycle[:first]])
+        rotated = [*cycle[first:], *cycle[:first]]
+        records = ReplayReport(self._run_state, self._run, rotated)
         lost = min(report.counts[-1], 0)
         ran = slice(first, len(report.counts) - (lost < 0))
         counts = report.counts[ran]
@@ -491,28 +494,28 @@ class DeviceFlight:
         last = shape.together + -first % shape.length
         last = len(counts) % shape.length if shape.is_exact else last
         last = min(last, len(counts))
-        accounts.add_all(counts, report.seconds[ran], report.seen[ran], last)
-        accounts.settle()
-        self._agenda.exchange.check_count(lost)
-        return accounts.is_whole
+        records.add_all(counts, report.seconds[ran], report.seen[ran], last)
+        records.settle()
+        self._run_state.exchange.check_count(lost)
+        return records.is_whole
 
     def _counts(self, traced: Traced) -> Counts:
         """Return the smallest and largest count for which a superstep runs so."""
-        agenda, place, meant = self._agenda, traced.place, traced.decisions
-        if agenda.is_dense:
+        run_state, place, meant = self._run_state, traced.place, traced.decisions
+        if run_state.is_dense:
             return ANY
         if meant[0]:
             return EVERYTHING, EVERYTHING
 
         def is_meant(count: int) -> bool:
-            return agenda.would_decide(place, count, meant)
+            return run_state.would_decide(place, count, meant)
 
         # A choice that needs another kernel is made when it is due.
-        key = place, meant, agenda.steps[place].knows_patching
+        key = place, meant, run_state.runs[place].knows_patching
         known: Counts | None = self._loop.decided.get(key)
         if known is None or not all(map(is_meant, known)):
-            count = agenda.pending[place].count or 1
-            most = len(agenda.steps) * agenda.state.graph.vertex_count
+            count = run_state.pending[place].count or 1
+            most = len(run_state.runs) * run_state.state.graph.vertex_count
             known = self._loop.decided[key] = find_counts(is_meant, count, most)
         return known
 

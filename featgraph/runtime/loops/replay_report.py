@@ -1,7 +1,7 @@
 """Replayed supersteps of a cycle: launches by the host, and their records.
 
-`Flight` launches recordings one superstep ahead. `Accounts` updates the run and the
-pending vertices, as the host does for its own supersteps.
+`HostReplay` launches recordings one superstep ahead. `ReplayReport` updates the run and
+the pending vertices, as the host does for its own supersteps.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 
-__all__ = ["Accounts", "Flight", "Flown"]
+__all__ = ["HostReplay", "ReplayMode", "ReplayReport"]
 
 
-class Accounts:
+class ReplayReport:
     """Records supersteps of a cycle, and the pending vertices after them.
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     run : Run
         The record to add them to.
     traced : sequence of Traced
@@ -39,13 +39,13 @@ class Accounts:
         Number of supersteps that have run.
     """
 
-    def __init__(self, agenda: Agenda, run: Run, traced: Sequence[Traced]) -> None:
-        self._agenda, self._run, self._cycle = agenda, run, traced
+    def __init__(self, run_state: RunState, run: Run, traced: Sequence[Traced]) -> None:
+        self._run_state, self._run, self._cycle = run_state, run, traced
         self.done = 0
         #: Number of supersteps that the host would not have run.
         self._idle = 0
-        self._first = agenda.state.superstep
-        self._everything = agenda.state.graph.living_count
+        self._first = run_state.state.superstep
+        self._everything = run_state.state.graph.living_count
 
     @property
     def is_whole(self) -> bool:
@@ -63,9 +63,9 @@ class Accounts:
         False if the host would not have run it. `seen` are the watched extremes of its
         results. The State is updated by `number`.
         """
-        agenda, traced = self._agenda, self.following
+        run_state, traced = self._run_state, self.following
         place = traced.place
-        before = agenda.pending[place].active_count
+        before = run_state.pending[place].active_count
         self._announce(traced, number)
         self.done += 1
         if before == 0 and number == 0:
@@ -74,11 +74,11 @@ class Accounts:
         self._run.add(number, seconds, traced.direction, traced.work)
         if traced.pieces is not None:
             self._run.pieces.append(traced.pieces)
-        step = agenda.steps[place]
+        step = run_state.runs[place]
         if seen:
-            agenda.watching.note(step.plan, seen)
+            run_state.watching.note(step.plan, seen)
         step.patched_supersteps += traced.work == "patched"
-        agenda.turn = (place + 1) % len(agenda.steps)
+        run_state.turn = (place + 1) % len(run_state.runs)
         return True
 
     def add_all(
@@ -99,7 +99,7 @@ class Accounts:
         for place, traced in enumerate(self._cycle if many else ()):
             self._announce(traced, numbers[many - length + place])
             patches = cycles if traced.work == "patched" else 0
-            self._agenda.steps[traced.place].patched_supersteps += patches
+            self._run_state.runs[traced.place].patched_supersteps += patches
         self._run.add_all(
             numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
             [t.work for t in self._cycle] * cycles,
@@ -108,27 +108,27 @@ class Accounts:
             t.pieces for t in self._cycle if t.pieces is not None
         ] * cycles
         # With one foldmap, all supersteps of the cycle are its own.
-        plans = [step.plan for step in self._agenda.steps]
+        plans = [step.plan for step in self._run_state.runs]
         if len(plans) > 1:
             plans = [plans[t.place] for t in self._cycle]
-        self._agenda.watching.note_all(plans, seen[:many])
+        self._run_state.watching.note_all(plans, seen[:many])
         self.done += many
         for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):
             self.add(*rest)
 
     def settle(self) -> None:
         """Swap buffers as far as the last cycle has run."""
-        buffers = buffers_of(self._agenda.state, self._agenda.device)
+        buffers = buffers_of(self._run_state.state, self._run_state.device)
         for traced in self._cycle[: self.done % len(self._cycle)]:
-            step = self._agenda.steps[traced.place]
+            step = self._run_state.runs[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
         # After a whole cycle, the unsent sets are those that the host knows.
-        ghosts = self._agenda.steps[0].plain.bound.ghosts
+        ghosts = self._run_state.runs[0].plain.bound.ghosts
         if ghosts is not None and not self.is_whole:
             last = self._cycle[self.done % len(self._cycle) - 1]
             ghosts.have_wait(buffers, last.unsent)
-        for place in range(len(self._agenda.steps)):
-            self._agenda.note_scalars(place)
+        for place in range(len(self._run_state.runs)):
+            self._run_state.note_scalars(place)
         self.number()
 
     def number(self) -> None:
@@ -136,18 +136,22 @@ class Accounts:
 
         Results of reduces have not been copied to the host yet.
         """
-        agenda, number = self._agenda, self._first + self.done - self._idle
-        agenda.superstep = agenda.state.superstep = number
-        for step in agenda.steps:
+        run_state, number = self._run_state, self._first + self.done - self._idle
+        run_state.superstep = run_state.state.superstep = number
+        for step in run_state.runs:
             step.plain.bound.go_on()
 
     def _announce(self, traced: Traced, number: int) -> None:
         """Announce the committed vertices, in the sets of the recording."""
-        agenda, made = self._agenda, traced.pending
+        run_state, made = self._run_state, traced.pending
         everything = 0 < number == self._everything
         told = None if everything else traced.committed()
         announce(
-            agenda.pending, traced.place, told, number, lambda other, _: made[other]()
+            run_state.pending,
+            traced.place,
+            told,
+            number,
+            lambda other, _: made[other](),
         )
 
 
@@ -157,7 +161,7 @@ _FEWEST = 8
 
 
 @dataclass
-class Flown:
+class ReplayMode:
     """How supersteps of a cycle are run.
 
     Attributes
@@ -177,7 +181,7 @@ class Flown:
     is_exact: bool
 
 
-class Flight:
+class HostReplay:
     """Launches of a cycle by the host, one superstep ahead of the known counts.
 
     A late choice changes no result except the rounding of kept sums, which may be
@@ -186,32 +190,32 @@ class Flight:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     run : Run
     cycle : sequence of Traced
         The first of them is due.
     recordings : sequence
         The recording of each, with `launch` and `wait`.
-    how : Flown
+    how : ReplayMode
     """
 
     def __init__(
         self,
-        agenda: Agenda,
+        run_state: RunState,
         run: Run,
         cycle: Sequence[Traced],
         recordings: Sequence[Any],
-        how: Flown,
+        how: ReplayMode,
     ) -> None:
-        self._agenda = agenda
-        self._accounts = Accounts(agenda, run, cycle)
+        self._run_state = run_state
+        self._report = ReplayReport(run_state, run, cycle)
         self._recordings = recordings
-        self._first, self._launched = agenda.state.superstep, 0
+        self._first, self._launched = run_state.state.superstep, 0
         self._begun = time.perf_counter()
         #: Time of supersteps that ran with other choices than their counts imply, in s.
         self._late, self._how = 0.0, how
         #: (place, whether all are due, active count) -> choices. Nothing else changes
-        #: them in a flight, and counts mostly repeat.
+        #: them in a replay, and counts mostly repeat.
         self._decided: dict[tuple[int, bool, int | None], tuple[Any, ...]] = {}
         #: Whether no further cycle is begun.
         self._ends = False
@@ -223,30 +227,30 @@ class Flight:
         """
         with deferred_interrupts() as came:
             try:
-                self._fly(came, is_enough)
-                self._accounts.settle()
+                self._run_cycles(came, is_enough)
+                self._report.settle()
             except BaseException:
                 try:
                     self._complete()
                 finally:
-                    for waiting in self._agenda.pending:
+                    for waiting in self._run_state.pending:
                         waiting.words = None
                 raise
-        return self._accounts.is_whole
+        return self._report.is_whole
 
-    def _fly(self, came: list[int], is_enough: Callable[[], bool]) -> None:
+    def _run_cycles(self, came: list[int], is_enough: Callable[[], bool]) -> None:
         """Launch and record supersteps until the last cycle has ended."""
-        limit, accounts, ahead = self._how.limit, self._accounts, 0
+        limit, report, ahead = self._how.limit, self._report, 0
         length, is_exact = len(self._recordings), self._how.is_exact
         while True:
             if self._launched % length == 0:
                 self._ends = self._ends or bool(came) or is_enough()
-            while self._launched <= accounts.done + ahead:
+            while self._launched <= report.done + ahead:
                 must_go_on = self._launched % length != 0 and not is_exact
                 if not must_go_on and (self._ends or self._launched == limit):
                     break
                 self._launch()
-            if self._launched == accounts.done:
+            if self._launched == report.done:
                 return
             ahead = self._account()
 
@@ -263,7 +267,7 @@ class Flight:
 
         A further interrupt is ignored: one is being handled.
         """
-        while self._is_within_a_cycle() or self._accounts.done < self._launched:
+        while self._is_within_a_cycle() or self._report.done < self._launched:
             try:
                 if self._is_within_a_cycle():
                     self._launch()
@@ -271,28 +275,28 @@ class Flight:
                     self._account()
             except KeyboardInterrupt:
                 continue
-        self._accounts.number()
+        self._report.number()
 
     def _account(self) -> int:
         """Wait for a superstep; return how many may be launched ahead of the next."""
-        agenda, accounts = self._agenda, self._accounts
-        recording = self._recordings[accounts.done % len(self._recordings)]
-        before = agenda.pending[accounts.following.place].active_count
-        is_last = self._launched == accounts.done + 1
+        run_state, report = self._run_state, self._report
+        recording = self._recordings[report.done % len(self._recordings)]
+        before = run_state.pending[report.following.place].active_count
+        is_last = self._launched == report.done + 1
         number, seen = recording.wait(is_last=is_last)
-        agenda.exchange.check_count(number)
+        run_state.exchange.check_count(number)
         begun, self._begun = self._begun, time.perf_counter()
         seconds = self._begun - begun
-        is_run = accounts.add(number, seconds, seen)
-        following = accounts.following
-        pending, place = agenda.pending[following.place], following.place
+        is_run = report.add(number, seconds, seen)
+        following = report.following
+        pending, place = run_state.pending[following.place], following.place
         count = pending.active_count
-        if count == 0 or agenda.watching.is_met:
+        if count == 0 or run_state.watching.is_met:
             self._ends = True
         key = place, pending.words is None, count
         decided = self._decided.get(key)
         if decided is None:
-            decided = self._decided[key] = agenda.decisions(place)
+            decided = self._decided[key] = run_state.decisions(place)
         is_late = decided != following.decisions
         self._late = self._late + seconds if is_late else 0.0
         self._ends |= self._late > self._how.most_late

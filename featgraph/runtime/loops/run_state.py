@@ -7,7 +7,7 @@ from typing import Any
 
 from featgraph.base.dataclass import replace
 from featgraph.program.saved import Left
-from featgraph.runtime.loops.foldmap_run import Step, decide, decides
+from featgraph.runtime.loops.foldmap_run import FoldmapRun, decide, decides
 from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import (
@@ -22,15 +22,15 @@ from featgraph.runtime.loops.stopping import Watching
 from featgraph.runtime.memory.buffers import ScalarsRead, buffers_of
 from featgraph.runtime.superstep.foldmap import FoldMap
 
-__all__ = ["Agenda", "all_pending", "left_over"]
+__all__ = ["RunState", "all_pending", "left_over"]
 
 
-class Agenda:
+class RunState:
     """The foldmaps of a run, and the pending vertices of each.
 
     Parameters
     ----------
-    steps : list of Step
+    steps : list of FoldmapRun
         One for each foldmap.
     pending : list of Pending
         The vertices that each has not processed yet.
@@ -51,12 +51,12 @@ class Agenda:
 
     def __init__(
         self,
-        steps: list[Step],
+        steps: list[FoldmapRun],
         pending: list[Pending],
         waiting: Waiting | None,
         watching: Watching,
     ) -> None:
-        self.steps = steps
+        self.runs = steps
         self.pending = pending
         self.waiting = waiting
         self.watching = watching
@@ -90,9 +90,9 @@ class Agenda:
         begun = self.pending  # nothing is due except vertices excluded by .on
         if active is not None:
             begun = begin_pending(active, self.state, self.device, len(begun))
-            for left_out in filter(None, (s.left_out for s in self.steps)):
+            for left_out in filter(None, (s.left_out for s in self.runs)):
                 left_out.forget()
-        for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
+        for pending, step, scalars in zip(begun, self.runs, self.scalars, strict=True):
             pending.scalars = scalars.read()
             step.forget()  # earlier writes were not announced
         if self.waiting is not None:
@@ -135,13 +135,13 @@ class Agenda:
 
     def let_go(self) -> None:
         """Make everything due: the pending sets do not fit any more."""
-        self.pending = [Pending(None) for _ in self.steps]
-        for step in self.steps:
+        self.pending = [Pending(None) for _ in self.runs]
+        for step in self.runs:
             step.left_out = None
 
     def is_due(self, place: int) -> bool:
         """Whether a foldmap has due vertices."""
-        pending, step = self.pending[place], self.steps[place]
+        pending, step = self.pending[place], self.runs[place]
         if pending.words is None or self.reads_others(place):
             return True
         count = pending.count  # 0 only if nothing was committed
@@ -162,12 +162,12 @@ class Agenda:
     def has_work(self) -> bool:
         """Whether any foldmap has due vertices, or rounded aggregates."""
         self.refresh_version()
-        places = range(len(self.steps))
+        places = range(len(self.runs))
         return any(self.is_due(p) for p in places) or self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
         """Return a foldmap with aggregates rounded by patches, and their vertices."""
-        for place, step in enumerate(self.steps):
+        for place, step in enumerate(self.runs):
             words = step.unproven()
             if words is not None and self.exchange.count(words) > 0:
                 return place, words
@@ -175,7 +175,7 @@ class Agenda:
 
     def find_due(self) -> int | None:
         """Return the next foldmap with due vertices, and advance the turn."""
-        count = len(self.steps)
+        count = len(self.runs)
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
             if self.is_due(place):
@@ -190,14 +190,14 @@ class Agenda:
         number : int
             Number of supersteps on the State before this one.
         """
-        in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
+        in_place = self.is_asynchronous or any(s.in_place for s in self.runs)
         if in_place or self.state.superstep != number:
             for waiting in self.pending:
                 waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
         """Return the watched results of a foldmap: arrays, and True for the largest."""
-        extremes = self.watching.given_by(self.steps[place].plan)
+        extremes = self.watching.given_by(self.runs[place].plan)
         current = buffers_of(self.state, self.device).current
         return [(current[name], is_largest) for name, is_largest in extremes]
 
@@ -218,7 +218,7 @@ class Agenda:
 
     def has_all_due(self, place: int) -> bool:
         """Whether every vertex is due for a foldmap, whatever is active (S7)."""
-        is_late = self.steps[place].plan.facts.has_late_reduce
+        is_late = self.runs[place].plan.facts.has_late_reduce
         is_first = self.pending[place].scalars is None
         return self.reads_others(place) or (is_late and not is_first)
 
@@ -233,35 +233,36 @@ class Agenda:
         """Return the choices for an active count."""
         if self.is_dense:  # everything is due, however many were active
             return (True,)
-        return everything, *decide(self.steps[place], count)
+        return everything, *decide(self.runs[place], count)
 
     def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
         """Whether an active count, less than all, leads to the choices `meant`.
 
         Nothing is folded for the answer: see `decides`.
         """
-        return not meant[0] and decides(self.steps[place], count, meant[1:])
+        return not meant[0] and decides(self.runs[place], count, meant[1:])
 
 
-def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
+def left_over(run_state: RunState) -> dict[FoldMap, Left]:
     """Return the pending vertices for a later call, if a run ended here."""
-    state = agenda.state
-    seen = (agenda.version, agenda.superstep, agenda.seen)
+    state = run_state.state
+    seen = (run_state.version, run_state.superstep, run_state.seen)
     is_whole = (state.version, state.superstep, state.follow()) == seen
     told = {}
-    for foldmap, pending in zip(agenda.foldmaps, all_pending(agenda), strict=True):
+    pairs = zip(run_state.foldmaps, all_pending(run_state), strict=True)
+    for foldmap, pending in pairs:
         known = pending if is_whole else replace(pending, words=None)
-        told[foldmap.base] = host_left(known, agenda.device)
+        told[foldmap.base] = host_left(known, run_state.device)
     return told
 
 
-def all_pending(agenda: Agenda) -> list[Pending]:
+def all_pending(run_state: RunState) -> list[Pending]:
     """Return the pending vertices, with the due ones that ``.on`` excluded."""
-    if agenda.played is not None:  # committed vertices were not announced
+    if run_state.played is not None:  # committed vertices were not announced
         return [Pending(None)]
     return [
         pending
         if pending.left is not None or step.left_out is None
         else replace(pending, left=step.left_out.words)
-        for pending, step in zip(agenda.pending, agenda.steps, strict=True)
+        for pending, step in zip(run_state.pending, run_state.runs, strict=True)
     ]

@@ -23,11 +23,11 @@ from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import is_ready
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -51,14 +51,14 @@ class WorklistLoop:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     """
 
     name: ClassVar[str] = "worklist"
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
-        self._queue = _queue_of(agenda)
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._queue = _queue_of(run_state)
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -87,18 +87,18 @@ class WorklistLoop:
 
         None if that does not pay, or if nothing or everything is due.
         """
-        agenda = self._agenda
-        agenda.refresh_version()
-        [pending] = agenda.pending
+        run_state = self._run_state
+        run_state.refresh_version()
+        [pending] = run_state.pending
         if pending.words is None or pending.left is not None or most < 2:
             return None
-        if agenda.reads_others(0) or not self._queue.wants(pending.count):
+        if run_state.reads_others(0) or not self._queue.wants(pending.count):
             return None
-        if not agenda.is_due(0):  # may wait for a count
+        if not run_state.is_due(0):  # may wait for a count
             return None
-        scalars = agenda.scalars[0].read()
+        scalars = run_state.scalars[0].read()
         # After an interrupt, supersteps count as those of the caller, which make
-        # everything due: `Agenda.store_pending`.
+        # everything due: `RunState.store_pending`.
         ran = self._queue.run_several(pending, most)
         if ran is None or not ran.counts:
             return None
@@ -107,19 +107,19 @@ class WorklistLoop:
         run.thresholds += ran.thresholds
         if run.evaluated is not None:
             run.evaluated += ran.edges
-        if ran.stages:  # as after `Agenda.begin`
-            scalars = agenda.scalars[0].read()
-            agenda.steps[0].forget()
+        if ran.stages:  # as after `RunState.begin`
+            scalars = run_state.scalars[0].read()
+            run_state.runs[0].forget()
             run.converged = ran.has_ended
-        is_all = 0 < ran.size == agenda.state.graph.living_count
+        is_all = 0 < ran.size == run_state.state.graph.living_count
         pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars
-        agenda.superstep = agenda.state.superstep
-        agenda.stage += 1
+        run_state.superstep = run_state.state.superstep
+        run_state.stage += 1
         return True
 
 
-def pays_to_wait(step: Step) -> bool:
+def pays_to_wait(step: FoldmapRun) -> bool:
     """Whether near and far pays on a GPU, and the loop is compiled."""
     graph = step.state.graph
     loops = import_whole("featgraph.runtime.loops.worklist_cuda")
@@ -127,16 +127,16 @@ def pays_to_wait(step: Step) -> bool:
     return is_sparse and bool(loops.is_compiled(step.plain.kernel))
 
 
-def _queue_of(agenda: Agenda) -> Any:
+def _queue_of(run_state: RunState) -> Any:
     """Return the loop of a run on its target."""
-    stage, then = None, agenda.then
-    if then is not None and then.vertices is None and agenda.waiting is None:
-        stage = LoopStage(then, agenda.steps[0].plain)
-    if agenda.device.name == "cpu":
-        return CpuQueue(agenda, stage)
+    stage, then = None, run_state.then
+    if then is not None and then.vertices is None and run_state.waiting is None:
+        stage = LoopStage(then, run_state.runs[0].plain)
+    if run_state.device.name == "cpu":
+        return CpuQueue(run_state, stage)
     # This imports the CUDA dialect, which may be missing without a GPU.
     loops = import_whole("featgraph.runtime.loops.worklist_cuda")
-    return loops.CudaQueue(agenda, stage)
+    return loops.CudaQueue(run_state, stage)
 
 
 Words = Any
@@ -171,22 +171,22 @@ class CpuQueue:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     stage : LoopStage or None
         The foldmap that it runs when nothing is due.
     """
 
-    def __init__(self, agenda: Agenda, stage: LoopStage | None) -> None:
-        [step] = agenda.steps
+    def __init__(self, run_state: RunState, stage: LoopStage | None) -> None:
+        [step] = run_state.runs
         queue = step.plain.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
-        self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
+        self.superstep, self.waiting, self.queue = step.plain, run_state.waiting, queue
         self._key, self._stage = -1, stage
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = self._was_left = False
-        self._graph = agenda.state.graph
+        self._graph = run_state.state.graph
         self._count = step.plain.bound.graph.vertex_count
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None

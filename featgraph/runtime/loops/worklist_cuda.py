@@ -25,7 +25,7 @@ from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import COMPILER, Job
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import QueueRun
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.recording.control import WORDS
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
@@ -267,16 +267,16 @@ class CudaQueue:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     stage : LoopStage or None
         The foldmap that it runs when nothing is due.
     """
 
-    def __init__(self, agenda: Agenda, stage: Any) -> None:
-        [step] = agenda.steps
-        self._agenda, self._step, self._stage = agenda, step.plain, stage
-        self._device: Any = agenda.device
-        self._waiting = agenda.waiting
+    def __init__(self, run_state: RunState, stage: Any) -> None:
+        [step] = run_state.runs
+        self._run_state, self._step, self._stage = run_state, step.plain, stage
+        self._device: Any = run_state.device
+        self._waiting = run_state.waiting
         #: Supersteps left to other loops: from now on, and after the next early end.
         self._waits, self._patience = 0, 1
 
@@ -323,11 +323,11 @@ class CudaQueue:
             return True
         if count is None:
             return False
-        [step], [pending] = self._agenda.steps, self._agenda.pending
+        [step], [pending] = self._run_state.runs, self._run_state.pending
         edges = step.edges_out_of(pending.words)
         if edges is not None:
             return count + edges <= MOST_ACTIVE
-        graph = self._agenda.state.graph
+        graph = self._run_state.state.graph
         size = graph.vertex_count + graph.edge_count
         return count * size <= MOST_ACTIVE * graph.vertex_count
 
@@ -346,7 +346,8 @@ class CudaQueue:
 
     def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
         """Launch the loop, and wait for its end."""
-        agenda, device, queue = self._agenda, self._device, kernel.kernel_source.queue
+        run_state, device = self._run_state, self._device
+        queue = kernel.kernel_source.queue
         if queue is None or queue.entry is None:
             raise TypeError("a kernel without a loop")
         bound = self._step.bound_for(kernel)
@@ -389,7 +390,7 @@ class CudaQueue:
             *limits, self._waiting.limit = report.limits
             thresholds = [self._waiting.sign * limit for limit in limits]
         if self._waiting is None:
-            agenda.steps[0].note_edges(lists[0].left, report.edges)
+            run_state.runs[0].note_edges(lists[0].left, report.edges)
         return QueueRun(
             report.counts, report.seconds, thresholds, lists[0].left,
             report.active + report.waiting, report.edges, report.stages,

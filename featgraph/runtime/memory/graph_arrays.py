@@ -318,9 +318,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self.advance("moves")
         self._at = self.stamps  # everything that has moved is dropped
 
-    def turns_of(self, bound: Any) -> Any:
+    def sliced_sweeps(self, bound: Any) -> Any:
         """Return the sliced sweeps of a kernel's phases; None without a limit."""
-        return None if self.placement is None else self.placement.turns_of(bound)
+        return None if self.placement is None else self.placement.sliced_sweeps(bound)
 
     def degrees(self, graph: Graph, name: str) -> Any:
         """Return degrees of all vertices of a graph that this is a part of."""

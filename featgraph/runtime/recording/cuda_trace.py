@@ -25,7 +25,7 @@ from featgraph.base.errors import DeviceError
 from featgraph.cuda.arguments import PackedArguments, point_to_words
 from featgraph.cuda.launch import OPAQUE
 from featgraph.runtime.recording.control import DeviceLoop, Shape
-from featgraph.runtime.recording.cycles import Aside, KnownCycles
+from featgraph.runtime.recording.cycles import DeferredCalls, KnownCycles
 
 __all__ = [
     "LANDED",
@@ -235,7 +235,7 @@ class _Traces(threading.local):
 
     operations: list[tuple[Any, ...]] | None = None
     #: Holds all of these operations back from the driver, if it is set.
-    aside: Aside | None = None
+    deferred: DeferredCalls | None = None
 
     def __init__(self) -> None:
         #: The sets taken since the trace began.
@@ -300,13 +300,13 @@ class TracedDriver:
         if len(self._spare) < _MOST_SPARE:
             self._spare.append(pools)
 
-    def begin(self, pools: Pools, aside: Aside | None = None) -> None:
+    def begin(self, pools: Pools, deferred: DeferredCalls | None = None) -> None:
         """Begin to trace the calls of this thread, with sets from some pools.
 
-        Calls that `aside` expects are held back from the driver.
+        Calls that `deferred` expects are held back from the driver.
         """
         self._own.operations, self._own.taken = [], []
-        self._own.pools, self._own.aside = pools, aside
+        self._own.pools, self._own.deferred = pools, deferred
 
     def take(self, count: int, make: Callable[[tuple[int], str], Any]) -> Any:
         """Return an unused set of `count` words; `make` allocates arrays.
@@ -349,7 +349,7 @@ class TracedDriver:
         They can if all stay on the device except one read of the count.
         """
         own = self._own
-        if own.aside is not None:  # the superstep failed before its read
+        if own.deferred is not None:  # the superstep failed before its read
             self._ask_for_all()
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
@@ -443,14 +443,14 @@ class TracedDriver:
 
     def note(self, *operation: Any) -> None:
         """Add an operation to the trace of this thread, if it traces."""
-        if self._own.aside is not None:
+        if self._own.deferred is not None:
             self._ask_for_all()
         operations = self._own.operations
         if operations is not None:
             operations.append(operation)
 
     @property
-    def aside(self) -> Any:
+    def streams(self) -> Any:
         """Streams for work that cannot be recorded.
 
         A superstep that uses them is not recorded, except for `mark` and `hold`.
@@ -461,20 +461,20 @@ class TracedDriver:
     def _takes(self, operation: tuple[Any, ...]) -> bool:
         """Add an operation to the trace; return whether the driver gets it later."""
         own = self._own
-        aside, operations = own.aside, own.operations
-        is_aside = aside is not None and aside.takes(operation)
-        if aside is not None and not is_aside:
+        deferred, operations = own.deferred, own.operations
+        is_deferred = deferred is not None and deferred.takes(operation)
+        if deferred is not None and not is_deferred:
             self._ask_for_all()
         if operations is not None:
             operations.append(operation)
-        return is_aside
+        return is_deferred
 
     def _ask_for_all(self) -> None:
         """Send all held-back operations to the driver, and hold back no more."""
         own = self._own
-        if own.aside is None:
+        if own.deferred is None:
             return
-        own.aside = None
+        own.deferred = None
         for name, *given in own.operations or ():
             if name == "launch":
                 *grid, stream, packed = given
@@ -544,15 +544,15 @@ class TracedDriver:
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to page-locked memory, and wait for all work."""
         own = self._own
-        aside, operation = own.aside, ("read", target, source, size)
-        if aside is not None and aside.takes(operation):
-            operations, own.operations, own.aside = own.operations, None, None
+        deferred, operation = own.deferred, ("read", target, source, size)
+        if deferred is not None and deferred.takes(operation):
+            operations, own.operations, own.deferred = own.operations, None, None
             try:
-                words = aside.instead()
+                words = deferred.instead()
             finally:
-                own.operations, own.aside = operations, aside
+                own.operations, own.deferred = operations, deferred
             if words is not None:
-                own.aside = None
+                own.deferred = None
                 ctypes.memmove(target, int(words.ctypes.data), size)
                 self.note(*operation)
                 return

@@ -1,8 +1,8 @@
 """Traces of supersteps, and the cycles in which they repeat.
 
 `Cycles` compares the CUDA calls of a run's supersteps and finds cycles that have run
-before, in this run or, by `KnownCycles`, in an earlier one. `Aside` holds back the
-calls of a superstep that is expected to repeat, until all of them can run as one
+before, in this run or, by `KnownCycles`, in an earlier one. `DeferredCalls` holds back
+the calls of a superstep that is expected to repeat, until all of them can run as one
 recording.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from featgraph.base.dataclass import dataclass
 
-__all__ = ["Aside", "Cycles", "KnownCycles", "Traced"]
+__all__ = ["Cycles", "DeferredCalls", "KnownCycles", "Traced"]
 
 #: Longest cycle, in multiples of the number of foldmaps.
 _LONGEST = 4
@@ -285,7 +285,7 @@ def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
     return all(s.committed() is o.committed() is not None for s, o in pairs)
 
 
-class Aside:
+class DeferredCalls:
     """The calls that a superstep is expected to make, held back from the device.
 
     The device gets none of them until the superstep makes another call, and then all of

@@ -32,7 +32,7 @@ from featgraph.runtime.streaming.needs import (
     shown,
 )
 from featgraph.runtime.streaming.ring import PinnedArray, Ring, pinned_of
-from featgraph.runtime.streaming.slices import Turns
+from featgraph.runtime.streaming.slices import SlicedSweeps
 
 __all__ = ["Placement"]
 
@@ -274,8 +274,8 @@ class Placement:
         if to is None and of is None:
             return False
         size = source.size * source.dtype.itemsize
-        aside = self.device.recorder.aside  # type: ignore[union-attr]
-        aside.copy_any(address_of(target), address_of(source), size)
+        streams = self.device.recorder.streams  # type: ignore[union-attr]
+        streams.copy_any(address_of(target), address_of(source), size)
         if to is not None:
             to.version += 1
         return True
@@ -291,9 +291,9 @@ class Placement:
 
     # -- slices
 
-    def turns_of(self, bound: Any) -> Turns:
+    def sliced_sweeps(self, bound: Any) -> SlicedSweeps:
         """Return the sliced sweeps of a kernel's phases on a State."""
-        return Turns(bound, self.device, self)
+        return SlicedSweeps(bound, self.device, self)
 
     def forget(self) -> None:
         """Mark the buffers as empty, after waiting for copies to them."""

@@ -168,16 +168,16 @@ class Ring:
 
     def __init__(self, driver: Any, memories: Sequence[Array]) -> None:
         self._driver = driver
-        self._stream = driver.aside.make_stream()
-        aside = driver.aside
-        self._buffers = [Buffer(n, m, aside) for n, m in enumerate(memories)]
-        self._began = aside.make_event()
+        self._stream = driver.streams.make_stream()
+        streams = driver.streams
+        self._buffers = [Buffer(n, m, streams) for n, m in enumerate(memories)]
+        self._began = streams.make_event()
         self.size = int(memories[0].size)
         self.copied = 0
         #: Arrays and cuts of rows that live as long as these buffers, by name.
         self.kept: dict[Any, Any] = {}
         #: Index of the moving buffer that is filled next.
-        self._turn = 0
+        self._next = 0
         self.begin(waits=True)  # the memory was allocated in the default stream's order
 
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
@@ -197,9 +197,9 @@ class Ring:
         have written the arrays that they copy.
         """
         if waits:
-            aside = self._driver.aside
-            aside.mark(self._began, 0)
-            aside.hold(self._stream, self._began)
+            streams = self._driver.streams
+            streams.mark(self._began, 0)
+            streams.hold(self._stream, self._began)
 
     def find(self, content: tuple[Any, ...]) -> Buffer | None:
         """Return the buffer that contains a slice, or None."""
@@ -222,32 +222,32 @@ class Ring:
         busy : collection of Buffer
             Buffers with slices whose sweep has not been launched.
         """
-        buffer, aside = self._choose(busy), self._driver.aside
+        buffer, streams = self._choose(busy), self._driver.streams
         if buffer is None:
             return None
         buffer.content = ()
         if buffer.is_swept_once:
-            aside.hold(self._stream, buffer.swept)
+            streams.hold(self._stream, buffer.swept)
         begin, end = rows
         for at, array in copies:
             size = (end - begin) * array.row_bytes
             if size:
                 source = array.address + begin * array.row_bytes
-                aside.start_write(buffer.place(at), source, size, self._stream)
+                streams.start_write(buffer.place(at), source, size, self._stream)
                 self.copied += size
-        aside.mark(buffer.filled, self._stream)
+        streams.mark(buffer.filled, self._stream)
         buffer.content, buffer.is_awaited = content, True
         return buffer
 
     def await_filled(self, buffer: Buffer) -> None:
         """Have later launches wait for the copies into a buffer."""
         if buffer.is_awaited:
-            self._driver.aside.hold(0, buffer.filled)
+            self._driver.streams.hold(0, buffer.filled)
             buffer.is_awaited = False
 
     def note_swept(self, buffer: Buffer) -> None:
         """Have copies into a buffer wait for all launches so far."""
-        self._driver.aside.mark(buffer.swept, 0)
+        self._driver.streams.mark(buffer.swept, 0)
         buffer.is_swept_once = True
 
     def forget(self) -> None:
@@ -262,11 +262,11 @@ class Ring:
                 return buffer
         # Of the two moving buffers, the one that was filled first.
         moving = sorted(
-            self._buffers[: needs.MOVING], key=lambda b: b.number != self._turn
+            self._buffers[: needs.MOVING], key=lambda b: b.number != self._next
         )
         for buffer in moving:
             if buffer not in busy:
-                self._turn = (buffer.number + 1) % needs.MOVING
+                self._next = (buffer.number + 1) % needs.MOVING
                 return buffer
         return None
 

@@ -5,7 +5,7 @@ vertices, of which only the slice's vertices have edges, numbered from 0 on. The
 the due vertices of the slice.
 
 `CutRows` cuts rows into slices that fit a buffer, `_Slices` runs one sweep over them,
-and `Turns` decides for each phase whether to sweep slices.
+and `SlicedSweeps` decides for each phase whether to sweep slices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from featgraph.runtime.streaming.ring import (
     pinned_of,
 )
 
-__all__ = ["Turns"]
+__all__ = ["SlicedSweeps"]
 
 #: Slices are cut between words of sets: the part of a set in a slice is a word range.
 WORD = 32
@@ -383,10 +383,10 @@ def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
 
 Array = Any
 Given = dict[str, Any]
-Turn = tuple[Callable[[str], list[BoundEntry]], Given]
+SliceRun = tuple[Callable[[str], list[BoundEntry]], Given]
 
 
-class Turns:
+class SlicedSweeps:
     """Runs the phases of one kernel on one State slice by slice, where necessary.
 
     Parameters
@@ -429,7 +429,7 @@ class Turns:
         """Forget the content of all buffers after a failed sweep."""
         self._buffers.forget()
 
-    def over(self, own: Any, given: Given, form: str) -> Iterator[Turn] | None:
+    def over(self, own: Any, given: Given, form: str) -> Iterator[SliceRun] | None:
         """Generate the launches of a phase, one per slice; None if it runs unsliced.
 
         Parameters
@@ -561,7 +561,7 @@ class _Slices:
         #: Byte of a buffer where each array begins.
         self._places = dict(zip(sources.copied, cut.places, strict=True))
 
-    def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[Turn]:
+    def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[SliceRun]:
         """Generate the launch of each slice; the copies of later slices overlap it."""
         ring = self._cut.ring
         ring.begin(waits=any(self._versions))
@@ -575,7 +575,7 @@ class _Slices:
             buffer = there[of.number]
             if buffer is not None:
                 ring.await_filled(buffer)
-            yield self._turn(of, buffer)
+            yield self._run_of(of, buffer)
             if buffer is not None:
                 ring.note_swept(buffer)
 
@@ -601,7 +601,7 @@ class _Slices:
             there[of.number] = made
             busy.append(made)
 
-    def _turn(self, of: Slice, buffer: Buffer | None) -> Turn:
+    def _run_of(self, of: Slice, buffer: Buffer | None) -> SliceRun:
         """Return the entries that run one slice, and their arguments."""
         cut, phase = self._cut, self._own.phase
         arrays = self._arrays(of, buffer)

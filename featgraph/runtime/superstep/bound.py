@@ -65,11 +65,11 @@ class ChangedEdges:
     def begin(self, buffers: Buffers, edge_count: int) -> None:
         """Prepare the set for a superstep."""
         words = buffers.temporary(SET, "uint32", tuple(self._full.shape))
-        is_right = self._right_at == _moment(buffers.state)
+        is_right = self._right_at == _content_version(buffers.state)
         if words is not self.given.get(SET) or not is_right:
             self._device.copy(words, self._full)
-        moment, superstep = _moment(buffers.state)
-        self._right_at = moment, superstep + 1
+        version, superstep = _content_version(buffers.state)
+        self._right_at = version, superstep + 1
         self.given = {SET: words}
         if self._lists:
             room = (max(edge_count, 1),)
@@ -84,11 +84,11 @@ class ChangedEdges:
     def go_on(self, state: State) -> None:
         """Keep the set after supersteps that ran on the device without the host."""
         if self._right_at is not None:
-            self._right_at = _moment(state)
+            self._right_at = _content_version(state)
 
 
-def _moment(state: State) -> tuple[Any, int]:
-    return state.moment, state.superstep
+def _content_version(state: State) -> tuple[Any, int]:
+    return state.content_version, state.superstep
 
 
 class BoundState:
@@ -121,7 +121,7 @@ class BoundState:
         Rows of vertices that other ranks own; None without such rows.
     changed : ChangedEdges or None
         Edges of which something has changed, if phases sweep those only.
-    turns : Turns or None
+    sliced : SlicedSweeps or None
         Sliced sweeps of edges in host memory; None if all edges are on the device.
     """
 
@@ -147,7 +147,7 @@ class BoundState:
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         self._stamps = buffers.graph.stamps
-        self.turns = buffers.graph.turns_of(self)
+        self.sliced = buffers.graph.sliced_sweeps(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
         #: Result -> its memory, of one axis, as arguments of `Buffers.temporary`.
@@ -335,12 +335,12 @@ class BoundPhase:
         self.is_first_of_edges = not any(p.kind.sweeps_edges for p in phases[:number])
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
-        in_turns = bound.ghosts is not None or bound.turns is not None
-        self.is_whole = not (in_turns or self.phase.in_a_tree)
+        in_parts = bound.ghosts is not None or bound.sliced is not None
+        self.is_whole = not (in_parts or self.phase.in_a_tree)
         self.schedule = self.phase.schedule
         self.is_prepared = is_prepared(self.phase)
         self.takes_own = bool(self.is_prepared or self.schedule.launched)
-        if self.is_prepared and in_turns:
+        if self.is_prepared and in_parts:
             on_ranks = bound.ghosts is not None
             how = "on several ranks" if on_ranks else "under config.memory_limit"
             whole = "a graph that is not distributed" if on_ranks else "no memory limit"

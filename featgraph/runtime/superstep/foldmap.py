@@ -29,7 +29,7 @@ from featgraph.program.functions import (
     name_in,
     named,
 )
-from featgraph.program.given import said_behind
+from featgraph.program.given import compared_text
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Real
 from featgraph.program.state import State, check_edges
@@ -499,7 +499,7 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
     if not isinstance(given, ActiveSet):
         made = ActiveSet(state.graph, given)
         if state.graph.ranks is not None:
-            state.graph.ranks.compare(f"{what}{said_behind(' = ', given)}")
+            state.graph.ranks.compare(f"{what}{compared_text(' = ', given)}")
         return made
     if given.vertex_count != count:
         raise StateError(

@@ -173,7 +173,7 @@ class Superstep:
                     for launched in own.entries(form):
                         device.launch(launched, given)
                 else:
-                    for entries, given_now in self._turns(own, frontier, given, form):
+                    for entries, given_now in self._parts(own, frontier, given, form):
                         for launched in entries(form):
                             device.launch(launched, given_now)
                 launched = None
@@ -181,8 +181,8 @@ class Superstep:
                     sites = self.kernel.kernel_source.sites
                     found = np.array(device.download(fault))
                     raise_fault(sites, *bound.exchange.first_fault(found))
-                if bound.turns is not None:
-                    bound.turns.note_written()
+                if bound.sliced is not None:
+                    bound.sliced.note_written()
                 finish(bound, own, frontier, given)
                 if ghosts is not None:
                     vertices = given.get("swept", given.get("due"))
@@ -196,8 +196,8 @@ class Superstep:
             bound.exchange.forget()
             if frontier.incremental is not None:
                 frontier.incremental.forget()
-            if bound.turns is not None:
-                bound.turns.fail()
+            if bound.sliced is not None:
+                bound.sliced.fail()
             if launched is None:
                 raise
             told = explained(launched.kernel, launched.entry.name, error)
@@ -206,7 +206,7 @@ class Superstep:
             raise told from error
         bound.end_superstep()
         bound.stale.commit(buffers, frontier.passed)
-        told = self._told(frontier)
+        told = self._active_after(frontier)
         if ghosts is None:
             return told
         return ghosts.announce(buffers, frontier.passed, told)
@@ -223,7 +223,7 @@ class Superstep:
             words = words_of(self.bound.due.vertices(frontier))
         return sum(self.device.sets.edges_of(words, graph, a) for a in alongs)
 
-    def _turns(
+    def _parts(
         self, own: BoundPhase, frontier: Frontier, given: Given, form: str
     ) -> Any:
         """Return the entries of a phase, with arguments, one part after another."""
@@ -233,12 +233,12 @@ class Superstep:
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
             return bound.exchange.turns_in_a_tree(own.entries, given)
-        turns: Any = bound.turns and bound.turns.over(own, given, form)
-        if turns is None and ghosts is not None:
-            turns = ghosts.in_pieces(bound.buffers, own, frontier, given)
-        return turns or ((own.entries, given),)
+        parts: Any = bound.sliced and bound.sliced.over(own, given, form)
+        if parts is None and ghosts is not None:
+            parts = ghosts.in_pieces(bound.buffers, own, frontier, given)
+        return parts or ((own.entries, given),)
 
-    def _told(self, frontier: Frontier) -> Words:
+    def _active_after(self, frontier: Frontier) -> Words:
         """Return the active vertices after a superstep."""
         if "passed" not in self._ends:
             return frontier.targets
