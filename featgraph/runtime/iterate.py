@@ -29,10 +29,10 @@ from featgraph.runtime.loops.foldmap_run import (
     FoldmapRun,
     check_any_order,
     check_dense,
+    commit_in_place,
     connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.in_place import commit_in_place
 from featgraph.runtime.loops.moves import Moves, make_moves
 from featgraph.runtime.loops.near_far import (
     NEAR_FAR,
@@ -41,7 +41,6 @@ from featgraph.runtime.loops.near_far import (
     checked_near_far,
 )
 from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
-from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
 from featgraph.runtime.loops.recorded_sets import (
     PlayedSets,
     RecordedSets,
@@ -49,7 +48,12 @@ from featgraph.runtime.loops.recorded_sets import (
 )
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
-from featgraph.runtime.loops.run_state import RunState, left_over
+from featgraph.runtime.loops.run_state import (
+    RunState,
+    SuperstepLoop,
+    Watched,
+    left_over,
+)
 from featgraph.runtime.loops.stopping import StoppingTest, make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.memory.buffers import Buffers, buffers_of

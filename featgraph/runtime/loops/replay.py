@@ -31,10 +31,9 @@ from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.foldmap_run import patches_left
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.replay_report import HostReplay, ReplayMode, ReplayReport
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import RunState
+from featgraph.runtime.loops.run_state import SHARED, RunState, Watched
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
 from featgraph.runtime.recording.control import (
     ABOVE,

@@ -25,9 +25,8 @@ from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.pending import Pending
-from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import RunState
+from featgraph.runtime.loops.run_state import SHARED, QueueRun, RunState, Watched
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
