@@ -440,12 +440,12 @@ class _Reader:
             )
         keys = {"format", "version", "graph", "superstep", "properties", "pending"}
         self._has_keys(body, keys | {"sha256"}, "manifest")
-        told = body.pop("sha256")
+        checksum = body.pop("sha256")
         try:
             found = hashlib.sha256(_text(body)).hexdigest()
         except (ValueError, RecursionError) as error:
             raise _wrong(self.where, error, "what JSON can say") from error
-        if told != found or _text({**body, "sha256": told}) != text:
+        if checksum != found or _text({**body, "sha256": checksum}) != text:
             raise _wrong(self.where, "another checksum", "the one that was saved")
         if body["graph"] != self.graph.digest:
             raise StateError(

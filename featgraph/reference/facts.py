@@ -387,13 +387,15 @@ class Facts:
         """Whether an edge function reads twins of entries that edge functions write."""
         stored = {n for n, t in self.names.items() if t.kind is PropertyKind.EDGE}
         written: set[str] = set()
-        asked: set[str] = set()
+        read_at_twins: set[str] = set()
         for function, found in zip(self.program.functions, self.accesses, strict=True):
             if isinstance(function, EdgeFunction):
                 changes = _changes(function, self.program.captured[function.function])
                 written |= {name for name, is_next in changes if is_next}
-                asked |= {a.name for a in found if a.indices and a.indices[0] != "e"}
-        return bool(stored & written & asked)
+                read_at_twins |= {
+                    a.name for a in found if a.indices and a.indices[0] != "e"
+                }
+        return bool(stored & written & read_at_twins)
 
     def conflict_ends(self, number: int, has_sides: bool) -> set[str]:
         """Return the ends, "u" and "v", at which a function's edges conflict (S11)."""

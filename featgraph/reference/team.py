@@ -124,7 +124,7 @@ class Lane:
     old_values: list[Any] = field(default_factory=list)
     writes: dict[Place, Any] = field(default_factory=dict)
     reads: set[Place] = field(default_factory=set)
-    asked: int = 0
+    calls_made: int = 0
     updated: int = 0
     request: Request | None = None
     result: Any = None
@@ -133,7 +133,7 @@ class Lane:
         """Forget the last run, except its results."""
         self.writes.clear()
         self.reads.clear()
-        self.asked = self.updated = 0
+        self.calls_made = self.updated = 0
         self.request = None
 
 
@@ -210,9 +210,9 @@ class Team:
             if lane.updated > len(lane.old_values):
                 lane.old_values.append(self.do(operation, args))
             return lane.old_values[lane.updated - 1]
-        lane.asked += 1
-        if lane.asked <= len(lane.answers):
-            return lane.answers[lane.asked - 1]
+        lane.calls_made += 1
+        if lane.calls_made <= len(lane.answers):
+            return lane.answers[lane.calls_made - 1]
         operands = self._bind(operation, args, options)
         lane.request = Request(operation, operands, self._site())
         raise _Waits

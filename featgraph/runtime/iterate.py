@@ -63,7 +63,7 @@ from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 __all__ = ["Run", "iterate"]
 
 #: Options of a run that are part of its checkpoints.
-_TOLD = (
+_IDENTITY = (
     "asynchronous", "record_active", "until", "near_far", "recompute_every", "watch",
 )  # fmt: skip
 
@@ -200,14 +200,14 @@ def iterate(
     stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
-    told = {name: checked[name] for name in _TOLD} | {"until": test}
+    identity = {name: checked[name] for name in _IDENTITY} | {"until": test}
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
     ):
         is_seen = any(function is not None for function in calls)
-        session = Session(saved, foldmaps, state, options | told, is_seen)
+        session = Session(saved, foldmaps, state, options | identity, is_seen)
         device = choose_device(target, state.graph)
         settings = RunOptions(
             foldmaps, state, device, None if session.goes_on else active,

@@ -326,7 +326,7 @@ def test_runs_that_compile_something_themselves_come_first() -> None:
         for _ in range(6):
             search()
             launches.firsts += 1
-        COMPILER.ask(Job("another", lambda: [may_end.wait]))
+        COMPILER.add(Job("another", lambda: [may_end.wait]))
         COMPILER.begin()
         for _ in range(6):
             search()

@@ -295,8 +295,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             expected=f"at most {_VERSION}",
             fix="install a newer featgraph, or choose another folder to begin anew",
         )
-    told = body.pop("sha256", None)
-    if told != hashlib.sha256(_text(body)).hexdigest():
+    checksum = body.pop("sha256", None)
+    if checksum != hashlib.sha256(_text(body)).hexdigest():
         raise _wrong(where, "another checksum")
     return body
 
@@ -306,11 +306,11 @@ def _verify(path: Path, body: dict[str, Any]) -> None:
     manifests = body.get("manifests")
     if not isinstance(manifests, dict):
         raise _wrong(path, "no list of manifests")
-    for part, told in manifests.items():
+    for part, checksum in manifests.items():
         if part not in _PARTS:
             raise _wrong(path, f"a part {part!r:.40}")
         manifest = path / part / _STATE_MANIFEST
-        if _digest_of_file(manifest) != told:
+        if _digest_of_file(manifest) != checksum:
             raise _wrong(manifest, "another checksum")
         for name, sum_ in _files_of(_read_json(manifest)):
             if _digest_of_file(path / part / name) != sum_:

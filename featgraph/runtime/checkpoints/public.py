@@ -44,7 +44,7 @@ from featgraph.runtime.checkpoints.resume_point import (
     take,
     unpack_run,
 )
-from featgraph.runtime.loops.moves import asking
+from featgraph.runtime.loops.moves import repartition_option
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -224,7 +224,7 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
         with ExitStack() as kept:
             if repartition is not None:
-                kept.enter_context(asking(repartition))
+                kept.enter_context(repartition_option(repartition))
             if folder is not None:
                 digests = argument_digests(function, args, kwargs)
                 kept.enter_context(_of(folder, every, Identity(name, digests)))
@@ -346,7 +346,7 @@ class Session:
     foldmaps : sequence of FoldMap
     state : State
         Restored, if there is a checkpoint.
-    asked : mapping
+    options : mapping
         All options of the run.
     is_written : bool
         Whether a function of the user may write to the State during the run.
@@ -364,7 +364,7 @@ class Session:
         call: Call | None,
         foldmaps: Sequence[FoldMap],
         state: State,
-        asked: Mapping[str, Any],
+        options: Mapping[str, Any],
         is_written: bool,
     ) -> None:
         self._call, self._state, self._is_written = call, state, is_written
@@ -377,7 +377,7 @@ class Session:
         if call is None:
             return
         call.open(state.graph)
-        self._identity = iterate_identity(foldmaps, state, asked)
+        self._identity = iterate_identity(foldmaps, state, options)
         first = call.first_values(state)
         if first is not None:
             self._identity["first"] = first
@@ -436,9 +436,9 @@ class Session:
     ) -> None:
         snapshot, rest = take(run_state, self._constant(run_state))
         packed = Packed()
-        told = {"of": self._identity, "rest": rest, "run": pack_run(run, packed)}
+        record = {"of": self._identity, "rest": rest, "run": pack_run(run, packed)}
         parts = {"state": snapshot, "record": packed.snapshot}
-        call.write(self._state.graph, told, parts, run.supersteps, ended)
+        call.write(self._state.graph, record, parts, run.supersteps, ended)
 
     def _constant(self, run_state: RunState) -> frozenset[str]:
         """Return the properties that nothing writes, which a repeated call has."""

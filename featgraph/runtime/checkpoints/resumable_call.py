@@ -163,12 +163,12 @@ def _add_array(found: Any, value: Any) -> None:
 
 
 def iterate_identity(
-    foldmaps: Sequence[FoldMap], state: State, asked: Mapping[str, Any]
+    foldmaps: Sequence[FoldMap], state: State, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the identity of a run of foldmaps, without its initial values."""
     options = {
         name: repr(value)
-        for name, value in asked.items()
+        for name, value in given.items()
         if name not in _FREE and not (callable(value) and not _is_test(value))
     }
     return {
@@ -259,7 +259,7 @@ class Identity:
     is_single: bool = False
 
     @property
-    def told(self) -> dict[str, Any]:
+    def as_saved(self) -> dict[str, Any]:
         """The identity as written to a checkpoint."""
         return {"function": self.function, "arguments": self.arguments or {}}
 
@@ -319,8 +319,8 @@ class Call:
         def find() -> Found | None:
             found = None if folder is None else folder.newest()
             if found is not None:
-                told = found[1].get("call", {})
-                refuse_other(os.fspath(found[0]), told, self._identity.told)
+                call = found[1].get("call", {})
+                refuse_other(os.fspath(found[0]), call, self._identity.as_saved)
             return found
 
         with doing("loading", self._path):
@@ -357,10 +357,10 @@ class Call:
         if self._identity.arguments is not None or self._opened is None:
             return None
         snapshot = Snapshot(0, values_of(state, copied=False))
-        told: dict[str, str] = self._opened.agreement.text(
+        digests: dict[str, str] = self._opened.agreement.text(
             lambda: digests_of(state.graph, snapshot)
         )
-        return told
+        return digests
 
     # -- writing
 
@@ -397,7 +397,7 @@ class Call:
         if self._opened is None:
             return
         body = {
-            "call": self._identity.told,
+            "call": self._identity.as_saved,
             "place": list(self._place),
             "round": self._round,
             "iterate": iterate,
@@ -422,15 +422,15 @@ class Call:
         if self._found is None or self._found[1]["round"] is None:
             return 0
         path, body = self._found
-        told = body["round"]
+        saved = body["round"]
         snapshot = read_state(path / "round", state.graph)
         packed = Packed(read_state(path / "round_record", state.graph))
         put_back(state, _copied(snapshot), snapshot.left)
         try:
-            number = int(told["number"])
+            number = int(saved["number"])
             for name, values in arrays.items():
-                values[...] = packed.get(told["arrays"][name], values.dtype)
-            runs[:] = [_unpacked(run, packed, state.graph) for run in told["runs"]]
+                values[...] = packed.get(saved["arrays"][name], values.dtype)
+            runs[:] = [_unpacked(run, packed, state.graph) for run in saved["runs"]]
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
                 "not a checkpoint of these rounds",
@@ -478,9 +478,11 @@ def _copied(snapshot: Snapshot) -> Snapshot:
     return Snapshot(snapshot.superstep, columns, snapshot.left)
 
 
-def _unpacked(told: Any, packed: Packed, graph: Graph) -> Run:
-    run = Run(str(told["target"]), [], asynchronous=bool(told["asynchronous"]))
-    unpack_run(told, packed, run, graph.vertex_count)
+def _unpacked(packed_run: Any, packed: Packed, graph: Graph) -> Run:
+    run = Run(
+        str(packed_run["target"]), [], asynchronous=bool(packed_run["asynchronous"])
+    )
+    unpack_run(packed_run, packed, run, graph.vertex_count)
     return run
 
 
@@ -677,8 +679,9 @@ class Writer:
         error, self._error = self._error, None
         if error is None:
             return
-        is_told = type(error) is DistributedError  # the first rank has failed
-        if not (is_told or isinstance(error, _FAILURES)):
+        # the first rank has failed
+        has_failed_elsewhere = type(error) is DistributedError
+        if not (has_failed_elsewhere or isinstance(error, _FAILURES)):
             raise error
         if not self._has_warned:
             self._has_warned = True

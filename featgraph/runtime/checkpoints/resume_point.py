@@ -51,16 +51,16 @@ class Packed:
 
     def put(self, values: Array) -> dict[str, Any]:
         """Add an array; return its reference, in JSON types."""
-        told = {"dtype": values.dtype.name, "shape": list(values.shape)}
+        record = {"dtype": values.dtype.name, "shape": list(values.shape)}
         if values.size:  # a property has at least one entry
             name = f"part_{len(self.snapshot.columns)}"
             kind, flat = PropertyKind.VECTOR, values.reshape(-1).copy()
             type_ = PropertyType(kind, values.dtype.name, flat.shape)
             self.snapshot.columns[name] = Column(type_, flat, False)
-            told["name"] = name
-        return told
+            record["name"] = name
+        return record
 
-    def get(self, told: Any, dtype: Any = None) -> Array:
+    def get(self, record: Any, dtype: Any = None) -> Array:
         """Return an array by its reference, with a check of its dtype and shape.
 
         Raises
@@ -69,59 +69,62 @@ class Packed:
             If it is missing, or another one.
         """
         try:
-            shape = tuple(int(n) for n in told["shape"])
-            wanted = np.dtype(told["dtype"] if dtype is None else dtype)
-            if told["dtype"] != wanted.name or min(shape, default=0) < 0:
-                raise ValueError(told)
+            shape = tuple(int(n) for n in record["shape"])
+            wanted = np.dtype(record["dtype"] if dtype is None else dtype)
+            if record["dtype"] != wanted.name or min(shape, default=0) < 0:
+                raise ValueError(record)
             if math.prod(shape) == 0:
                 return np.empty(shape, wanted)
-            column = self.snapshot.columns[told["name"]]
+            column = self.snapshot.columns[record["name"]]
             found: Array = np.asarray(column.values).reshape(shape)
             if found.dtype != wanted:
                 raise ValueError(found.dtype)
         except (KeyError, TypeError, ValueError) as error:
-            raise wrong_record(f"an array: {told}") from error
+            raise wrong_record(f"an array: {record}") from error
         return found
 
 
 def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
     """Return the record of a run in JSON types; its arrays are added to `packed`."""
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         name: packed.put(np.array(getattr(run, name), dtype))
         for name, dtype in _LISTS.items()
     }
     for name in _WORD_LISTS:
         codes = [_WORDS.index(word) for word in getattr(run, name)]
-        told[name] = packed.put(np.array(codes, np.uint8))
-    told["notes"] = {
+        record[name] = packed.put(np.array(codes, np.uint8))
+    record["notes"] = {
         name: packed.put(np.array(values, np.float64))
         for name, values in run.notes.items()
     }
-    told["active_sets"] = None
+    record["active_sets"] = None
     if run.active_sets is not None:
         words = [found.words for found in run.active_sets]
         width = words[0].size if words else 0
         sets = np.array(words, np.uint32).reshape(len(words), width)
-        told["active_sets"] = packed.put(sets)
-    told["supersteps"], told["converged"] = run.supersteps, bool(run.converged)
-    told["target"], told["asynchronous"] = run.target, bool(run.asynchronous)
-    return told
+        record["active_sets"] = packed.put(sets)
+    record["supersteps"], record["converged"] = run.supersteps, bool(run.converged)
+    record["target"], record["asynchronous"] = run.target, bool(run.asynchronous)
+    return record
 
 
-def unpack_run(told: Any, packed: Packed, run: Run, vertex_count: int) -> None:
+def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None:
     """Fill a new record from a packed one, in place."""
     try:
         for name, dtype in _LISTS.items():
-            getattr(run, name)[:] = packed.get(told[name], dtype).tolist()
+            getattr(run, name)[:] = packed.get(record[name], dtype).tolist()
         for name in _WORD_LISTS:
-            codes = packed.get(told[name], np.uint8).tolist()
+            codes = packed.get(record[name], np.uint8).tolist()
             getattr(run, name)[:] = [_WORDS[code] for code in codes]
         run.notes.clear()
-        for name, values in told["notes"].items():
+        for name, values in record["notes"].items():
             run.notes[str(name)] = packed.get(values, np.float64).tolist()
-        run.supersteps, run.converged = int(told["supersteps"]), bool(told["converged"])
-        if told["active_sets"] is not None:
-            sets = packed.get(told["active_sets"], np.uint32)
+        run.supersteps, run.converged = (
+            int(record["supersteps"]),
+            bool(record["converged"]),
+        )
+        if record["active_sets"] is not None:
+            sets = packed.get(record["active_sets"], np.uint32)
             run.active_sets = [ActiveSet.from_words(vertex_count, w) for w in sets]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, FileFormatError):

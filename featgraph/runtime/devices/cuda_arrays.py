@@ -374,13 +374,13 @@ class CudaArrays:
             given = self.own.total, self.own.extremes, memory.stop, memory.words
             arguments = at, *given, memory.reals
             launch = partial(self.launches, control, 1, _WARP, arguments)
-            asked = self.driver.asked(launch)
-            if OPAQUE in asked:
+            operations = self.driver.operations_of(launch)
+            if OPAQUE in operations:
                 raise DeviceError("a kernel that only the dialect can launch")
             if shape.is_exact or shape.seen:  # before the next superstep
-                controlled.append(((*work, *counts, *asked), ()))
+                controlled.append(((*work, *counts, *operations), ()))
             else:
-                controlled.append((work, (*counts, *asked)))
+                controlled.append((work, (*counts, *operations)))
         graph = ConditionalLoop(driver, controlled, shape.is_exact)
         return DeviceLoop(self.driver, graph, memory, shape)
 

@@ -41,7 +41,7 @@ from featgraph.runtime.devices.cpu_sweeps import is_single_threaded
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 
-__all__ = ["COMPILER", "LONG", "BehindRuns", "Job", "is_ready"]
+__all__ = ["COMPILER", "LONG", "CompileQueue", "Job", "is_ready"]
 
 #: Supersteps after which jobs are compiled while the run goes on: by then it has
 #: compiled all kernels that it cannot do without.
@@ -73,7 +73,7 @@ class Job:
 
     Attributes
     ----------
-    is_asked : bool
+    is_queued : bool
         Whether the job has been added to a queue.
     is_done : bool
         Whether the kernel has been compiled.
@@ -89,11 +89,11 @@ class Job:
     ) -> None:
         self.what = what
         self.prepare, self.firsts = prepare, firsts
-        self.is_asked = self.is_done = False
+        self.is_queued = self.is_done = False
         self.error: Exception | None = None
 
 
-class BehindRuns:
+class CompileQueue:
     """A queue of jobs with a thread that works through it while there are any.
 
     Attributes
@@ -106,7 +106,7 @@ class BehindRuns:
         self.ended = 0
         self._changed = threading.Condition()
         #: Added jobs whose parts are not prepared.
-        self._asked: list[Job] = []
+        self._added: list[Job] = []
         self._queue: deque[tuple[Job, Sequence[Part]]] = deque()
         self._current: Job | None = None
         #: Failed jobs that no warning has named yet.
@@ -119,30 +119,30 @@ class BehindRuns:
     @property
     def is_idle(self) -> bool:
         """Whether every job of the queue has ended."""
-        return not self._asked and not self._queue and self._current is None
+        return not self._added and not self._queue and self._current is None
 
-    def ask(self, job: Job) -> None:
+    def add(self, job: Job) -> None:
         """Add a job, once; it is compiled from the next `begin` on."""
-        if job.is_asked:
+        if job.is_queued:
             return
-        job.is_asked = True
+        job.is_queued = True
         with self._changed:
-            self._asked.append(job)
+            self._added.append(job)
 
     def begin(self) -> None:
         """Start compiling all added jobs, without waiting for them.
 
         It is called on the thread of a run, which warns of jobs that have failed.
         """
-        self._tell()
-        if not self._asked:
+        self._warn_of_failures()
+        if not self._added:
             return
         with self._changed:
-            asked, self._asked = self._asked, []
+            added, self._added = self._added, []
         # An interrupt between taking a job from one list and adding it to the other
         # would lose the job.
         with deferred_interrupts():
-            for job in asked:
+            for job in added:
                 try:
                     parts = job.prepare()
                 except Exception as error:  # the run goes on without the kernel
@@ -163,13 +163,13 @@ class BehindRuns:
                     self._changed.wait()
             finally:
                 self._waiting -= 1
-        self._tell()
+        self._warn_of_failures()
 
     def stop(self) -> None:
         """Drop the jobs that have not been compiled: the process ends."""
         with self._changed:
             self._is_over = True
-            self._asked.clear()
+            self._added.clear()
             self._queue.clear()
             self._changed.notify_all()
             thread = self._thread
@@ -182,7 +182,7 @@ class BehindRuns:
         left = [job for job, _ in self._queue]
         if self._current is not None:
             left.insert(0, self._current)
-        self._asked = left + self._asked
+        self._added = left + self._added
         self._queue, self._current, self._thread = deque(), None, None
         self._waiting = 0
 
@@ -191,7 +191,7 @@ class BehindRuns:
             job.error, job.prepare = error, tuple
             self._failed.append(job)
 
-    def _tell(self) -> None:
+    def _warn_of_failures(self) -> None:
         """Warn, once, of each job that has failed."""
         while self._failed:
             job = self._failed.pop()
@@ -263,7 +263,7 @@ class BehindRuns:
 
 
 #: The queue of this process.
-COMPILER = BehindRuns()
+COMPILER = CompileQueue()
 atexit.register(COMPILER.stop)
 # Runs before `stop` (last in, first out): another thread may hold the lock that `stop`
 # waits for.
@@ -283,7 +283,7 @@ def is_ready(
     forms: Sequence[str],
     *,
     with_sets: bool = False,
-    asks: bool = True,
+    queues: bool = True,
 ) -> bool:
     """Whether a superstep of vertex and push phases runs without a long compilation.
 
@@ -294,7 +294,7 @@ def is_ready(
         The form of the kernel of each phase.
     with_sets : bool, optional
         Include the functions that find due vertices (CPU).
-    asks : bool, optional
+    queues : bool, optional
         Queue a job for the functions that are not compiled.
     """
     if not config.compile_behind:
@@ -312,8 +312,8 @@ def is_ready(
     job = jobs[key]
     if job is None:
         return True
-    if asks:
-        COMPILER.ask(job)
+    if queues:
+        COMPILER.add(job)
     return job.is_done
 
 

@@ -565,8 +565,8 @@ def _may_be_incremental(step: FoldmapRun) -> bool:
     """Whether aggregates of a superstep of the run may be incremental."""
     if step.change_driven is False or not step.may_be_incremental:
         return False
-    asked = step.change_driven is True or step.may_pay
-    return asked and bool(step.plan.incremental.gathers)
+    is_wanted = step.change_driven is True or step.may_pay
+    return is_wanted and bool(step.plan.incremental.gathers)
 
 
 def _written_next(step: FoldmapRun) -> set[str]:

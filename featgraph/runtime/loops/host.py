@@ -161,9 +161,11 @@ class HostLoop:
             run.active_sets.append(ActiveSet.held(graph.vertex_count, holder, words))
         everything = 0 < number == graph.living_count  # there may be no vertex
         union = run_state.device.sets.union
-        told = None if everything else committed
+        committed_set = None if everything else committed
         pending = run_state.pending
-        announce(pending, place, told, number, lambda _, w: union(w, committed))
+        announce(
+            pending, place, committed_set, number, lambda _, w: union(w, committed)
+        )
         if self._traces:
             sets = [p.words for p in pending]
             self.traced = Traced(

@@ -15,7 +15,7 @@ from featgraph.base.errors import ArgumentError, PlanError
 from featgraph.program.state import State
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["Moves", "asking", "checked_repartition", "make_moves", "makers"]
+__all__ = ["Moves", "checked_repartition", "make_moves", "makers", "repartition_option"]
 
 #: `run_state.RunState`, which imports this module.
 RunState = Any
@@ -54,44 +54,44 @@ class Moves(Protocol):
 #: one is for graphs of which only as many ranks as pays have vertices.
 makers: list[Callable[[State, int | None], Moves]] = []
 #: The option `repartition` of the algorithm in progress.
-_asked: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
+_of_algorithm: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
 
 
 @contextmanager
-def asking(repartition: Any) -> Iterator[None]:
+def repartition_option(repartition: Any) -> Iterator[None]:
     """Set `repartition` for runs within the block that do not have the option."""
-    token = _asked.set(repartition)
+    token = _of_algorithm.set(repartition)
     try:
         yield
     finally:
-        _asked.reset(token)
+        _of_algorithm.reset(token)
 
 
-def checked_repartition(asked: Any) -> Any:
+def checked_repartition(option: Any) -> Any:
     """Return the option `repartition`; ArgumentError for a wrong value.
 
     None stands for the option of the algorithm.
     """
-    is_count = type(asked) is int and 0 < asked < 1 << 63
-    is_auto = isinstance(asked, str) and asked == "auto"
-    if not (asked is None or asked is False or is_count or is_auto):
+    is_count = type(option) is int and 0 < option < 1 << 63
+    is_auto = isinstance(option, str) and option == "auto"
+    if not (option is None or option is False or is_count or is_auto):
         raise ArgumentError(
             "not a number of repartitions",
             where="repartition=",
-            got=shown(asked),
+            got=shown(option),
             expected="'auto', False, or a number of moves, 1 or more",
         )
-    return asked
+    return option
 
 
-def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
+def make_moves(option: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
     """Return the moves of a run; None if nothing may move.
 
     A State with another run in progress keeps its partition.
 
     Parameters
     ----------
-    asked : object
+    option : object
         "auto", False, or the most moves; None: the option of the algorithm.
     options : mapping
         Options of the run.
@@ -99,13 +99,13 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
     Raises
     ------
     ArgumentError
-        If `asked` is something else.
+        If `option` is something else.
     PlanError
         If rows are rounded on their way to ghosts, since new owners have them exactly;
         if the graph has sides; or if some ranks must stay without vertices.
     """
-    asked = checked_repartition(_asked.get() if asked is None else asked)
-    if asked is False or state.graph.ranks is None or state.live:
+    option = checked_repartition(_of_algorithm.get() if option is None else option)
+    if option is False or state.graph.ranks is None or state.live:
         return None
     if options.get("wire_dtype") is not None:
         raise PlanError(
@@ -121,7 +121,7 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
             got=f"a graph of {len(state.graph.sides)} sides",
             fix="repartition=False",
         )
-    most = asked if type(asked) is int else None
+    most = option if type(option) is int else None
     if state.graph.ranks.chooses:
         return makers[1](state, most)
     if state.graph.ranks.keeps_idle:

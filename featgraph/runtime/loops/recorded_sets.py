@@ -219,13 +219,13 @@ class PlayedSets:
         return Pending(sets.play(*self._order, log.word_count), count=self._sizes[done])
 
 
-def check_played(steps: Sequence[FoldmapRun], asked: Mapping[str, Any]) -> None:
+def check_played(steps: Sequence[FoldmapRun], options: Mapping[str, Any]) -> None:
     """Check that only ``due=`` determines which vertices are due.
 
     Parameters
     ----------
     steps : sequence of FoldmapRun
-    asked : mapping
+    options : mapping
         Other options of the run, None or False if they are not set.
 
     Raises
@@ -233,7 +233,7 @@ def check_played(steps: Sequence[FoldmapRun], asked: Mapping[str, Any]) -> None:
     PlanError
         If something else does.
     """
-    [step, *others], given = steps, [name for name, value in asked.items() if value]
+    [step, *others], given = steps, [name for name, value in options.items() if value]
     facts = step.plan.facts
     whys = (
         (given, f"{(given or [''])[0]}= also determines what is due or recorded"),

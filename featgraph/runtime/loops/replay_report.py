@@ -145,11 +145,11 @@ class ReplayReport:
         """Announce the committed vertices, in the sets of the recording."""
         run_state, made = self._run_state, traced.pending
         everything = 0 < number == self._everything
-        told = None if everything else traced.committed()
+        committed = None if everything else traced.committed()
         announce(
             run_state.pending,
             traced.place,
-            told,
+            committed,
             number,
             lambda other, _: made[other](),
         )

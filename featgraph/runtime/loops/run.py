@@ -168,11 +168,11 @@ class Run:
         if self.working is not None:
             lines.append(f"  ranks with vertices: the first {self.working}")
         if self.forms:
-            told = (f"{count} as {form!r}" for form, count in self.forms.items())
-            lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
+            texts = (f"{count} as {form!r}" for form, count in self.forms.items())
+            lines.append(f"  messages of rows to other ranks: {', '.join(texts)}")
         if self.sent_bytes:
-            told = (f"{sum(to):,} as {kind!r}" for kind, to in self.sent_bytes.items())
-            lines.append(f"  bytes to other ranks: {', '.join(told)}")
+            texts = (f"{sum(to):,} as {kind!r}" for kind, to in self.sent_bytes.items())
+            lines.append(f"  bytes to other ranks: {', '.join(texts)}")
         if any(self.pieces):
             count = sum(n > 0 for n in self.pieces)
             lines.append(

@@ -262,12 +262,12 @@ def left_over(run_state: RunState) -> dict[FoldMap, Left]:
     state = run_state.state
     seen = (run_state.version, run_state.superstep, run_state.seen)
     is_whole = (state.version, state.superstep, state.follow()) == seen
-    told = {}
+    found = {}
     pairs = zip(run_state.foldmaps, all_pending(run_state), strict=True)
     for foldmap, pending in pairs:
         known = pending if is_whole else replace(pending, words=None)
-        told[foldmap.base] = host_left(known, run_state.device)
-    return told
+        found[foldmap.base] = host_left(known, run_state.device)
+    return found
 
 
 def all_pending(run_state: RunState) -> list[Pending]:

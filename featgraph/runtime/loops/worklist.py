@@ -246,7 +246,7 @@ class CpuQueue:
             return ran
         return self._run(pending, most, _ANY_EDGES)
 
-    def _can_leave(self, *, asks: bool = True) -> bool:
+    def _can_leave(self, *, queues: bool = True) -> bool:
         """Whether supersteps with more edges are left to single ones.
 
         They are not while single supersteps, which pull, are not compiled. The loop
@@ -255,7 +255,7 @@ class CpuQueue:
         if self._graph.edge_count > _MOST_ALONE:
             return True
         step = self.superstep
-        return is_ready(step, step.forms(None, None), with_sets=True, asks=asks)
+        return is_ready(step, step.forms(None, None), with_sets=True, queues=queues)
 
     def _run(self, pending: Pending, most: int, most_edges: int) -> QueueRun:
         """Run up to `most` supersteps, while A has at most `most_edges` out-edges."""
@@ -324,10 +324,10 @@ class CpuQueue:
         try:
             self._function(*values)
         except Exception as error:
-            told = explained(kernel, self.queue.name, error)
-            if told is error:
+            raised = explained(kernel, self.queue.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
         """Whether the loop is worth compiling for these vertices, or entering again.
@@ -337,7 +337,7 @@ class CpuQueue:
         left.
         """
         is_back = self._was_left and self.queue.overwrites
-        if (self._has_run and not is_back) or not self._can_leave(asks=False):
+        if (self._has_run and not is_back) or not self._can_leave(queues=False):
             return True
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)

@@ -182,8 +182,10 @@ class QueueMemory:
         lists = words_of.Lists(active, left, *self._lists, loops.words)
         if self._far is None:
             return (lists,)
-        told = np.array([keys.limit, keys.sign, keys.delta, np.inf])
-        driver.write(address_of(self._far.limits), int(told.ctypes.data), told.nbytes)
+        numbers = np.array([keys.limit, keys.sign, keys.delta, np.inf])
+        driver.write(
+            address_of(self._far.limits), int(numbers.ctypes.data), numbers.nbytes
+        )
         return lists, self._far
 
     def read(self, keys: Keys) -> LoopReport:
@@ -214,8 +216,8 @@ class QueueMemory:
         landing, count = self._device.own.loops.landing, words_of.LIMITS + number
         landed, array = int(landing.ctypes.data), self._far.limits
         self._device.driver.read(landed, address_of(array), 8 * count)
-        told = landing[:count].view(np.float64)
-        return *told[words_of.LIMITS :].tolist(), float(told[words_of.NEAR])
+        values = landing[:count].view(np.float64)
+        return *values[words_of.LIMITS :].tolist(), float(values[words_of.NEAR])
 
     def _landed(self, entries: int) -> Any:
         """Return words of the device, with some entries of the log."""
@@ -340,7 +342,7 @@ class CudaQueue:
             _wanted[kernel] = count, now
             if count >= WANTED:
                 _jobs[kernel] = _job(kernel, self._device)
-                COMPILER.ask(_jobs[kernel])
+                COMPILER.add(_jobs[kernel])
         return kernel.in_form(WORKLIST) if is_compiled(kernel) else None
 
     def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
@@ -372,10 +374,10 @@ class CudaQueue:
             memory.forget()
             bound.stale.fail(buffers)
             pending.words = None
-            told = explained(kernel, queue.name, error)
-            if told is error:
+            raised = explained(kernel, queue.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
         number = len(report.counts)
         is_over = report.active + report.edges > MOST_ACTIVE
         self._waits = self._patience if is_over else 0
@@ -416,7 +418,7 @@ class CudaQueue:
                 lambda: [lambda: launches.prepare(staged.function, types)],
                 lambda: int(launches.firsts),
             )
-            COMPILER.ask(_jobs[staged])
+            COMPILER.add(_jobs[staged])
         return _jobs[staged].is_done
 
     def _keys(self) -> Keys:
@@ -433,10 +435,10 @@ def _job(kernel: Kernel, device: Any) -> Job:
 
     def prepare() -> list[Callable[[], None]]:
         loop = kernel.in_form(WORKLIST)
-        queue, told = loop.queue, loop.kernel_source.queue
-        if told is None or told.entry is None:
+        queue, source = loop.queue, loop.kernel_source.queue
+        if source is None or source.entry is None:
             raise TypeError("a kernel without a loop")
-        types = loop.signature(told.entry)
+        types = loop.signature(source.entry)
         return [lambda: device.launches.prepare(queue, types)]
 
     what = f"the loop over few vertices of {kernel}"

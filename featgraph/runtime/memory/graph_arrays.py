@@ -301,8 +301,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         try:
             arrays, made, summary = _prepare(self, phase, known, columns, options)
         except MemoryError as error:
-            told = schedule.no_room(phase.mapping, self.edge_count, error)
-            raise told from (None if told is error else error)
+            shortage = schedule.no_room(phase.mapping, self.edge_count, error)
+            raise shortage from (None if shortage is error else error)
         size = sum(array.size * array.dtype.itemsize for array in made)
         versions = _versions(columns)
         found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
@@ -452,13 +452,13 @@ def explain_prepared(
             continue
         options = prepared_options(phase, given)
         copied = {name: columns[name] for name in copied_columns(plan, phase)}
-        said, found = "nothing yet; the first run with these options does", None
+        text, found = "nothing yet; the first run with these options does", None
         if view is not None:
             found = _find_prepared(view, phase, copied, options)
         if found is not None:
-            said = f"{found.summary or 'arrays'}; {shown(found.bytes)}"
-            said += f", in {found.seconds:.2g} s"
-        lines.append(f"prepared for kernel {number}: {said}")
+            text = f"{found.summary or 'arrays'}; {shown(found.bytes)}"
+            text += f", in {found.seconds:.2g} s"
+        lines.append(f"prepared for kernel {number}: {text}")
     return lines
 
 

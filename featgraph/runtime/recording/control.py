@@ -197,9 +197,9 @@ def pack(orders: Orders, nodes: Nodes, words: npt.NDArray[np.int64]) -> int:
     head[MOST] = int(min(orders.seconds * 1e9, most))
     head[MOST_LATE] = int(min(orders.late_seconds * 1e9, most))
     steps = [word for step in orders.steps for word in step]
-    told = [*head, *orders.pending, *steps, *nodes.gates]
-    words[: len(told)] = told
-    return len(told)
+    values = [*head, *orders.pending, *steps, *nodes.gates]
+    words[: len(values)] = values
+    return len(values)
 
 
 def unpack(words: npt.NDArray[np.int64], shape: Shape) -> Report:

@@ -96,7 +96,7 @@ class Repetition(_Launched):
             return api.cuStreamWaitEvent(stream or default, event, 0)
 
         waits = {"mark": mark, "hold": hold}
-        self._calls = list(self._given.on(lambda asked: asked or default, waits))
+        self._calls = list(self._given.on(lambda stream: stream or default, waits))
 
     def _launch(self) -> None:
         for call, arguments in self._calls:
@@ -325,9 +325,9 @@ class _Capture:
         #: Recorded stream -> the capturing stream.
         self._others: dict[int, Any] = {}
         #: Streams with work that the main stream has not waited for.
-        self._ahead: set[int] = set()
+        self._unjoined: set[int] = set()
         #: Streams that wait for events only.
-        self._aside: set[int] = set()
+        self._held: set[int] = set()
         self._events: list[Any] = []
         #: Recorded event -> the event captured last for it.
         self._marks: dict[Any, Any] = {}
@@ -353,7 +353,7 @@ class _Capture:
                 to = self._into, None, None, 0
                 check(api.cuStreamBeginCaptureToGraph(self._main, *to, mode))
             try:
-                self._ask(supersteps)
+                self._send(supersteps)
             except BaseException:
                 api.cuStreamEndCapture(self._main)
                 raise
@@ -364,24 +364,24 @@ class _Capture:
             for stream in (self._main, *self._others.values()):
                 api.cuStreamDestroy(stream)
 
-    def _ask(self, supersteps: Sequence[Superstep]) -> None:
+    def _send(self, supersteps: Sequence[Superstep]) -> None:
         """Ask for supersteps; what comes beside is on a stream of its own."""
         beside: list[Any] = []
         for number, (operations, others) in enumerate(supersteps):
             if number > 1 and beside:
                 self._wait_for(self._main, beside.pop(0))
-            self._ask_on(self._stream, operations)
+            self._send_on(self._stream, operations)
             self._join()
             if others:
                 self._let_wait(self._beside(), self._main)
-                self._ask_on(self._beside, others)
+                self._send_on(self._beside, others)
                 beside.append(self._record(self._beside()))
         if beside:
             self._wait_for(self._main, beside[-1])
-        for stream in self._aside:  # a capture ends with one stream that joins all
+        for stream in self._held:  # a capture ends with one stream that joins all
             self._let_wait(self._main, self._others[stream])
 
-    def _ask_on(
+    def _send_on(
         self, stream_of: Callable[[int], Any], operations: Sequence[Operation]
     ) -> None:
         waits = {"mark": self._mark, "hold": self._hold}
@@ -404,8 +404,8 @@ class _Capture:
         if asked:
             if asked not in self._others:
                 self._others[asked] = self._make_stream(stream)
-            self._ahead.discard(asked)
-            self._aside.add(asked)
+            self._unjoined.discard(asked)
+            self._held.add(asked)
             into = self._others[asked]
         self._wait_for(into, self._marks[event])
         return (0,)
@@ -430,9 +430,9 @@ class _Capture:
 
     def _join(self) -> Any:
         """Have the main stream wait for all others; return it."""
-        for stream in self._ahead:
+        for stream in self._unjoined:
             self._let_wait(self._main, self._others[stream])
-        self._ahead.clear()
+        self._unjoined.clear()
         return self._main
 
     def _stream(self, asked: int) -> Any:
@@ -440,7 +440,7 @@ class _Capture:
             return self._join()
         if asked not in self._others:
             self._others[asked] = self._make_stream()
-        if asked not in self._ahead and asked not in self._aside:
+        if asked not in self._unjoined and asked not in self._held:
             self._let_wait(self._others[asked], self._main)
-            self._ahead.add(asked)
+            self._unjoined.add(asked)
         return self._others[asked]

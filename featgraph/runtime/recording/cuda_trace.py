@@ -350,7 +350,7 @@ class TracedDriver:
         """
         own = self._own
         if own.deferred is not None:  # the superstep failed before its read
-            self._ask_for_all()
+            self._send_all()
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
@@ -428,15 +428,15 @@ class TracedDriver:
         self._loop_seconds = min(seconds, 2 * self._loop_seconds)
         return loops[key]  # type: ignore[no-any-return]
 
-    def asked(self, ask: Callable[[], Any]) -> Operations:
+    def operations_of(self, call: Callable[[], Any]) -> Operations:
         """Call a function that may run twice; return its operations."""
         own = self._own
         own.operations = []
         try:
-            ask()
+            call()
             if OPAQUE in own.operations:
                 own.operations.clear()
-                ask()
+                call()
             return tuple(own.operations)
         finally:
             own.operations = None
@@ -444,7 +444,7 @@ class TracedDriver:
     def note(self, *operation: Any) -> None:
         """Add an operation to the trace of this thread, if it traces."""
         if self._own.deferred is not None:
-            self._ask_for_all()
+            self._send_all()
         operations = self._own.operations
         if operations is not None:
             operations.append(operation)
@@ -464,12 +464,12 @@ class TracedDriver:
         deferred, operations = own.deferred, own.operations
         is_deferred = deferred is not None and deferred.takes(operation)
         if deferred is not None and not is_deferred:
-            self._ask_for_all()
+            self._send_all()
         if operations is not None:
             operations.append(operation)
         return is_deferred
 
-    def _ask_for_all(self) -> None:
+    def _send_all(self) -> None:
         """Send all held-back operations to the driver, and hold back no more."""
         own = self._own
         if own.deferred is None:
@@ -516,7 +516,7 @@ class TracedDriver:
 
     def mark(self, event: Any, stream: Any) -> None:
         """Record an event on a stream; 0 is the default one."""
-        self._ask_for_all()
+        self._send_all()
         self._driver.streams.mark(event, stream)
         self.note("mark", event, stream)
 
@@ -525,7 +525,7 @@ class TracedDriver:
 
         A recording waits for events that were recorded in the same recording.
         """
-        self._ask_for_all()
+        self._send_all()
         self._driver.streams.hold(stream, event)
         self.note("hold", stream, event)
 
@@ -537,7 +537,7 @@ class TracedDriver:
 
     def write(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes from host memory, which may be reused when this returns."""
-        self._ask_for_all()
+        self._send_all()
         self._driver.write(target, source, size)
         self.note(*OPAQUE)
 
@@ -556,6 +556,6 @@ class TracedDriver:
                 ctypes.memmove(target, int(words.ctypes.data), size)
                 self.note(*operation)
                 return
-        self._ask_for_all()
+        self._send_all()
         self._driver.read(target, source, size)
         self.note(*operation)

@@ -195,9 +195,9 @@ class Placement:
         graph = self._graph
         if not is_of_edges(name):
             # Offsets that only the search for due vertices reads may be on the host.
-            is_asked_for = name in self._of_graph or not _is_offsets(name)
+            is_counted = name in self._of_graph or not _is_offsets(name)
             size = 8 * (graph.vertex_count + 1)
-            if self.is_streamed and not is_asked_for and 4 * size > self._room():
+            if self.is_streamed and not is_counted and 4 * size > self._room():
                 return self._pin(host_graph_array(graph, name))
             made = self.device.graph_array(graph, name)
             self._of_graph[name] = made.size * made.dtype.itemsize

@@ -192,10 +192,10 @@ class FoldMap:
                 active = words_on(as_active(active_in, state), state, device)
             only = None if self.vertices is None else self.restriction(state, device)
             with losses_on(state.graph):
-                told = step.run(Frontier(active, only=only, options=options))
+                active_after = step.run(Frontier(active, only=only, options=options))
                 if step.plan.options.wire_dtype is not None:
-                    step.bound.exchange.check_rounded(told)
-                words = device.sets.snapshot(told)
+                    step.bound.exchange.check_rounded(active_after)
+                words = device.sets.snapshot(active_after)
                 step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
@@ -224,8 +224,8 @@ class FoldMap:
             known = self._supersteps[state] = _Supersteps()
             if state.graph.ranks is not None:
                 state.bound[id(known)] = known
-        told = repr(options) if options else ""
-        found = known.get(asked := (device, config.checked, told, incremental))
+        options_text = repr(options) if options else ""
+        found = known.get(key := (device, config.checked, options_text, incremental))
         graph = state.graph
         made_for = state.types_version, graph.part.stamps.shape, graph.stamps.version
         if found is None or found.made_for != made_for:
@@ -234,7 +234,7 @@ class FoldMap:
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)
             found = found or _taken_up(kernel, state, device)
-            known[asked] = found = found or Superstep(kernel, state, device)
+            known[key] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
             for note in PREPARED:
                 note(self, state, options, incremental, found)
@@ -325,14 +325,14 @@ class FoldMap:
         With `traits`, it is the kernel for a graph with these traits.
         """
         types = state.types
-        told = repr(options) if options else ""
+        options_text = repr(options) if options else ""
         traits = traits or graph_traits(state.graph.part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
             sizes = graph_sizes(state.graph.part, target).rounded()
             traits = replace(traits, sizes=sizes)
-        asked = types, target, config.checked, told, incremental, traits
+        short_key = types, target, config.checked, options_text, incremental, traits
         known = self._found.setdefault(state.graph.part.stamps.shape, {})
-        found = known.get(asked)
+        found = known.get(short_key)
         if found is not None:
             return found
         filled = _reductions(self.program)
@@ -347,8 +347,8 @@ class FoldMap:
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
-        known[asked] = self._kernels[key]
-        return known[asked]
+        known[short_key] = self._kernels[key]
+        return known[short_key]
 
     def fold(
         self,

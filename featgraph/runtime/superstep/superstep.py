@@ -75,8 +75,8 @@ class Superstep:
         self._others: dict[Kernel, BoundState] = {}
         self._bind(state)
         self._is_checked = self.plan.options.checked
-        told = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
-        self._ends = told[-1] if told else {"passed"}
+        ends = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
+        self._ends = ends[-1] if ends else {"passed"}
 
     def _bind(self, state: State) -> None:
         """Bind the kernel to the State and its graph."""
@@ -200,16 +200,16 @@ class Superstep:
                 bound.sliced.fail()
             if launched is None:
                 raise
-            told = explained(launched.kernel, launched.entry.name, error)
-            if told is error:
+            raised = explained(launched.kernel, launched.entry.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
         bound.end_superstep()
         bound.stale.commit(buffers, frontier.passed)
-        told = self._active_after(frontier)
+        active = self._active_after(frontier)
         if ghosts is None:
-            return told
-        return ghosts.announce(buffers, frontier.passed, told)
+            return active
+        return ghosts.announce(buffers, frontier.passed, active)
 
     def count_edges(self, frontier: Frontier) -> int:
         """Return the number of edges that the gathers of a superstep go along."""
