@@ -266,7 +266,8 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     Traceback (most recent call last):
     ...
     featgraph.base.errors.ArgumentError: depth=: not an integer
-      got:      '3' (str) expected: an integer
+      got:      '3' (str)
+      expected: an integer
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
