@@ -93,7 +93,7 @@ def with_answers(result: Any) -> Any:
 
 def join_compilers() -> None:
     """Wait until kernels that are compiled behind runs are there for later ones."""
-    from featgraph.runtime.background.queue import COMPILER
+    from featgraph.runtime.loops.background import COMPILER
 
     COMPILER.wait()
 

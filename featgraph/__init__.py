@@ -51,7 +51,7 @@ from featgraph.graph import (
 from featgraph.graph.inputs.given import GivenArray, Held
 from featgraph.graph.inputs.take import given_array
 from featgraph.program.active import ActiveSet
-from featgraph.program.combine import combine
+from featgraph.program.combines import combine
 from featgraph.program.functions import edge, gather, reduce, triangle, vertex
 from featgraph.program.operations import (
     all_features,

@@ -90,7 +90,7 @@ def measure_flags(rank: Rank) -> None:
             combine("max")
 
     rank.time("flags", lambda: swap(MANY), each=MANY, checks={"ok": ok})
-    operations = device.driver.asked(lambda: swap(TOGETHER))
+    operations = device.driver.operations_of(lambda: swap(TOGETHER))
     graph = Recording(device.driver._driver, operations, beside=False)
 
     def launch() -> None:

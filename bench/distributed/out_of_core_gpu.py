@@ -151,13 +151,13 @@ def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
 
 def _measure_link(repeat: int, recorder: Recorder) -> float:
     """Return bytes a second from page-locked memory to the GPU."""
-    from featgraph.runtime.streaming.pinned import PinnedArray
+    from featgraph.runtime.streaming.ring import PinnedArray
 
     device: Any = choose_device(TARGET)
     source = PinnedArray((PIECE,), np.uint8)
     memory = device.empty((PIECE,), "uint8")
     target = int(memory.device_ctypes_pointer.value)
-    driver = device.recorder.aside
+    driver = device.recorder.streams
     stream = driver.make_stream()
     wait_for_gpu(TARGET)
     trials = []

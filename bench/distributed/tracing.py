@@ -32,8 +32,8 @@ MADE = (
 #: Methods of the runtime: module, class, method, and the name of the count.
 METHODS = (
     ("runtime.loops.host", "HostLoop", "run", "by the host"),
-    ("runtime.loops.in_flight", "Flight", "run", "flights"),
-    ("runtime.loops.replay", "DeviceFlight", "run", "loops"),
+    ("runtime.loops.replay_report", "HostReplay", "run", "flights"),
+    ("runtime.loops.replay", "DeviceReplay", "run", "loops"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "__init__", "recorded"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "_make_graphs", "graphs"),
     ("runtime.recording.cuda_record", "ConditionalLoop", "__init__", "loops made"),

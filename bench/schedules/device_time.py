@@ -154,7 +154,7 @@ def _timed_loop(watch: Stopwatch) -> type[HostLoop]:
 
         def run(self, run: Run, most: int) -> bool:
             """Run the next foldmap that has something due; False if none has."""
-            for step in self._agenda.steps:  # uploads are none of a superstep's
+            for step in self._run_state.runs:  # uploads are none of a superstep's
                 step.plain.bound.arrive()
                 step.plain.bound.data(Frontier(), None)
             watch.resume()

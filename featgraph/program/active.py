@@ -1,4 +1,4 @@
-"""Active sets: which vertices to process, held as an active bitvector."""
+"""Active sets: the vertices to process, as a bitvector on the host or on a device."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = [
 ]  # fmt: skip
 
 WORD_BITS = 32
-#: Sets that are kept on devices. Memory there is scarce, and whatever needs one there
-#: looks through all that are held.
+#: Most sets that stay on devices: memory there is scarce, and the search for an unused
+#: set goes through all of them.
 MOST_HELD = 32
-#: Sets of at most so many listed vertices are not made on the host before a device asks
-#: for them: it clears the words, and sets these.
+#: Most listed vertices of a set that is made on a device directly: the device clears
+#: all words, and sets those with bits.
 _FEW = 4
 
 
 def word_count(vertex_count: int) -> int:
-    """Return how many words a bitvector over `vertex_count` vertices has."""
+    """Return the number of words of a bitvector over `vertex_count` vertices."""
     return (vertex_count + WORD_BITS - 1) // WORD_BITS
 
 
 def resized(words: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
-    """Return a copy with so many words; vertices behind these are in no set."""
+    """Return a copy with `count` words; vertices beyond these are in no set."""
     made = np.zeros(count, np.uint32)
     made[: words.size] = words[:count]
     return made
@@ -46,7 +46,7 @@ def _checked(count: object) -> int:
 
 
 class HeldSets(Protocol):
-    """What is asked of a device's sets."""
+    """The operations on sets of a device that an `ActiveSet` needs."""
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Any: ...
 
@@ -58,7 +58,7 @@ class HeldSets(Protocol):
 
 
 class Holder(Protocol):
-    """A device that has the words of a set."""
+    """The owner of the words of a set, such as a device."""
 
     #: Whether sets that are kept there take scarce memory.
     is_scarce: bool
@@ -70,9 +70,9 @@ class Holder(Protocol):
 
 
 class ActiveSet:
-    """A set of vertices, as an active bitvector of uint32 words.
+    """A set of vertices, as a bitvector of uint32 words.
 
-    Vertex v is bit ``v % 32`` of word ``v // 32``; the bits behind the last vertex are
+    Vertex v is bit ``v % 32`` of word ``v // 32``; the bits after the last vertex are
     zero.
 
     Parameters
@@ -81,7 +81,7 @@ class ActiveSet:
         V, or a graph that has it.
     vertices : array_like, optional
         Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty
-        set, ``"all"`` for all vertices. In no set of a graph are dead ones.
+        set, ``"all"`` for all vertices. Dead vertices of a graph are left out.
 
     Raises
     ------
@@ -99,9 +99,9 @@ class ActiveSet:
     def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
         count = getattr(vertex_count, "vertex_count", vertex_count)
         self.vertex_count = _checked(count)
-        #: A device and the words there, until they are asked for on the host.
+        #: A device and the words there, until they are downloaded.
         self._held: tuple[Holder, Any] | None = None
-        #: The words with bits, by their numbers, until all are asked for on the host.
+        #: Index -> word, for words with bits, until all words are needed on the host.
         self._few: dict[int, int] | None = None
         living = getattr(vertex_count, "living", None)
         if vertices is None:
@@ -127,13 +127,12 @@ class ActiveSet:
 
     @classmethod
     def held(cls, vertex_count: int, device: Holder, words: Any) -> ActiveSet:
-        """Return a set of words of a device, which nothing writes any more.
+        """Return a set of words on a device, which nothing writes any more.
 
-        The oldest ones go to the host where more than `MOST_HELD` are in memory that
-        is scarce.
+        If more than `MOST_HELD` sets are in scarce memory, the oldest are downloaded.
         """
         made = cls.__new__(cls)
-        # The count is that of a graph: nothing is left to check.
+        # The count is that of a graph, and needs no check.
         made.vertex_count, made._held = vertex_count, (device, words)
         made._few = None
         if not device.is_scarce:
@@ -142,7 +141,7 @@ class ActiveSet:
         while len(_sets_held) > MOST_HELD:
             oldest = _sets_held.pop(next(iter(_sets_held)), None)
             if oldest is not None:
-                _ = oldest.words  # on the host from here on
+                _ = oldest.words  # downloads them
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -150,7 +149,7 @@ class ActiveSet:
 
     @property
     def words(self) -> npt.NDArray[np.uint32]:
-        """The bitvector itself, shape (W,)."""
+        """The bitvector on the host, shape (W,)."""
         held = self._held
         if held is not None:
             device, words = held
@@ -176,13 +175,13 @@ class ActiveSet:
 
     @property
     def vertices(self) -> npt.NDArray[np.int32]:
-        """Ids of the set, ascending, shape (N,)."""
+        """Ids of the vertices, ascending, shape (N,)."""
         return np.flatnonzero(self.mask).astype(np.int32)
 
     def on(self, device: Holder, room: int | None = None) -> Any:
-        """Return the words on a device; nothing else writes them.
+        """Return the words on a device, which nothing else writes.
 
-        With `room`, there are words for so many vertices.
+        With `room`, the number of words is that of `room` vertices.
         """
         held, count = self._held, word_count(room or self.vertex_count)
         if held is not None and held[0] is device:
@@ -193,7 +192,7 @@ class ActiveSet:
         return device.sets.upload(resized(self.words, count))
 
     def hand_over(self, old: Holder, new: Holder, move: Callable[[Any], Any]) -> None:
-        """Have words that a holder has be with another one, as `move` returns them."""
+        """Move words from one holder to another; `move` returns the new words."""
         held = self._held
         if held is not None and held[0] is old:
             self._held = new, move(held[1])
@@ -244,7 +243,7 @@ class ActiveSet:
         return self.copy()
 
 
-#: Those that are held, oldest first, as long as anything else has them.
+#: Sets in scarce memory, oldest first, while anything else refers to them.
 _sets_held: weakref.WeakValueDictionary[int, ActiveSet] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
@@ -252,7 +251,7 @@ _numbers = itertools.count()
 def checked_vertices(
     vertices: Any, vertex_count: int, where: str = "active set"
 ) -> npt.NDArray[Any]:
-    """Return a mask of all vertices, or ids of some."""
+    """Return a mask of all vertices, or ids of some, after a check."""
     array = number_array(vertices, where)
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
@@ -285,7 +284,7 @@ def checked_vertices(
 
 
 def _few_words(vertices: npt.NDArray[Any]) -> dict[int, int]:
-    """Return the words of a bitvector that have bits, by their numbers."""
+    """Return index -> word, for the words of a bitvector that have bits."""
     words: dict[int, int] = {}
     for vertex in vertices.tolist():
         number, bit = divmod(vertex, WORD_BITS)
@@ -298,7 +297,7 @@ def _as_words(array: npt.NDArray[Any], vertex_count: int) -> npt.NDArray[np.uint
     if array.dtype == np.bool_:
         return pack_mask(array)
     words = np.zeros(word_count(vertex_count), np.uint32)
-    if array.size > words.size:  # many: a byte each, and then one pass
+    if array.size > words.size:  # many: one byte per vertex, packed in one pass
         mask = np.zeros(vertex_count, np.bool_)
         mask[array] = True
         return pack_mask(mask)

@@ -1,8 +1,8 @@
 """Columns: types, versions and memory of properties.
 
 A State has a column for each property. Its values are in the column until a runtime
-holds them in memory of a device. All writes go through the column and advance its
-`version`, which keys caches of anything derived from the values.
+moves them to memory of a device (a `Place`). All writes go through the column and
+advance its `version`, which keys caches of everything derived from the values.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from featgraph.program.signature import PropertyKind, PropertyType
 __all__ = ["Column"]
 
 Array = npt.NDArray[Any]
-#: Counts versions of all columns: a column that replaces another has a later version.
+#: Counter of the versions of all columns: a column that replaces another has a later
+#: version.
 _versions = itertools.count(1)
 
 
 class Place(Protocol):
-    """Memory of a device that holds values of a State, by the names of properties."""
+    """Memory of a device with values of a State, by the names of properties."""
 
     def download(self, name: str) -> Array: ...
 
@@ -53,18 +54,17 @@ class Column:
     ----------
     type : PropertyType
     values : ndarray, Filled, Reordered, DeviceValues, scalar, or None
-        Values in kernel order. While a place holds them, an array here is out of date,
-        and kept for as long as the State lives, since to free it early costs the next
-        ones their pages; anything else is None.
+        Values in kernel order. While a place has them, an array here is outdated; it is
+        kept while the State lives, since freeing it early makes the next values pay for
+        new memory pages. Anything else is None then.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
     version : int
-        Advanced whenever values are written or replaced; no two columns of a process
-        ever have the same one.
+        Advanced whenever values are written or replaced; unique in the process.
     borrowed : ndarray or None
-        The caller's own array, as long as it has the values: nothing writes them.
+        The caller's own array, while it has the values: nothing writes them.
     held : tuple of (Place, str), or None
-        The place that holds the values, and their name there.
+        The place that has the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
     fill : scalar or ndarray
@@ -91,47 +91,47 @@ class Column:
 
     @property
     def capacity(self) -> int:
-        """Number of entries that the memory with the values can hold."""
+        """Number of entries that fit the memory of the values."""
         memory = self._memory
         is_here = self.held is None and isinstance(self.values, np.ndarray)
         return len(memory) if memory is not None and is_here else self.count
 
     def put(self, values: Any) -> None:
-        """Replace all values; memory that has more room keeps it."""
+        """Replace all values, in the same memory if it has spare capacity."""
         self.borrowed = None
         self._keep(values)
         self.mark_written(None)
 
     def take_back(self, values: Any) -> None:
-        """Store values that their place has copied; it holds them no longer."""
+        """Store a copy of the values that a place had; it has them no longer."""
         self._keep(values)
         self.held = None
 
     def _keep(self, values: Any) -> None:
         if self._memory is not None:
             values = host_values(values)
-            if len(values) > len(self._memory):  # a place had more room
+            if len(values) > len(self._memory):  # the place had a larger capacity
                 self._memory = values
             self._memory[: len(values)] = values
             values = self._memory[: len(values)]
         self.values = values
 
     def on_host(self) -> Any:
-        """Return the values as an array of the host, or the scalar. Do not write it."""
+        """Return the values as a host array, or the scalar; read-only."""
         if self.held is not None:
             place, name = self.held
             return place.download(name)
         return host_values(self.values)
 
     def current(self) -> Any:
-        """Return the values where they are."""
+        """Return the values in their current place."""
         found = None if self.held is None else self.held[0].array(self.held[1])
         return self.values if found is None else found
 
     def lend(self) -> Any:
-        """Return an array or `DeviceValues` that may be written, where the values are.
+        """Return an array or `DeviceValues` that may be written, in the current place.
 
-        The writer calls `touch`.
+        The writer calls `touch` afterwards.
         """
         if self.held is not None:
             place, name = self.held
@@ -144,7 +144,7 @@ class Column:
         return self.values
 
     def require_own(self, where: str) -> None:
-        """Raise StateError if the values are the graph's, which only batches write."""
+        """Raise StateError if the values belong to the graph: batches write them."""
         if self.type.column:
             raise StateError(
                 "the values are a column of the graph, which is read-only",
@@ -155,16 +155,16 @@ class Column:
             )
 
     def touch(self) -> None:
-        """Note that the values have been written in place, from outside."""
+        """Advance the version after a write in place by the caller."""
         self.version = next(_versions)
         if self.held is not None:
             place, name = self.held
             place.touched(name)
 
     def mark_written(self, place: Place | None) -> None:
-        """Note that values have been written at a place, or on the host (None).
+        """Advance the version after a write at a place, or on the host (None).
 
-        A copy at another place is out of date then.
+        A copy at another place is dropped.
         """
         self.version = next(_versions)
         if self.held is not None and place is not self.held[0]:
@@ -178,8 +178,8 @@ class Column:
         Raises
         ------
         StateError
-            If it has no entries of vertices or edges, there are more of them than
-            `capacity`, or its type cannot hold `fill`.
+            If it has no entries of vertices or edges, `capacity` is too small for its
+            entries, or its type cannot represent `fill`.
         """
         values = self._entries()
         if capacity < len(values):
@@ -196,9 +196,9 @@ class Column:
         self.put(values)
 
     def extend(self, count: int, fill: Any) -> None:
-        """Have entries for `count` vertices or edges; new ones are `fill`.
+        """Extend the values to `count` vertices or edges; new ones are `fill`.
 
-        Memory grows by doubling. Values that a place holds, it has room for.
+        Memory grows by doubling. A place that has the values has spare capacity itself.
         """
         before = self.count
         if self.held is not None or before >= count:
@@ -224,7 +224,7 @@ class Column:
     def copy(self, values: Any) -> Column:
         """Return a column of the same type with a copy of values, on their device.
 
-        A graph's column stays the graph's, unless its values are given.
+        A column of the graph stays one, unless other values are given.
         """
         if self.type.column and values is self.values:
             return Column(self.type, values, self.per_direction)

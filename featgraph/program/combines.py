@@ -1,10 +1,12 @@
-"""The table of combines: how each combines, on every target and between ranks.
+"""Combines: their table, with the implementation on every target and between ranks.
 
-A combine is an entry here. One with no more than `pair` and `neutral` runs everywhere
-as a user's combine does: kernels call `pair`, compiled, in loops that compare and
-swap and on values from shared memory, and ranks gather their results. Other attributes
+A combine is an entry of `RULES`. An entry with no more than `pair` and `neutral` runs
+everywhere as a user's combine does: kernels call `pair`, compiled, in compare-and-swap
+loops and on values from shared memory, and ranks gather their results. Other attributes
 name faster ways: operations of `cpu`, `memory` and `warp` (`device`), and of engines.
 `CUSTOM` has the rules of the user's combines, whatever their names are.
+
+`combine` declares a user's combine, and `Combine` is what a gather or reduce has.
 """
 
 from __future__ import annotations
@@ -16,58 +18,70 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import UserFunctionError
+from featgraph.program.source import FunctionSource, parse_function, plain_function
 
-__all__ = ["CUSTOM", "RULES", "SELECTIVE", "Rules"]
+__all__ = [
+    "CUSTOM",
+    "NO_SOURCE",
+    "RULES",
+    "SELECTIVE",
+    "Combine",
+    "Rules",
+    "as_combine",
+    "combine",
+    "identity_value",
+]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a combine combines.
+    """The implementation of a combine.
 
     Attributes
     ----------
     pair : callable or None
-        The combine of two plain values; None for argmin, argmax and the user's. It is a
-        function in the language of user functions where there is no `atomic`.
+        The combine of two plain values; None for argmin, argmax and the user's. If
+        there is no `atomic`, it is a function in the language of user functions.
     neutral : object
-        Its identity; None where that is the last of a type by `order`.
+        Its identity; None if that is the last value of a type by `order`.
     final : object
-        A result that no contribution changes; None where there is none.
+        A result that no contribution changes; None if there is none.
     order : str
-        "min" or "max" where it compares contributions, else "".
+        "min" or "max" if it compares contributions, else "".
     is_arg : bool
-        Whether it gives a key and its source.
+        Whether the result is a key with its source.
     selects : bool
-        Whether it gives one of its contributions, of which the same one again changes
-        nothing; so in any order, and never rounded.
+        Whether the result is one of the contributions, and repeating one changes
+        nothing. So any order gives the same, without rounding.
     in_blocks : bool
-        Whether it may be a sum: sums of many real numbers are taken in blocks.
+        Whether it may be a sum: sums of many real numbers are computed in blocks.
     gives : str
-        Type of the result: "bool" of votes; "int64" where integers are combined in
-        that; "" for the type of the contributions.
+        Type of the result: "bool" for votes; "int64" if integers are combined in that
+        type; "" for the type of the contributions.
     update : str
         Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
     rows : str
-        What gives the same of all rows of ``partials`` in NumPy, but for sums of real
-        numbers; "" where they are combined one by one.
+        NumPy expression that combines all rows of ``partials``, except for sums of real
+        numbers; "" if they are combined one by one.
     atomic : str
         Atomic function of ``cpu`` and ``warp``, without its prefix; "" calls `pair` in
-        one that compares and swaps.
+        a compare-and-swap loop.
     shuffle : str
-        Function of ``warp`` over lanes, without its prefix ``edge_lane_``; "" where
-        lanes of several edges meet in shared memory instead.
+        Function of ``warp`` over lanes, without its prefix ``edge_lane_``; "" if lanes
+        of several edges exchange values through shared memory instead.
     by_fours : bool
         Whether lanes combine four values with as many shuffles as two.
     exchange : str
-        Operator of `Engine.all_reduce`, and of windows; "" where ranks gather results,
-        and each applies `pair` in their order.
+        Operator of `Engine.all_reduce`, and of windows; "" if ranks gather results and
+        each applies `pair` in their order.
     tree : numpy.ufunc or None
-        Combines nodes of fixed trees, which ``deterministic=True`` needs of real
-        numbers that round; None where it refuses them on several ranks. Kernels of
-        `runtime.trees` have addition and multiplication.
+        Combines nodes of fixed trees, which ``deterministic=True`` needs for real
+        numbers that round; None if it is refused on several ranks.
+        `runtime.devices.cuda_trees` has addition and multiplication.
     patch : str
         How a kept result takes the change of a contribution: by their "difference" or
-        "quotient", or unless an "extremum" retreats; "" where it cannot.
+        "quotient", or unless an "extremum" retreats; "" if it cannot.
     """
 
     pair: Callable[[Any, Any], Any] | None = None
@@ -89,7 +103,7 @@ class Rules:
 
     @property
     def is_sum(self) -> bool:
-        """Whether it adds up."""
+        """Whether it adds contributions."""
         return self.patch == "difference"
 
     @property
@@ -195,3 +209,136 @@ CUSTOM = Rules(in_blocks=True)
 
 #: Names of combines whose result is one of the contributions.
 SELECTIVE = tuple(name for name, rules in RULES.items() if rules.selects)
+
+
+#: The source of ``argmin`` and ``argmax`` where nothing contributed.
+NO_SOURCE = -1
+
+
+@dataclass(frozen=True)
+class Combine:
+    """An associative and commutative operator with its identity.
+
+    Attributes
+    ----------
+    name : str
+        Key of `RULES`, or the name of the user's function.
+    function : callable or None
+        The user's ``(a, b) -> value``; None for built-in ones.
+    identity : float or int or bool or None
+        Its identity; None for built-in ones, whose identity depends on the dtype
+        (`identity_value`).
+    source : FunctionSource or None
+        The parsed user function.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    identity: Any = None
+    source: FunctionSource | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The syntax tree is parsed again.
+        if self.function is None:
+            return Combine, (self.name,)
+        return _make_again, (self.function, self.identity)
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is a function of the user."""
+        return self.function is not None
+
+    @property
+    def rules(self) -> Rules:
+        """Its implementation; a function of the user may have any name."""
+        return CUSTOM if self.is_custom else RULES[self.name]
+
+    @property
+    def pair(self) -> Any:
+        """The combine of two plain values; None for argmin and argmax."""
+        return self.function or self.rules.pair
+
+    @property
+    def is_called(self) -> bool:
+        """Whether kernels call `pair`, for lack of an operation."""
+        return not self.rules.atomic
+
+    @property
+    def is_arg(self) -> bool:
+        """Whether the result is a key with its source."""
+        return self.rules.is_arg
+
+
+def combine(function: Callable[..., Any], *, identity: float) -> Combine:
+    """Declare a combine for `fg.gather` and `fg.reduce`.
+
+    Parameters
+    ----------
+    function : callable
+        ``(a, b) -> value``, associative and commutative; the order in which it is
+        applied is not defined.
+    identity : float or int or bool
+        ``function(identity, x) == x`` for every x.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read or the function does not take two parameters.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> def hypotenuse(a, b):
+    ...     return (a * a + b * b) ** 0.5
+    >>> fg.combine(hypotenuse, identity=0.0).name
+    'hypotenuse'
+    """
+    source = parse_function(function)
+    if len(source.parameters) != 2:
+        raise source.error(
+            "a combine takes two values",
+            got=f"({', '.join(source.parameters)})",
+            expected="(a, b)",
+        )
+    plain = identity.item() if isinstance(identity, np.generic) else identity
+    if not isinstance(plain, bool | int | float):
+        raise source.error(
+            "the identity of a combine is a number",
+            got=repr(identity),
+            expected="int, float or bool",
+        )
+    return Combine(source.name, plain_function(function), plain, source)
+
+
+def _make_again(function: Callable[..., Any], identity: Any) -> Combine:
+    return combine(function, identity=identity)
+
+
+def as_combine(given: str | Combine, where: str) -> Combine:
+    """Return the `Combine` that `given` names."""
+    if isinstance(given, Combine):
+        return given
+    if not isinstance(given, str) or given not in RULES:
+        raise UserFunctionError(
+            "unknown combine",
+            where=where,
+            got=repr(given),
+            expected=", ".join(RULES),
+            fix="or make one with fg.combine(function, identity=...)",
+        )
+    return Combine(given)
+
+
+def identity_value(operator: Combine, dtype: np.dtype[Any]) -> Any:
+    """Return the identity of `operator` (argmin, argmax: of its key) as a number."""
+    if operator.is_custom:
+        return operator.identity
+    neutral, least = operator.rules.neutral, operator.rules.order == "min"
+    if neutral is not None:
+        return neutral if operator.rules.gives == "bool" else dtype.type(neutral).item()
+    if dtype.kind == "f":
+        return float("inf") if least else float("-inf")
+    if dtype.kind == "b":
+        return least
+    limits = np.iinfo(dtype)
+    return int(limits.max if least else limits.min)

@@ -1,9 +1,9 @@
-"""A State that follows its graph and writes to some entries.
+"""Updates of a State: changes of its graph, and writes to some entries.
 
-A graph that changes in batches keeps a log of them, `Changes`. A State has the version
-that it has seen (`Seen`). `follow` gives it entries for new vertices, and writes `fill`
-where a vertex is new or dead. What else a batch means for foldmaps, the runtime finds
-(`featgraph.runtime.superstep.catch_up`). `checked_put` notes which entries it has
+A graph that changes in batches keeps a log of them, `Changes`. A State stores the
+version that it has seen (`Seen`). `follow` adds entries for new vertices, and writes
+`fill` where a vertex is new or dead. `featgraph.runtime.superstep.catch_up` finds the
+vertices that a batch makes due for foldmaps. `checked_put` logs the entries that it has
 written, so that the runtime finds their readers.
 """
 
@@ -30,12 +30,12 @@ __all__ = [
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
-#: A State remembers at least so many written entries; with more vertices, an eighth.
+#: Most logged entries of a State; V / 8, if that is more.
 FEWEST_PUT = 4096
 
 
 class Seen(NamedTuple):
-    """What a State, or what a foldmap has left on it, has seen.
+    """The version of a graph, and the puts, that a State or a foldmap has processed.
 
     Attributes
     ----------
@@ -44,10 +44,10 @@ class Seen(NamedTuple):
     version : int
         The number of that version; 0 without a log.
     puts : int
-        How many times `State.put` was called.
+        Number of calls of `State.put`.
     insertions : (int, int)
-        The number of the graph's next insertion, and how often edges had been numbered
-        anew.
+        The number of the graph's next insertion, and how often edges have been
+        renumbered.
     """
 
     stamp: Stamp
@@ -65,12 +65,12 @@ class Put:
     name : str
         The property.
     ids : ndarray or ActiveSet
-        Vertices, or none where it belongs to edges. The vertices of a set
-        are not counted before they are needed.
+        Vertices; empty if the property belongs to edges. The vertices of a set are not
+        counted until they are needed.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
     is_reset : bool
-        Whether values were reset that extremes of others do not rest on.
+        Whether values were reset that no extreme at another vertex depends on.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Put:
 
     @property
     def size(self) -> int:
-        """How many entries there are; of a set, which is not counted, V / 64."""
+        """Number of entries; V / 64 for a set, which is not counted."""
         if isinstance(self.ids, ActiveSet):
             return self.ids.vertex_count // 64
         return int(self.ids.size if self.ends is None else self.ends[0].size)
@@ -88,19 +88,19 @@ class Put:
 
 @dataclass(eq=False)
 class Puts:
-    """The log of what `State.put` has written; the oldest entries are forgotten.
+    """The log of the writes of `State.put`; the oldest are dropped.
 
     Attributes
     ----------
     count : int
-        How many calls there were.
+        Number of calls.
     """
 
     count: int = 0
     _kept: list[Put] = field(default_factory=list)
 
     def add(self, put: Put, vertex_count: int) -> None:
-        """Note what one call has written."""
+        """Log the entries of one call."""
         self.count += 1
         self._kept.append(put)
         most = max(vertex_count // 8, FEWEST_PUT)
@@ -108,18 +108,18 @@ class Puts:
             self._kept.pop(0)
 
     def since(self, count: int) -> Sequence[Put] | None:
-        """Return what was written since so many calls; None where that is forgotten."""
+        """Return the writes after the first `count` calls; None if dropped."""
         wanted = self.count - count
         return None if wanted > len(self._kept) else self._kept[-wanted or self.count :]
 
 
 def log_since(graph: Graph, since: int) -> Any:
-    """Return the `Changes` of a graph since a version; None where they are unknown."""
+    """Return the `Changes` of a graph since a version; None if they are unknown."""
     return None if graph.changing is None else graph.changing.changes(since=since)
 
 
 def seen_now(state: Any) -> Seen:
-    """Return what a State that has followed its graph has seen."""
+    """Return the current version and puts of a State that has followed its graph."""
     stamp, changing, puts = state.graph.stamps.version, state.graph.changing, state.puts
     if changing is None:
         return Seen(stamp, 0, puts.count)
@@ -128,12 +128,12 @@ def seen_now(state: Any) -> Seen:
 
 
 def follow(state: Any, then: Seen) -> None:
-    """Give a State the vertices and edges of its graph, which has changed.
+    """Add the new vertices and edges of its graph to a State.
 
     Raises
     ------
     StateError
-        If edges were numbered anew so often that new ones cannot be found.
+        If edges have been renumbered so often that new ones cannot be found.
     """
     graph, changing = state.graph, state.graph.changing
     if changing is None:
@@ -154,8 +154,8 @@ def follow(state: Any, then: Seen) -> None:
                 came = changing.ids_since(then.version, *then.insertions)
             if came is None:
                 raise StateError(
-                    "values of edges are of a version that is too long ago",
-                    got="edges that were numbered anew several times",
+                    "values of edges belong to a version that is too old",
+                    got="edges that were renumbered several times",
                     expected="a State that is read or run in between",
                     fix="make a State of the graph as it is now",
                 )
@@ -169,7 +169,7 @@ def follow(state: Any, then: Seen) -> None:
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:
-    """Write some entries of a column where its values are."""
+    """Write some entries of a column in its current place."""
     if column.held is not None and column.held[0].put(column.held[1], ids, values):
         return
     values_here = column.lend()
@@ -188,7 +188,7 @@ def write_rows(column: Column, ids: Ids, values: Any) -> None:
 def checked_put(
     state: Any, name: str, ids: Any, values: Any, *, is_reset: bool = False
 ) -> Callable[[], None]:
-    """Check entries of a property, and return what writes them and notes which.
+    """Check entries of a property; return a function that writes and logs them.
 
     See `State.put`.
     """
@@ -197,7 +197,7 @@ def checked_put(
     column.require_own(where)
     if kind not in {PropertyKind.VERTEX, PropertyKind.EDGE} or graph.ranks is not None:
         raise StateError(
-            "some entries are written of a property of vertices or edges, on one rank",
+            "single entries can be written to vertices or edges, and on one rank only",
             where=where,
             got=column.type.describe() if graph.ranks is None else repr(graph),
             fix=f"assign all of it: state[{name!r}] = values",

@@ -1,16 +1,16 @@
-"""The decorators that declare functions over vertices and edges."""
+"""The decorators that declare functions over vertices, edges and triangles."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, overload
 
 from featgraph.base.arguments import checked_arguments
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
-from featgraph.program.by_name import find_named, named
-from featgraph.program.combine import Combine, as_combine
-from featgraph.program.combines import SELECTIVE
+from featgraph.program.combines import SELECTIVE, Combine, as_combine
 from featgraph.program.names import LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
@@ -24,19 +24,22 @@ __all__ = [
     "UserFunction",
     "VertexFunction",
     "edge",
+    "find_named",
     "gather",
+    "name_in",
+    "named",
     "reduce",
     "triangle",
     "vertex",
 ]
 
-#: Which edges of a vertex a gather may go along.
+#: Values of ``along=``: the edges of a vertex that a gather reads.
 ALONG = ("in", "out", "both")
 
 
 @dataclass(frozen=True)
 class FunctionKind:
-    """The kind of a function: what it runs on, and what becomes of its value.
+    """The kind of a function: its domain, and the use of its value.
 
     Attributes
     ----------
@@ -44,16 +47,16 @@ class FunctionKind:
         The name of its decorator.
     writes : str
         "vertex" or "edge": the owner of the entries that it writes, which are committed
-        where it returns True; "" for a function without a verdict.
+        if it returns True; "" for a function without a verdict.
     gathers, reduces : bool
         Whether its values are combined along the edges of a vertex, or over all
         vertices.
     intersects : bool
         Whether it runs on triangles.
     exclusive : bool
-        Whether nothing else touches the ends of its edge meanwhile (S11).
+        Whether no other function accesses the ends of its edge meanwhile (S11).
     settings : tuple of str
-        The attributes that its decorator sets, as its constructor takes them.
+        The attributes that its decorator sets, in the order of its constructor.
     """
 
     name: str
@@ -69,12 +72,12 @@ class FunctionKind:
 
     @property
     def writes_vertices(self) -> bool:
-        """Whether it writes at a vertex, and its verdict is that of the vertex."""
+        """Whether it writes at a vertex, and returns the verdict of the vertex."""
         return self.writes == "vertex"
 
     @property
     def writes_edges(self) -> bool:
-        """Whether it writes at an edge, and its verdict is that of the edge."""
+        """Whether it writes at an edge, and returns the verdict of the edge."""
         return self.writes == "edge"
 
     @property
@@ -94,14 +97,14 @@ class FunctionKind:
 
 
 class UserFunction:
-    """A declared function; stays callable, and `function` is what was decorated.
+    """A declared function, which stays callable.
 
     Attributes
     ----------
     function : callable
         The plain Python function.
     declared : object
-        What was decorated: the function itself or a CUDA or Numba dispatcher.
+        The decorated object: the function itself or a CUDA or Numba dispatcher.
     source : FunctionSource
         Its syntax tree, file and line.
     """
@@ -129,14 +132,14 @@ class UserFunction:
         self._check_arity()
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of its decorator, a combine by its name."""
+        """Return the arguments of its decorator, with the name of a combine."""
         values = {name: getattr(self, name) for name in self.kind.settings}
         named = values.get("combine")
         return values if named is None else values | {"combine": named.name}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By the name in its module, as functions are; where another decorator has that
-        # name, or none, it is declared again.
+        # By its name in the module, as functions are pickled. If the name belongs to
+        # something else, the function is declared again.
         module, name = self.__module__, self.__qualname__
         if find_named(module, name) is self:
             return named, (UserFunction, module, name)
@@ -144,7 +147,7 @@ class UserFunction:
         return type(self), (self.declared, *given)
 
     def __copy__(self) -> Self:
-        return self  # it never changes
+        return self  # immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -158,7 +161,7 @@ class UserFunction:
             )
 
     def __call__(self, *args: Any) -> Any:
-        """Call it."""
+        """Call the plain function."""
         return self.function(*args)
 
     def __repr__(self) -> str:
@@ -200,7 +203,7 @@ class TriangleFunction(UserFunction):
     Attributes
     ----------
     within : str or None
-        The edge property that says which edges there are.
+        The edge property that selects the edges.
     """
 
     kind = FunctionKind("triangle", intersects=True, settings=("within",))
@@ -212,9 +215,9 @@ class TriangleFunction(UserFunction):
 
 
 class GatherFunction(UserFunction):
-    """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``.
+    """``(f, u, v, e, d) -> value``: the contribution of edge e to ``into[v, f]``.
 
-    `u` is the neighbor, at the other end of an edge of those that `along` names.
+    `u` is the neighbor, at the other end of one of the edges that `along` selects.
     """
 
     kind = FunctionKind(
@@ -311,22 +314,22 @@ def gather(
     first: bool = False,
     sources: str = "all",
 ) -> Callable[[Callable[..., Any]], GatherFunction]:
-    """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` contributes to `v`.
+    """Declare a gather ``(f, u, v, e, d) -> value``: contributions of edges to `v`.
 
     Parameters
     ----------
     into : str
         The temporary that later functions of the foldmap read as ``d.into[v, f]``;
-        argmin and argmax give the key there and its `u` as ``d.into_source[v, f]``
-        (-1 where nothing contributed).
+        argmin and argmax store the key there and its `u` as ``d.into_source[v, f]`` (-1
+        if nothing contributed).
     combine : str or Combine, optional
         Name of a built-in combine (``"sum"``, ..., see S5 of the model) or the result
         of `fg.combine`.
     along : {"in", "out", "both"}, optional
-        Which edges of `v`: those into it, those out of it, or all of them. `u` is the
-        neighbor at their other end: the source, the target, or either. A self-loop is
-        one edge and comes once. On an undirected graph, which has each edge both ways,
-        ``"both"`` is ``"in"``, and ``"out"`` gives the twins of those edges.
+        The edges of `v` to read: those into it, those out of it, or all of them. `u` is
+        the neighbor at their other end: the source, the target, or either. A self-loop
+        is one edge and occurs once. On an undirected graph, which has each edge both
+        ways, ``"both"`` is ``"in"``, and ``"out"`` reads the twins of those edges.
     matrix : bool, optional
         Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
     first : bool, optional
@@ -483,15 +486,15 @@ def triangle(
 
     It runs once for every triangle of an undirected graph. `u`, `v` and `w` ascend by
     (degree, id); `e_uv` is the edge from `u` to `v`, and so on. It reads properties of
-    all six, writes through `atomic` only, and ends without a value.
+    all six, writes through `atomic` only, and returns nothing.
 
     Parameters
     ----------
     function : callable
         The function; without it, a decorator is returned.
     within : str, optional
-        An edge property: only triangles all of whose edges have it different from zero,
-        in both directions. Other edges are filtered before the intersection.
+        An edge property: only triangles with nonzero entries at all edges, in both
+        directions. Other edges are filtered before the intersection.
 
     Raises
     ------
@@ -511,3 +514,35 @@ def triangle(
     if function is not None:
         return TriangleFunction(function, within)
     return lambda declared: TriangleFunction(declared, within)
+
+
+def named(kind: type, module: str, name: str) -> Any:
+    """Return the object of a module with a name; unpickling calls this.
+
+    Raises
+    ------
+    AttributeError
+        If there is no such object of that kind.
+    """
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, kind):
+        raise AttributeError(
+            f"{module}.{name} is no {kind.__name__}, as it was when it was pickled"
+        )
+    return found
+
+
+def find_named(module: str, name: str) -> Any:
+    """Return the object of an imported module with a dotted name, or None."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def name_in(module: str, wanted: object) -> str | None:
+    """Return the name of an object in a module, if it has one."""
+    held = vars(sys.modules[module]) if module in sys.modules else {}
+    return next((name for name, value in held.items() if value is wanted), None)

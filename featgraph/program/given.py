@@ -1,7 +1,12 @@
-"""What becomes of the values that a State is given: columns, in kernel order."""
+"""Columns made of the values that a State is given, in kernel order.
+
+`property_column` and `loose_column` make columns of vertices and edges, and of scalars
+and vectors. `compare_given` has ranks compare the values that they are given.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +46,8 @@ from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
     "PropertySpec",
+    "compare_given",
+    "compared_text",
     "edge_values",
     "finish_copies",
     "loose_column",
@@ -54,7 +61,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(eq=False)
 class PropertySpec:
-    """A declaration by `vertex_property` or `edge_property` that State takes over."""
+    """A declaration by `vertex_property` or `edge_property`, for a State."""
 
     kind: PropertyKind
     values: Any
@@ -75,7 +82,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         of_graph = graph.changing.column_of(graph, spec.values)
         if of_graph is not None:
             return _graph_column(graph, of_graph)
-    # A rank has the weights of its own part of a graph.
+    # Weights of a graph are those of the rank's own part.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
@@ -90,14 +97,14 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
             array = Filled(array.value, array.shape, apart)
     elif spec.at is not None:
         raise StateError(
-            "entries are given beside one value for all others",
+            "single entries can be given with one value for all others only",
             where=f"property {name!r}",
             got=f"values of shape {array.shape}, and at=",
             expected="a scalar and at=, or all values",
         )
     elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
         raise StateError(
-            "the values do not have the shape asked for",
+            "the values do not have the requested shape",
             where=f"property {name!r}",
             got=array.shape,
             expected=(rows, *spec.shape),
@@ -116,7 +123,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         )
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
-    # Without edges there is nothing to share, and 2 E rows look like E.
+    # Without edges 2 E rows equal E rows, so that no row counts as shared.
     may_share = graph.given_edge_count > 0 or graph.changing is not None
     shared = is_edge and not graph.directed and may_share and not per_direction
     type_ = PropertyType(
@@ -145,7 +152,7 @@ def _checked_fill(name: str, fill: Any, type_: PropertyType) -> Any:
 
 
 def _graph_column(graph: Graph, values: Any) -> Column:
-    """Return a column of a graph as one of a State, which has it in every version."""
+    """Return the column of a State for a column of its graph, in every version."""
     type_ = PropertyType(
         PropertyKind.EDGE, name_of(values.dtype), values.shape[1:],
         shared=not graph.directed, column=values.name,
@@ -156,11 +163,11 @@ def _graph_column(graph: Graph, values: Any) -> Column:
 def _lent_column(
     graph: Graph, array: Array, type_: PropertyType, per_direction: bool, fill: Any
 ) -> Column:
-    """Return the column of an array that stays the caller's as long as it can.
+    """Return the column of an array that the caller keeps, without a copy if possible.
 
-    Kernels read it where it is, or values of edges are brought into the order of ids
-    where a target needs them. Numba compiles arrays that are read-only apart, so that
-    they are copied.
+    Kernels read it in place, or edge values are reordered by edge ids when a target
+    needs them. Read-only arrays are copied, since Numba would compile kernels for them
+    again.
     """
     is_edge = type_.kind is PropertyKind.EDGE
     is_there = is_edge and gpu_weights(graph, array) is not None
@@ -181,7 +188,7 @@ def _lent_column(
 
 
 def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
-    """Return the entries that `at` names; of those named twice, the last."""
+    """Return the entries that `at` selects; of repeated ones, the last."""
     where, shape = f"property {name!r}, at=", rest.shape
     index = spec.at if isinstance(spec.at, tuple) else (spec.at,)
     axes = [number_array(axis, where, StateError) for axis in index]
@@ -255,9 +262,9 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
 
 
 def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
-    """Return the values of vertices that are here, in memory that nothing else writes.
+    """Return the values of this rank's vertices, in memory that nothing else writes.
 
-    Those on the GPU are copied there. Entries of dead vertices are filled.
+    Values on the GPU are copied there. Entries of dead vertices are filled.
     """
     here = graph.local_rows(given)
     values = here.copied() if isinstance(here, Borrowed) else here
@@ -275,7 +282,7 @@ def _without_dead(living: Array | None, values: Any, fill: Any) -> Any:
 
 
 def finish_copies(columns: Iterable[Column]) -> None:
-    """Wait for copies of what was given on the GPU: callers may write that again."""
+    """Wait for copies of arrays on the GPU, which the caller may write again."""
     for column in columns:
         if isinstance(column.values, DeviceValues):
             from featgraph.cuda.foreign import finish  # imports the dialect
@@ -285,7 +292,7 @@ def finish_copies(columns: Iterable[Column]) -> None:
 
 
 def loose_column(name: str, given: Any, refused: type) -> Column:
-    """Return the column of a scalar, or of what belongs to no vertex."""
+    """Return the column of a scalar, vector or matrix that belongs to no vertex."""
     has_axes = getattr(given, "ndim", not isinstance(given, bool | int | float))
     value = None if has_axes else plain_scalar(given)
     if value is not None:
@@ -331,12 +338,12 @@ def values_of_shape(
     type_: PropertyType,
     rows: tuple[int, ...],
 ) -> Any:
-    """Return values of a type and a shape, as they are given.
+    """Return values after a check of their type and shape.
 
     Parameters
     ----------
     rows : tuple of int
-        The number of rows; none for what belongs to no vertex.
+        The number of rows; empty for a vector or matrix that belongs to no vertex.
     """
     is_loose = type_.kind is PropertyKind.VECTOR
     read = storage_array if is_loose else storage_values
@@ -352,3 +359,67 @@ def values_of_shape(
             expected=shape,
         )
     return given
+
+
+#: Number of entries of an array that ranks compare.
+ENTRIES = 16
+#: Types of values that are compared: on the host, and of known length.
+_COMPARED = (np.ndarray, np.generic, bool, int, float, list, tuple, range)
+
+
+def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
+    """Have ranks compare the values given for a name, at their next exchange.
+
+    Parameters
+    ----------
+    ranks : DistributedGraph or None
+        None on one rank.
+    name : str
+    given : PropertySpec, array or scalar
+        The values of vertices, which are the same on all ranks. Edge values may be
+        those of one rank, and arrays on a GPU stay there: neither are compared.
+    column : Column
+        The column made of them.
+    """
+    text = "" if ranks is None else _compared_text(name, given, column)
+    if text:
+        ranks.compare(text)
+
+
+def _compared_text(name: str, given: Any, column: Column) -> str:
+    """Return the text that ranks compare for a name, "" for none."""
+    values, kind = column.values, column.type.kind
+    if isinstance(values, Filled):
+        text = f"{name} = {_number(values.value)}"
+        at = getattr(given, "at", None)
+        for axis in at if isinstance(at, tuple) else (at,):
+            text += compared_text(" at ", axis)
+        return text + compared_text(" with ", getattr(given, "entries", None))
+    if kind is PropertyKind.VERTEX:
+        values = given.values if isinstance(given, PropertySpec) else given
+    if kind is PropertyKind.EDGE or not isinstance(values, _COMPARED):
+        return ""
+    return f"{name} = {_some(np.asarray(values))}"
+
+
+def compared_text(word: str, given: Any) -> str:
+    """Return a word and the text of an array on the host; "" for other values."""
+    return word + _some(np.asarray(given)) if isinstance(given, _COMPARED) else ""
+
+
+def _some(values: Any) -> str:
+    """Describe a host array by its shape and some of its entries."""
+    if values.ndim == 0:
+        return _number(values[()])
+    flat = values.reshape(-1) if values.flags.c_contiguous else values.flat
+    places = np.unique(np.linspace(0, max(values.size - 1, 0), ENTRIES).astype(int))
+    found = [_number(flat[int(place)]) for place in places[: values.size]]
+    if values.size <= 2:
+        return f"[{', '.join(found)}]"
+    digest = zlib.crc32(f"{values.dtype} {values.shape} {found}".encode())
+    return f"[{found[0]}, ... {found[-1]}] #{digest:08x}"
+
+
+def _number(value: Any) -> str:
+    plain = value.item() if isinstance(value, np.generic) else value
+    return f"{plain:.3g}" if isinstance(plain, float) else str(plain)

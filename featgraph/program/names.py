@@ -1,4 +1,4 @@
-"""Names of properties and temporaries: which ones can be used, and why not."""
+"""Names of properties and temporaries: reserved ones, and rules for others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
     "name_problem",
 ]
 
-#: Names that mean something in ``d`` on every graph, or that generated code needs.
+#: Names of built-in fields of ``d``, and names that generated code needs.
 RESERVED = frozenset(
     {
         "edge_count",
@@ -29,7 +29,7 @@ RESERVED = frozenset(
         "vertex_number",
     }
 )
-#: Methods of the namedtuple that `d` is.
+#: Methods of the namedtuple `d`.
 METHODS = frozenset({"count", "index"})
 #: Longest name of a property.
 LONGEST = 100
@@ -39,8 +39,8 @@ def _words(*lines: str) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
 
 
-#: Names that the functions of generated modules use, numbered copies apart. A test
-#: collects them. Temporaries and locals of users are local names there, too.
+#: Names in the functions of generated modules, without numbered copies. A test collects
+#: them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
     "CALLED CODE Data FAST INLINE INNER K SWEEP abs active_sources ahead alive",
     "all_found all_sources allowed base batch_count batch_end batch_first batch_row",
@@ -85,14 +85,14 @@ GENERATED = _words(
     "whole_round whole_rounds window window_end windows word work writer",
 )
 
-#: Names that loops over supersteps use beside those: nothing of users is printed there.
+#: Further names in loops over supersteps, which have no code of users.
 LOOPS = _words(
     "counts delta edges ends far far_count first first_key first_word is_active key",
     "limit limits meets most most_edges most_work now number other queue sign sizes",
     "some stays",
 )
 
-#: Names that kernels of exclusive functions use beside those of all others.
+#: Further names in kernels of exclusive functions.
 EXCLUSIVE = _words(
     "arrived at before begun below conflicts deferred edge_order failed far_u",
     "far_v first got has_turns held is_first last leading left locks lower meets",
@@ -101,8 +101,8 @@ EXCLUSIVE = _words(
     "turn_counts turns upper vertex wants warp_number warps whole",
 )
 
-#: Names that kernels of triangle functions use beside those. No user's local is printed
-#: there, but the function's own name is.
+#: Further names in kernels of triangle functions. They have no locals of users, but the
+#: function's own name.
 TRIANGLES = _words(
     "active all_active before begin below bits both_active both_edges both_offsets",
     "both_orders degree_order e_uv e_uw e_vw earlier edge end far far_end first",
@@ -114,12 +114,12 @@ TRIANGLES = _words(
 
 
 def name_problem(name: object) -> str | None:
-    """Return why `name` cannot be that of a property, None if it can.
+    """Return the reason why `name` cannot be the name of a property, or None.
 
     Parameters
     ----------
     name : object
-        What was given as a name.
+        The name, of any type.
     """
     if not isinstance(name, str):
         return "is not a string"

@@ -1,25 +1,31 @@
-"""Operations that user functions call: names, docstrings, and what they mean.
+"""Operations that user functions call: names, docstrings and semantics.
 
-The body of an operation is its meaning: it computes the answers of all features of a
-vertex or edge, from their operands. The folder prints kernels that do the same
-(`fold/operations`).
+The body of an operation is its definition: it computes the results of all features of a
+vertex or edge from their operands, for the interpreter. The folder prints kernels that
+compute the same (`fold/operations`).
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import UserFunctionError
-from featgraph.program.operation import Operation, collaborative, operation
+from featgraph.program.source import FunctionSource, parse_function
 
 __all__ = [
     "SEMIRINGS",
+    "Collaborative",
+    "Gives",
     "Nothing",
+    "Operation",
     "all_features",
     "any_feature",
     "argmax",
@@ -30,6 +36,7 @@ __all__ = [
     "feature_max",
     "feature_min",
     "feature_sum",
+    "interpreting",
     "inverse",
     "is_twin",
     "log_normalize",
@@ -38,11 +45,177 @@ __all__ = [
     "norm",
     "normalize",
     "nothing",
+    "operation",
     "outer",
     "reverse",
     "softmax",
     "solve",
 ]
+
+Handler = Callable[["Operation", tuple[Any, ...], dict[str, Any]], Any]
+_handler: ContextVar[Handler | None] = ContextVar("featgraph_handler", default=None)
+
+#: The type of a result: a fixed one, that of the first operand ("operand"), or that
+#: with integers and truth values widened to 64 bits ("number").
+Gives = Literal["bool", "int64", "real", "edge", "operand", "number"]
+
+
+@contextmanager
+def interpreting(handler: Handler) -> Iterator[None]:
+    """Evaluate each call of an `Operation` by ``handler(operation, args, kwargs)``."""
+    token = _handler.set(handler)
+    try:
+        yield
+    finally:
+        _handler.reset(token)
+
+
+class Operation:
+    """A primitive operation of the programming model.
+
+    Parameters
+    ----------
+    name : str
+        Its name in `featgraph`.
+    parameters : tuple of str
+        Positional parameters.
+    options : tuple of str
+        Keyword parameters, the same for all features.
+    gives : str
+        Type of the result.
+    matrix : str
+        The parameter that is a k x k matrix; "" if none is.
+    meaning : callable or None
+        Defines the result of the lanes of a vertex or edge together: it takes the
+        values of all features for each parameter, or the matrix, and the options, and
+        returns the result of each feature. None if lanes do not work together.
+    doc : str
+        Docstring.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: tuple[str, ...],
+        options: tuple[str, ...] = (),
+        *,
+        gives: Gives = "real",
+        matrix: str = "",
+        meaning: Callable[..., list[Any]] | None = None,
+        doc: str | None = None,
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.options = options
+        self.gives = gives
+        self.matrix = matrix
+        self.meaning = meaning
+        self.__name__ = name
+        self.__doc__ = doc
+
+    @property
+    def collaborative(self) -> bool:
+        """Whether all lanes of a vertex or edge take part."""
+        return self.meaning is not None
+
+    def __repr__(self) -> str:
+        return f"<featgraph.{self.name}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # copies of syntax trees refer to the same object
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the handler of `interpreting`."""
+        handler = _handler.get()
+        if handler is None:
+            raise UserFunctionError(
+                f"{self.name} was called outside a running superstep",
+                where=f"featgraph.{self.name}",
+                fix="call it inside a function given to fg.foldmap",
+            )
+        return handler(self, args, kwargs)
+
+
+def operation(
+    gives: Gives, matrix: str = ""
+) -> Callable[[Callable[..., list[Any]]], Operation]:
+    """Declare a collaborative operation by its definition.
+
+    Its parameters without a default are operands, the others options.
+    """
+
+    def declare(meaning: Callable[..., list[Any]]) -> Operation:
+        given = inspect.signature(meaning).parameters.values()
+        return Operation(
+            meaning.__name__,
+            tuple(p.name for p in given if p.default is p.empty),
+            tuple(p.name for p in given if p.default is not p.empty),
+            gives=gives,
+            matrix=matrix,
+            meaning=meaning,
+            doc=meaning.__doc__,
+        )
+
+    return declare
+
+
+class Collaborative:
+    """A collaborative operation written in terms of the primitive ones.
+
+    See `collaborative`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.source: FunctionSource = parse_function(function, defaults=True)
+        self.name: str = self.source.name
+        self.__name__ = self.name
+        self.__doc__ = function.__doc__
+        self.defaults: tuple[Any, ...] = function.__defaults__ or ()
+
+    def __repr__(self) -> str:
+        return f"<featgraph collaborative operation {self.name}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # copies of syntax trees refer to the same object
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the plain function."""
+        return self.function(*args, **kwargs)
+
+
+def collaborative(function: Callable[..., Any]) -> Collaborative:
+    """Declare a collaborative operation.
+
+    The function takes values of the lane's feature and may call every collaborative
+    operation. Its body is assignments and one final ``return``; parameters with a
+    default take constants only. It is inlined wherever it is called.
+
+    Parameters
+    ----------
+    function : callable
+        For example ``def standardize(x): return x - fg.feature_sum(x) / ...``.
+
+    Returns
+    -------
+    Collaborative
+        Callable inside folded functions and other collaborative operations.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read or the signature is not plain.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.collaborative
+    ... def standardize(x):
+    ...     deviation = x - fg.feature_sum(x) / fg.feature_sum(1.0)
+    ...     return deviation / fg.norm(deviation)
+    """
+    return Collaborative(function)
+
 
 #: Values of an operand, one for each feature; and a k x k matrix.
 Values = list[Any]
@@ -50,7 +223,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 class Nothing:
-    """What a gather returns for an edge that contributes nothing."""
+    """The value that a gather returns for an edge that contributes nothing."""
 
     def __repr__(self) -> str:
         return "featgraph.nothing"
@@ -65,7 +238,7 @@ nothing = Nothing()
 def _in_groups(
     combine: Callable[[Values], Any], values: Values, group: int | None
 ) -> Values:
-    """Give each feature what the values of its group combine to."""
+    """Combine the values of each group; return the result of each feature's group."""
     size = group or len(values)
     if len(values) % size:
         raise UserFunctionError(
@@ -80,7 +253,7 @@ def _in_groups(
 
 
 def _numbers(values: Values) -> Values:
-    """Truth values count as 0 and 1."""
+    """Return values with True and False as 1 and 0."""
     return [int(value) if isinstance(value, bool) else value for value in values]
 
 

@@ -1,4 +1,4 @@
-"""A program: the functions of a foldmap in order, with what they capture."""
+"""A program: the functions of a foldmap in order, with their captured values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
-from featgraph.program.operation import Collaborative
+from featgraph.program.operations import Collaborative
 from featgraph.program.source import (
     FunctionSource,
     captured_value,
@@ -36,8 +36,8 @@ class Program:
     functions : tuple of UserFunction
         In order.
     captured : dict
-        For each function and helper (by its plain Python function): free name -> value,
-        as it was when the foldmap was declared.
+        For each function and helper (by its plain Python function): free name -> value
+        at the time when the foldmap was declared.
     helpers : dict
         Plain Python function -> its parsed source, for the functions that the user
         functions call.
@@ -49,7 +49,7 @@ class Program:
 
     @classmethod
     def declare(cls, functions: Sequence[Any]) -> Program:
-        """Check `functions` against each other and freeze what they capture.
+        """Check `functions` against each other, and freeze their captured values.
 
         Raises
         ------
@@ -84,9 +84,9 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of what the program does: the functions' text, and what they capture.
+        """Hash of the functions' text and their captured values.
 
-        Equal in every process, wherever the functions are written.
+        It is equal in every process, and independent of the file of the functions.
         """
         found = hashlib.blake2b(b"featgraph program 1", digest_size=16)
         for part in self._parts():
@@ -103,7 +103,7 @@ class Program:
                 waiting.append((combine.function, combine.source))
                 yield repr(combine.identity)
         seen = set()
-        for function, source in waiting:  # grows
+        for function, source in waiting:  # grows within the loop
             if function in seen:
                 continue
             seen.add(function)
@@ -117,9 +117,9 @@ class Program:
                 yield f"{name} = {_describe(value)}"
 
     def captured_by(self, function: Any, source: FunctionSource) -> dict[str, Any]:
-        """Return what `function` captures.
+        """Return the captured values of `function`.
 
-        One reached through a module (``fg.norm``) is frozen on first use.
+        A function reached through a module (``fg.norm``) is frozen on first use.
         """
         self._freeze(function, source.tree)
         return self.captured[function]
@@ -157,7 +157,7 @@ class Program:
 
 
 def _describe(value: Any) -> str:
-    """Return what a captured value is, in words that are the same everywhere."""
+    """Return a text of a captured value that is the same in every process."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, np.generic | np.ndarray):
@@ -187,7 +187,7 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
 
 
 def _refuse_beside_exclusive(functions: Sequence[UserFunction]) -> None:
-    """Refuse functions on edges or triangles beside an exclusive one (S11)."""
+    """Refuse functions on edges or triangles together with an exclusive one (S11)."""
     found = [f for f in functions if f.kind.exclusive]
     for one, other in ((one, other) for one in found for other in functions):
         if other is not one and (other.kind.writes_edges or other.kind.intersects):
@@ -216,7 +216,7 @@ def _is_chain(node: ast.expr) -> bool:
 
 
 def _free_names(tree: ast.FunctionDef) -> list[str]:
-    """Return the names that the body reads and nothing in the function binds."""
+    """Return the names that the body reads and that nothing in the function binds."""
     bound = {argument.arg for argument in tree.args.args}
     read: dict[str, None] = {}
     for statement in tree.body:

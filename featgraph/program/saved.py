@@ -1,17 +1,18 @@
-"""Saved States: a folder with a manifest, and a file of raw values an array.
+"""Snapshots of States, and their folders: a manifest, and a file per array.
 
 ::
 
-    manifest.json            what there is: names, types, files with their checksums
+    manifest.json            names, types, and files with their checksums
     <16 hex>-<number>.npy    arrays, little-endian, in C order
 
-An array file is written under a name of its own, and the manifest goes over the old one
-in one step, last; files that no manifest names are removed then. So the folder has the
-old State or the new one at any moment. A first one is written beside and renamed.
+Array files have new names, and the manifest replaces the old one in one step, at the
+end; then files that no manifest names are removed. So the folder has the old State or
+the new one at any time. The first State of a folder is written to a temporary folder,
+which is renamed.
 
 Files are untrusted input. Sizes follow from the graph and the manifest, and are
-compared with those of the files before memory is taken. There are no pickles, and the
-header of an array file is compared with the one that must be there, not parsed.
+compared with those of the files before memory is allocated. There are no pickles, and
+the header of an array file is compared with the expected one, not parsed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import FileFormatError, StateError
 from featgraph.base.files import (
     load_json,
@@ -51,16 +53,81 @@ from featgraph.program.column import Column
 from featgraph.program.given import edge_values
 from featgraph.program.names import name_problem
 from featgraph.program.signature import PropertyKind, PropertyType
-from featgraph.program.snapshot import Left, Snapshot
 
-__all__ = ["digests_of", "read_state", "write_state"]
+__all__ = ["Left", "Snapshot", "digests_of", "read_state", "write_state"]
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Left:
+    """The pending vertices that a foldmap has left, in host memory.
+
+    Attributes
+    ----------
+    words : ndarray or None
+        The vertices committed since it last ran; None for all.
+    left : ndarray or None
+        Due vertices that ``.on`` has excluded.
+    scalars : tuple of (str, bytes), or None
+        The scalars and vectors that it last read.
+    seen : Seen or None
+        The version of the graph, and the puts, that these include; in a snapshot None:
+        those of the State.
+    """
+
+    words: Words | None
+    left: Words | None
+    scalars: tuple[tuple[str, bytes], ...] | None
+    seen: Any = None
+
+    def on_host(self) -> Left:
+        """Return itself; pending vertices on a device are downloaded."""
+        return self
+
+    def joined(self, other: Left) -> Left:
+        """Return the pending vertices of both; all, if other attributes differ."""
+        if self.words is None or other.words is None or self.scalars != other.scalars:
+            return Left(None, None, None)
+        lefts = [left for left in (self.left, other.left) if left is not None]
+        left = np.bitwise_or.reduce(lefts) if lefts else None
+        return Left(self.words | other.words, left, self.scalars)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The values and pending vertices of a State.
+
+    Attributes
+    ----------
+    superstep : int
+        Number of supersteps that have run.
+    columns : dict of str to Column
+        Properties and scalars; their arrays are not shared.
+    left : dict
+        Foldmap, or the digest of its program, -> its pending vertices.
+    """
+
+    superstep: int
+    columns: dict[str, Column]
+    left: dict[Any, Left] = field(default_factory=dict)
+
+    def by_digest(self) -> Snapshot:
+        """Return a snapshot with digests of programs as keys, for other processes."""
+        found: dict[Any, Left] = {}
+        for key, left in self.left.items():
+            digest = key if isinstance(key, str) else key.program.digest
+            known = found.get(digest)
+            found[digest] = left if known is None else known.joined(left)
+        return Snapshot(self.superstep, self.columns, found)
+
 
 Array = npt.NDArray[Any]
 
 _MANIFEST = "manifest.json"
 _FORMAT = "featgraph state"
 _VERSION = 1
-#: No manifest of ours comes near it: 100,000 names of the longest kind.
+#: Most bytes of a manifest: 100,000 names of the largest length.
 _MOST_BYTES = 1 << 25
 _ARRAY_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}\.npy")
 _OURS = re.compile(_ARRAY_NAME.pattern + r"|manifest\.json\.[0-9a-f]{16}")
@@ -71,14 +138,14 @@ _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
 
 
 def write_state(path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot) -> None:
-    """Save a snapshot, with programs named by digests: all of it, or nothing.
+    """Save a snapshot, with digests of programs as keys: all of it, or nothing.
 
-    Of several ranks, which all call it, the first one writes.
+    All ranks call it, and the first one writes.
 
     Raises
     ------
     StateError
-        If something else is at `path`.
+        If `path` has other files.
     OSError
         If it cannot be written.
     DistributedError
@@ -114,7 +181,7 @@ def _write_folder(
     held = list(folder.iterdir()) if folder.is_dir() else None
     if held is None or (held and not (folder / _MANIFEST).is_file()):
         raise StateError(
-            "something else is there",
+            "the path has other files",
             where=os.fspath(folder),
             expected="no file, an empty folder, or one that a State was saved to",
             fix="choose another path",
@@ -151,15 +218,15 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
             path.unlink(missing_ok=True)
         raise
     sync_folder(folder)
-    for path in folder.iterdir():  # of earlier States, and of writers that have died
+    for path in folder.iterdir():  # from earlier States and interrupted writers
         if _OURS.fullmatch(path.name) and path not in made:
             path.unlink(missing_ok=True)
 
 
 def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
-    """Return the checksum of each property, whoever has it; {} on ranks but the first.
+    """Return the checksum of each property; {} on all ranks except the first.
 
-    On several ranks, all call it.
+    All ranks call it.
     """
     found: list[dict[str, Any]] = []
 
@@ -186,7 +253,7 @@ def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
 
 
 def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
-    """Return the manifest's text; `keep` writes an array and says where."""
+    """Return the text of the manifest; `keep` writes an array and returns its file."""
     properties = _properties(graph, snapshot, keep)
     pending = [
         {
@@ -213,7 +280,7 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
 
 
 def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, Any]]:
-    """Return what there is to know of each property."""
+    """Return the entries of the manifest for all properties."""
     properties = []
     for name, column in snapshot.columns.items():
         type_ = column.type
@@ -229,7 +296,7 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
         values = column.values
         if type_.kind is PropertyKind.SCALAR:
             row["value"] = values.hex() if isinstance(values, float) else values
-        elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
+        elif type_.kind is PropertyKind.EDGE:  # in the given order, as ids may change
             row["array"] = keep(graph.pieces_of_edges(values, column.per_direction))
         elif type_.kind is PropertyKind.VERTEX:
             row["array"] = keep(graph.pieces_of_vertices(values))
@@ -240,7 +307,7 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
 
 
 def _pass_through(values: Any) -> dict[str, Any]:
-    """Take part where rank 0 writes values that come in pieces."""
+    """Take part in the exchanges of a write by rank 0."""
     if not isinstance(values, np.ndarray):
         for _ in values:
             pass
@@ -252,7 +319,7 @@ def _text(body: dict[str, Any]) -> bytes:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return how a file of NumPy begins for such an array."""
+    """Return the header of a NumPy file for such an array."""
     stream = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     fields = {"descr": descr, "fortran_order": False, "shape": shape}
@@ -262,7 +329,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Have one writer at a time, where the system can."""
+    """Lock a folder for one writer, if the system supports locks."""
     try:
         import fcntl
     except ImportError:
@@ -280,16 +347,16 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def read_state(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
-    """Return the snapshot that was saved, for a graph; trusts nothing.
+    """Return a saved snapshot, for a graph; all data are checked.
 
     Raises
     ------
     FileFormatError
-        If it is none, or newer, or truncated, or altered.
+        If it is not a saved State, or newer, truncated or altered.
     StateError
         If it was saved on another graph.
     DistributedError
-        On other ranks, where one fails.
+        On other ranks, if one fails.
     """
     if graph.ranks is None:
         return _read_folder(path, graph)
@@ -304,7 +371,7 @@ def _read_folder(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
         try:
             return _Reader(folder, graph).snapshot(text)
         except FileFormatError:
-            # A writer may have put another one there meanwhile.
+            # A writer may have replaced the manifest in the meantime.
             if text == before or text == _read_bounded(folder / _MANIFEST):
                 raise
     raise _wrong(folder, "it is written again and again", "a State that stays")
@@ -328,7 +395,7 @@ def _read_bounded(path: Path) -> bytes:
 
 
 class _Reader:
-    """Reads one manifest and what it names."""
+    """Reads one manifest and the files that it names."""
 
     def __init__(self, folder: Path, graph: Graph) -> None:
         self.folder = folder
@@ -336,7 +403,7 @@ class _Reader:
         self.where = folder / _MANIFEST
 
     def snapshot(self, text: bytes) -> Snapshot:
-        """Return what a manifest says, after it has been checked."""
+        """Return the snapshot of a manifest, after all checks."""
         body = self._parse(text)
         superstep = self._is(body["superstep"], int, "superstep")
         if superstep < 0:
@@ -373,12 +440,12 @@ class _Reader:
             )
         keys = {"format", "version", "graph", "superstep", "properties", "pending"}
         self._has_keys(body, keys | {"sha256"}, "manifest")
-        told = body.pop("sha256")
+        checksum = body.pop("sha256")
         try:
             found = hashlib.sha256(_text(body)).hexdigest()
         except (ValueError, RecursionError) as error:
             raise _wrong(self.where, error, "what JSON can say") from error
-        if told != found or _text({**body, "sha256": told}) != text:
+        if checksum != found or _text({**body, "sha256": checksum}) != text:
             raise _wrong(self.where, "another checksum", "the one that was saved")
         if body["graph"] != self.graph.digest:
             raise StateError(
@@ -437,12 +504,12 @@ class _Reader:
         return name, Column(type_, array, flags[2])
 
     def _check_type(self, name: str, type_: PropertyType, per_direction: bool) -> None:
-        """Refuse what no State could have."""
+        """Refuse a type that no property of a State can have."""
         kind, shape = type_.kind, type_.item_shape
         is_scalar, is_edge = kind is PropertyKind.SCALAR, kind is PropertyKind.EDGE
         fits = type_.dtype in (_SCALARS if is_scalar else STORAGE_DTYPES)
         fits = fits and all(1 <= length < 1 << 40 for length in shape)
-        # What a reduce gives may be of any shape with an axis or two.
+        # The result of a reduce may have any shape of one or two axes.
         fits = fits and len(shape) <= (0 if is_scalar else 2)
         fits = fits and not (kind is PropertyKind.VECTOR and not shape)
         is_undirected = is_edge and not self.graph.directed
@@ -481,7 +548,7 @@ class _Reader:
         return Left(words, left, tuple(scalars))
 
     def _words(self, row: Any) -> Array:
-        """Return a set of vertices; none of it is beyond the last one."""
+        """Return a vertex set without bits after the last vertex."""
         count = self.graph.vertex_count
         words = self._array(row, "uint32", (word_count(count),))
         tail = count % 32
@@ -490,7 +557,7 @@ class _Reader:
         return self.graph.local_set(words)  # type: ignore[no-any-return]
 
     def _array(self, row: Any, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Return an array of a type and shape that follow from elsewhere."""
+        """Return an array of the type and shape that follow from graph and manifest."""
         self._has_keys(row, {"file", "sha256"}, "array")
         name = self._is(row["file"], str, "file")
         if not _ARRAY_NAME.fullmatch(name):

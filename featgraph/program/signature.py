@@ -1,4 +1,4 @@
-"""Types of properties and scalars: all that planning knows of a State."""
+"""Types of properties and scalars: the part of a State that planning depends on."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ class Real(StrEnum):
 
 
 class PropertyKind(Enum):
-    """What a property has one entry for; a VECTOR, of K or K x K, for nothing."""
+    """The owner of the entries of a property.
+
+    A VECTOR, of shape (K,) or (K, K), and a SCALAR belong to no vertex or edge.
+    """
 
     VERTEX = "vertex"
     EDGE = "edge"
     VECTOR = "vector"
     SCALAR = "scalar"
 
-    # By identity, without a call of Python: each call of a foldmap looks up types.
+    # By identity, without a Python call: each call of a foldmap looks up types.
     __hash__ = object.__hash__
 
 
@@ -50,7 +53,7 @@ class PropertyType(NamedTuple):
     Attributes
     ----------
     kind : PropertyKind
-        What it has one entry for.
+        The owner of its entries.
     dtype : str
         NumPy name of its storage type. Scalars: ``"bool"``, ``"int64"`` or ``"real"``
         (the foldmap's type of real numbers).
@@ -58,14 +61,15 @@ class PropertyType(NamedTuple):
         Shape of one entry: ``()``, ``(K,)`` or ``(K, K)``; the whole shape of a vector
         or matrix that belongs to no vertex.
     iterated : bool
-        Whether ``name_next`` comes with it.
+        Whether it has a next buffer, ``name_next``.
     shared : bool
         Edge properties of undirected graphs: one row for both directions, so that no
         function may write it.
     computed_as : str or None
         NumPy name of its arithmetic type, if that is another one (`arithmetic`).
     column : str
-        The column of a graph that it is, in every version; "" for values of a State.
+        The name of the graph's column that it refers to, in every version; "" for
+        values of a State.
     """
 
     kind: PropertyKind

@@ -1,4 +1,4 @@
-"""The source of a user function: its syntax tree, its place, what it captures."""
+"""The source of a user function: its syntax tree, location and captured values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class FunctionSource:
     name : str
         The function's name.
     file : str
-        Where it was written.
+        The file that defines it.
     line : int
         Line of its ``def``.
     tree : ast.FunctionDef
-        Its syntax tree, line numbers those of `file`. Copy it before changing it.
+        Its syntax tree with the line numbers of `file`. Copy it before changing it.
     text : str
         The dedented source, for the digest.
     """
@@ -53,19 +53,19 @@ class FunctionSource:
     def error(
         self, what: str, node: ast.AST | None = None, **parts: Any
     ) -> UserFunctionError:
-        """Return an error that says where in this function."""
+        """Return an error with the location in this function."""
         return UserFunctionError(what, where=self.where(node), **parts)
 
 
 def plain_function(function: Any) -> Callable[..., Any]:
-    """Return the Python function behind a function or a Numba or CUDA dispatcher."""
+    """Return the Python function of a function or of a Numba or CUDA dispatcher."""
     return getattr(function, "py_func", function)  # type: ignore[no-any-return]
 
 
 def parse_function(
     function: Callable[..., Any], *, defaults: bool = False
 ) -> FunctionSource:
-    """Parse `function`; refuse what is not a plain ``def`` with its source at hand.
+    """Parse `function`; refuse everything but a plain ``def`` with readable source.
 
     Parameters
     ----------
@@ -163,12 +163,12 @@ _MISSING = object()
 
 
 def captured_value(function: Any, name: str) -> Any:
-    """Return what a free name means: closure, then globals, then builtins.
+    """Return the value of a free name: from the closure, globals, or builtins.
 
     Raises
     ------
     KeyError
-        If it means nothing.
+        If the name is undefined.
     """
     plain = plain_function(function)
     cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))

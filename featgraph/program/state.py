@@ -23,7 +23,6 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.requests import distributed_builders
-from featgraph.program.alike import compare_given
 from featgraph.program.column import Column, Place
 from featgraph.program.following import (
     Puts,
@@ -34,6 +33,7 @@ from featgraph.program.following import (
 )
 from featgraph.program.given import (
     PropertySpec,
+    compare_given,
     edge_values,
     finish_copies,
     loose_column,
@@ -41,18 +41,16 @@ from featgraph.program.given import (
     values_of_shape,
     vertex_values,
 )
-from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
-from featgraph.program.saved import read_state, write_state
+from featgraph.program.saved import Left, Snapshot, read_state, write_state
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.program.snapshot import Left, Snapshot
-from featgraph.program.view import View
+from featgraph.program.view import InUse, View
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
 
 Array = npt.NDArray[Any]
 
-#: Properties and scalars that a repr lists, one a line.
+#: Most properties and scalars that a repr lists, one per line.
 SHOWN = 8
 
 
@@ -74,25 +72,25 @@ def vertex_property(
     values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
         Copied; an array on the GPU is copied there. Masked values, missing values, and
         values that the storage type cannot represent (2.5 as an integer) are errors. A
-        scalar fills every entry, where it is needed.
+        scalar fills every entry.
     iterated : bool, optional
-        Whether functions write ``d.name_next``, while `d.name` keeps its value from
-        the beginning of the superstep.
+        Whether functions write ``d.name_next``, while `d.name` keeps its value from the
+        beginning of the superstep.
     dtype : dtype, optional
         Storage type; default that of `values`, an array or a data frame. Lists and
         Python numbers have none: float32 for floats, int64 for integers.
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
     at : array_like of int, shape (N,), or tuple of such arrays, optional
-        Where a scalar `values` does not hold: vertices, or for each axis of the
-        property an array, as in an index of NumPy. Of what is named twice, the last
-        counts.
+        Entries with other values than the scalar `values`: vertices, or an array for
+        each axis of the property, as in an index of NumPy. Of repeated entries, the
+        last counts.
     entries : array_like of shape (N,), or a scalar
-        The values there.
+        The values of these entries.
     copy : bool, optional
-        With False, a NumPy array of the storage type, in C order, is read where it is,
-        and copied before functions first write the property. Do not write it meanwhile,
-        or call `State.touch` behind that. Everything else is copied.
+        With False, a NumPy array of the storage type, in C order, is read in place, and
+        copied before functions first write the property. Do not write it meanwhile, or
+        call `State.touch` afterwards. Everything else is copied.
     fill : scalar, or array_like of shape `shape`, optional
         On a graph that changes, the entries of new and of dead vertices.
 
@@ -102,7 +100,7 @@ def vertex_property(
         If `iterated` or `copy` is not a truth value, or `shape` not a shape, or one of
         `at` and `entries` is missing.
     StateError
-        If `dtype` cannot be stored. What is wrong with the values, `State` says.
+        If `dtype` cannot be stored. `State` raises errors about the values.
 
     Examples
     --------
@@ -114,7 +112,7 @@ def vertex_property(
     """
     if (at is None) != (entries is None):
         raise ArgumentError(
-            "entries have places and values",
+            "single entries need indices and values",
             where="fg.vertex_property",
             got="no entries=" if entries is None else "no at=",
             expected="both at= and entries=, or none of them",
@@ -156,8 +154,8 @@ def edge_property(
         rows.
     copy : bool, optional
         As for `vertex_property`. Unless the order of edges is that of their ids
-        (`Graph.given_index`), they are copied into it where a kernel first reads them:
-        a GPU gets the array as it is, and brings it into order there.
+        (`Graph.given_index`), they are reordered when a kernel first reads them: a GPU
+        gets the array as it is, and reorders it there.
     fill : scalar or array_like, optional
         On a graph that changes, the entries of new edges.
 
@@ -181,10 +179,10 @@ def edge_property(
 class State:
     """The properties and scalars of a running program.
 
-    Arrays are copied into the State, those on the GPU on the GPU. `state[name]` returns
-    a copy of the host, edge properties in the order in which the edges were given;
-    `view` lends the values where they are. Assigning to `state[name]` keeps shape and
-    dtype, and makes every vertex due again.
+    Arrays are copied into the State, arrays on the GPU on the GPU. `state[name]`
+    returns a copy on the host, edge properties in the order in which the edges were
+    given; `view` gives access to the values in place. Assigning to `state[name]` keeps
+    shape and dtype, and makes every vertex due again.
 
     Parameters
     ----------
@@ -226,9 +224,9 @@ class State:
                 maker.alone()
         self.graph = graph
         self._columns: dict[str, Column] = {}
-        #: ``d.superstep``: how many supersteps have run on this State.
+        #: ``d.superstep``: number of supersteps that have run on this State.
         self.superstep = 0
-        #: Rises with every write from outside; a runtime compares it.
+        #: Increases with every write by the caller; runtimes compare it.
         self.version = 0
         self._begin()
         for name, given in properties.items():
@@ -236,28 +234,28 @@ class State:
         finish_copies(self._columns.values())
 
     def _begin(self) -> None:
-        #: Rises when a property is new, or has another type; a runtime compares it.
+        #: Increases when a property is new, or has another type; runtimes compare it.
         self.types_version = 0
         self._types: tuple[int, tuple[tuple[str, PropertyType], ...]] | None = None
-        #: Set by the runtime that holds the current values.
+        #: The place of the current values, set by the runtime.
         self.residency: Place | None = None
-        #: The thread that runs supersteps on it.
+        #: Lock for the thread that runs supersteps on it.
         self.in_use = InUse(self.graph.changing)
-        #: The version when it was found, and foldmap, or the digest of its program ->
-        #: what earlier runs have left due for it, with what they have seen of the graph
-        #: and of puts; the runtime's.
+        #: The version of the State, and foldmap, or the digest of its program -> the
+        #: pending vertices that earlier runs have left for it, with the version of the
+        #: graph and the puts that they include. Written by the runtime.
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
-        #: What `put` has written.
+        #: Log of `put`.
         self.puts = Puts()
-        #: How many vertices its columns have entries for, at which version, and the
-        #: last version whose losses `trim` has mended.
+        #: Number of vertices with entries, the version of that, and the last version
+        #: whose lost values `trim` has repaired.
         self.vertices_seen = self.graph.vertex_count
         self._seen = seen_now(self)
         self.trimmed = self._seen.version
-        #: The same of each run in progress.
+        #: Functions of the runs in progress that return their pending vertices.
         self.live: list[Callable[[], dict[Any, Left]]] = []
-        #: What foldmaps have bound to it, by its id, as long as they live: none of that
-        #: goes on with another graph.
+        #: Supersteps that are bound to the State, by their id, while they live: they
+        #: are dropped when the State moves to another graph.
         self.bound: weakref.WeakValueDictionary[int, Any] = (
             weakref.WeakValueDictionary()
         )
@@ -295,12 +293,12 @@ class State:
         return {name: column.type for name, column in self._columns.items()}
 
     @property
-    def moment(self) -> tuple[Any, ...]:
-        """Equal as long as nothing outside writes the State or changes its graph."""
+    def content_version(self) -> tuple[Any, ...]:
+        """A value that changes at writes by the caller and changes of the graph."""
         return self.version, *self.follow()
 
     def follow(self) -> Seen:
-        """Have entries for what its graph has now, and return what has been seen."""
+        """Add entries for changes of the graph; return the current version."""
         now = seen_now(self)
         if now != self._seen:
             if now.stamp is not self._seen.stamp:
@@ -310,7 +308,7 @@ class State:
 
     @property
     def types(self) -> tuple[tuple[str, PropertyType], ...]:
-        """The items of `signature`, which stay until another type comes."""
+        """The items of `signature`; the same object until a type changes."""
         known = self._types
         if known is None or known[0] != self.types_version:
             found = tuple([(n, column.type) for n, column in self._columns.items()])
@@ -325,7 +323,7 @@ class State:
         return found
 
     def __getitem__(self, name: str) -> Any:
-        """Return a copy of the values; those of edges in the order they were given."""
+        """Return a copy of the values; edge values in the order they were given."""
         self.in_use.check(f"reading state[{name!r}]")
         column = self._column(name)
         if column.type.kind is PropertyKind.EDGE:
@@ -335,13 +333,13 @@ class State:
             return values
         if column.type.kind is PropertyKind.VERTEX:
             values = self.graph.collect_vertex_values(values)
-        # Values may be the first entries of an array with room for more.
+        # Values may be a view of an array with spare capacity.
         ours = [a for a in (column.current(), column.values) if type(a) is type(values)]
         is_ours = any(np.may_share_memory(values, a) for a in ours)
         return values.copy() if is_ours else values
 
     def _given_order(self, name: str, column: Column) -> Any:
-        """Return a copy of the values of edges in the order they were given."""
+        """Return a copy of edge values in the order they were given."""
         check_edges(self)
         held = column.current() if self.graph.ranks is None else None
         if (
@@ -349,14 +347,14 @@ class State:
             and not column.per_direction
             and held.rows.of is self.graph.stamps.version
         ):
-            return held.array.copy()  # it has that order still
+            return held.array.copy()  # still in the given order
         values = held if isinstance(held, DeviceValues) else self.stored(name)
         if self.graph.changing is not None:
             values = host_values(values)[self.graph.changing.stored_ids]
         return self.graph.collect_edge_values(values, column.per_direction)
 
     def local(self, name: str) -> Any:
-        """Return a copy of the values that this rank owns, without asking others.
+        """Return a copy of the values that this rank owns, without an exchange.
 
         On one rank those are all. Scalars and vectors are the same on all ranks.
 
@@ -367,8 +365,8 @@ class State:
         Returns
         -------
         ndarray or scalar
-            Rows of vertices as ``graph.own_vertices`` numbers them, of edges as
-            ``graph.own_edges`` does.
+            Rows of vertices in the order of ``graph.own_vertices``, of edges in that of
+            ``graph.own_edges``.
 
         Raises
         ------
@@ -394,19 +392,16 @@ class State:
         return values.copy()
 
     def stored(self, name: str) -> Any:
-        """Return the current values in kernel order.
-
-        A runtime brings them back first. Do not write them.
-        """
+        """Return the current values in kernel order, on the host; read-only."""
         return self._column(name).on_host()
 
     def view(self, name: str) -> View:
-        """Return the values of a property where they are, without a copy.
+        """Return the values of a property in place, without a copy.
 
-        Rows are in kernel order: those of vertices as given, those of edges as
-        ``view.order`` says. On the GPU it has ``__cuda_array_interface__`` and
-        ``__dlpack__``, on the host ``__array__`` and ``__dlpack__``. It ends with the
-        next call, superstep or assignment. Who writes through it calls `touch`.
+        Rows are in kernel order: those of vertices as given, those of edges as in
+        ``view.order``. On the GPU it has ``__cuda_array_interface__`` and
+        ``__dlpack__``, on the host ``__array__`` and ``__dlpack__``. It is valid until
+        the next call, superstep or assignment. Call `touch` after writing through it.
 
         Parameters
         ----------
@@ -442,12 +437,12 @@ class State:
         return View(self, name, column.lend())
 
     def touch(self, name: str) -> None:
-        """Say that the values of a property were written from outside.
+        """Mark the values of a property as written by the caller.
 
-        That is through a view, or in an array that was given with ``copy=False``. Every
-        vertex is due again, as behind an assignment. Views go on. On several ranks, all
-        call it, and each has written the rows of its own vertices; arrays that were
-        given are not read any more.
+        They were written through a view, or in an array given with ``copy=False``.
+        Every vertex is due again, as after an assignment. Views stay valid. On several
+        ranks, all call it, and each has written the rows of its own vertices; given
+        arrays are not read any more.
 
         Raises
         ------
@@ -464,7 +459,7 @@ class State:
             self.version += 1
 
     def _renew_ghosts(self, name: str, column: Column) -> None:
-        """Have the rows of other ranks, where no runtime has them yet."""
+        """Receive the rows of other ranks, if no runtime has them yet."""
         if column.type.kind is PropertyKind.EDGE:
             raise StateError(
                 "an edge may have values on two ranks",
@@ -506,15 +501,15 @@ class State:
         _note_edges(graph, column)
 
     def put(self, name: str, ids: Any, values: Any) -> None:
-        """Write some entries of a property, and make due the vertices that read them.
+        """Write some entries of a property, and make the vertices that read them due.
 
         Parameters
         ----------
         name : str
             A property of vertices or edges.
         ids : array_like of int, shape (N,), or a mask
-            Vertices; edges as `state[name]` numbers them. Of an id that comes twice,
-            the last entry counts.
+            Vertices; edges in the order of `state[name]`. Of a repeated id, the last
+            entry counts.
         values : array_like of shape (N, ...), or one value for all
 
         Raises
@@ -538,30 +533,30 @@ class State:
             checked_put(self, name, ids, values)()
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
-        """Note that a reduce has left a result at a place."""
+        """Register the result of a reduce at a place."""
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
         self._columns[name] = made = Column(type_, None, False)
         made.held = place, name
 
-    # -- copies, of values and of what is due
+    # -- copies, with pending vertices
 
     @classmethod
     def restore(cls, graph: Graph, snapshot: Snapshot) -> State:
-        """Return a State with a snapshot's content, which must not be shared."""
+        """Return a State with the content of a snapshot, which must not be shared."""
         made = cls.__new__(cls)
         made.graph, made._columns = graph, snapshot.columns
         made.superstep, made.version = snapshot.superstep, 0
         made._begin()
-        for column in made._columns.values():  # of another process, maybe
+        for column in made._columns.values():  # versions may be another process's
             column.mark_written(None)
             _note_edges(graph, column)
         made.keep_left(snapshot.left)
         return made
 
     def keep_left(self, left: dict[Any, Left]) -> None:
-        """Have foldmaps see what they have left as of now."""
+        """Store pending vertices for foldmaps, as of now."""
         seen = self.follow()
         left = {key: replace(found, seen=seen) for key, found in left.items()}
         self.left = self.version, left
@@ -569,10 +564,10 @@ class State:
     def copy(self) -> State:
         """Return an independent State on the same graph.
 
-        It has the values, the number of supersteps, and what is still due: a run on it
-        goes on as one on this State would. Values on the GPU are copied there. In a
-        callback, it is of the superstep that has just ended. `copy.copy` and
-        `copy.deepcopy` do the same.
+        It has the values, the number of supersteps, and the pending vertices: a run on
+        it continues as one on this State would. Values on the GPU are copied there. In
+        a callback, it is a copy as of the superstep that has just ended. `copy.copy`
+        and `copy.deepcopy` do the same.
 
         Raises
         ------
@@ -605,11 +600,11 @@ class State:
 
     @checked_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write values, supersteps, and what is due into a folder.
+        """Write values, supersteps, and pending vertices into a folder.
 
-        The folder has a manifest in JSON and an array a file, with checksums; there is
-        no code in it, and no graph. If anything fails, or the process ends, while it is
-        written, an older State that was saved there can still be loaded.
+        The folder has a manifest in JSON and a file per array, with checksums; it has
+        no code and no graph. If anything fails, or the process ends, during the write,
+        an older State that was saved there can still be loaded.
 
         Parameters
         ----------
@@ -619,7 +614,7 @@ class State:
         Raises
         ------
         StateError
-            If another thread runs on this State, or something else is at `path`.
+            If another thread runs on this State, or `path` has other files.
         OSError
             If it cannot be written.
         """
@@ -630,8 +625,8 @@ class State:
     def load(cls, path: str | os.PathLike[str], graph: Graph) -> State:
         """Return the State that was saved to a folder.
 
-        A run of the same functions goes on as it would have. Nothing that the files say
-        is believed: sizes follow from `graph`, and every byte is in a checksum.
+        A run of the same functions continues as it would have. The files are not
+        trusted: sizes follow from `graph`, and every byte is covered by a checksum.
 
         Parameters
         ----------
@@ -644,7 +639,7 @@ class State:
         Raises
         ------
         FileFormatError
-            If it is no saved State, or a newer one, or truncated, or altered.
+            If it is not a saved State, or newer, truncated or altered.
         StateError
             If it was saved on another graph.
 
@@ -670,7 +665,7 @@ class State:
 
 
 def take_snapshot(state: State) -> Snapshot:
-    """Return a State's values on the host, and what is due for each foldmap."""
+    """Return the values of a State on the host, with its pending vertices."""
     with state.in_use.hold("copying a State", changes=False):
         return _snapshot(state, Column.on_host)
 
@@ -691,7 +686,7 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
 
 
 def _note_edges(graph: Graph, column: Column) -> None:
-    """Note the version whose edges have values that have just been given."""
+    """Store the version of the graph whose edges have the new values."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
     if is_own and graph.changing is not None:
         graph.changing.keep_ids(column)

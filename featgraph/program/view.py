@@ -1,8 +1,9 @@
-"""Views: the values of a property where they are, for other libraries."""
+"""Views: the values of a property in place, for other libraries; locks of States."""
 
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,14 +13,110 @@ from featgraph.base.errors import StateError
 from featgraph.cuda.values import DeviceValues
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import edge_rows
-from featgraph.program.in_use import InUse
 from featgraph.program.signature import PropertyKind, Signature
 
-__all__ = ["View"]
+__all__ = ["InUse", "View"]
+
+
+class InUse:
+    """The lock of a State for the thread that runs supersteps on it.
+
+    The thread may take it again, as callbacks do that run other foldmaps.
+    """
+
+    def __init__(self, graph: Any = None) -> None:
+        #: Lock of a graph that changes, against batches in the meantime.
+        self._turns: Any = None if graph is None else graph.turns
+        self._owner: dict[str, int] = {}
+        self._depth = 0
+        #: Number of operations that may have changed values.
+        self.changes = 0
+
+    def hold(self, doing: str, *, changes: bool = True) -> _Held:
+        """Return a context that holds the lock.
+
+        Parameters
+        ----------
+        doing : str
+            The operation, for errors.
+        changes : bool
+            Whether it may change values.
+
+        Raises
+        ------
+        StateError
+            If another thread holds the lock.
+        """
+        return _Held(self, doing, changes)
+
+    def take(self, doing: str, *, changes: bool = True) -> None:
+        """Take the lock; call `leave` as often.
+
+        Raises
+        ------
+        StateError
+            If another thread holds the lock.
+        """
+        me = threading.get_ident()
+        # `setdefault` is atomic, so that two threads cannot both find it free.
+        if self._owner.setdefault("thread", me) != me:
+            raise _taken(doing)
+        if self._turns is not None and self._depth == 0:
+            try:
+                self._turns.enter(doing)
+            except StateError:
+                self._owner.clear()
+                raise
+        self._depth += 1
+        self.changes += changes
+
+    def leave(self) -> None:
+        """Release one `take`."""
+        self._depth -= 1
+        if self._depth == 0:
+            if self._turns is not None:
+                self._turns.leave()
+            self._owner.clear()
+
+    def check(self, doing: str) -> None:
+        """Refuse an operation that supersteps of another thread would disturb.
+
+        Raises
+        ------
+        StateError
+            If another thread holds the lock.
+        """
+        me = threading.get_ident()
+        if self._owner.get("thread", me) != me:
+            raise _taken(doing)
+
+
+class _Held:
+    """Context of `InUse.hold`; it saves the calls of a generator."""
+
+    __slots__ = ("_changes", "_doing", "_of")
+
+    def __init__(self, of: InUse, doing: str, changes: bool) -> None:
+        self._of, self._doing, self._changes = of, doing, changes
+
+    def __enter__(self) -> None:
+        self._of.take(self._doing, changes=self._changes)
+
+    def __exit__(self, *error: object) -> None:
+        self._of.leave()
+
+
+def _taken(doing: str) -> StateError:
+    return StateError(
+        "another thread uses this State",
+        where=doing,
+        expected="one thread at a time",
+        fix="give each thread a copy, state.copy(), or read it in callback=",
+    )
 
 
 class Viewed(Protocol):
-    """What a view asks of its State."""
+    """The attributes of a State that a view needs."""
 
     graph: Graph
     in_use: InUse
@@ -32,12 +129,12 @@ class Viewed(Protocol):
 class View:
     """The values of a property, without a copy, in kernel order.
 
-    Made by `State.view`. Other libraries take it as an array: ``cupy.asarray(view)``,
+    Made by `State.view`. Other libraries read it as an array: ``cupy.asarray(view)``,
     ``torch.as_tensor(view, device="cuda")``, ``torch.from_dlpack(view)``,
-    ``numpy.asarray(view)``. Of values on the GPU NumPy gets a copy, everything else the
-    memory itself. The next call of a foldmap, `featgraph.iterate`, superstep or
-    assignment ends the view: values may be elsewhere then. Arrays that were made from
-    it before keep the memory alive.
+    ``numpy.asarray(view)``. For values on the GPU NumPy gets a copy, everything else
+    the memory itself. The view is valid until the next call of a foldmap,
+    `featgraph.iterate`, superstep or assignment, which may move the values. Arrays made
+    from it before keep the memory alive.
 
     Attributes
     ----------
@@ -57,9 +154,9 @@ class View:
 
             array = unpadded(array)
         self._state, self._name, self._array = state, name, array
-        self._made = _moment(state)
-        #: The shape that the array gets when it is asked for: the dialect takes as long
-        #: for that as a small superstep.
+        self._made = _content_version(state)
+        #: Shape that the array gets on first use: reshaping it takes the dialect as
+        #: long as a small superstep.
         self._wanted = shape
         self.shape: tuple[int, ...] = tuple(array.shape) if shape is None else shape
         self.dtype: np.dtype[Any] = array.dtype
@@ -73,9 +170,9 @@ class View:
         return self.shape[0]
 
     def whole(self) -> npt.NDArray[Any]:
-        """Return a copy on the host: of a graph in parts, with the rows of all ranks.
+        """Return a copy on the host, with the rows of all ranks.
 
-        Then all ranks call it.
+        On several ranks, all call it.
         """
         array = self.__array__(copy=True)
         if self._state.signature[self._name].kind is not PropertyKind.VERTEX:
@@ -91,7 +188,7 @@ class View:
 
     @property
     def is_of_ranks(self) -> bool:
-        """Whether the values are in parts, of which this rank has one."""
+        """Whether each rank has a part of the values."""
         return self._state.graph.ranks is not None
 
     def reshape(self, *shape: int) -> View:
@@ -108,17 +205,17 @@ class View:
 
     @property
     def order(self) -> npt.NDArray[Any] | None:
-        """The given edge that each row belongs to; None where rows are as given.
+        """The given edge that each row belongs to; None if rows are as given.
 
-        Of an undirected graph with `E` given edges, ``E + i`` is the other direction of
-        edge i.
+        For an undirected graph with `E` given edges, ``E + i`` is the other direction
+        of edge i.
         """
         is_edge = self._state.signature[self._name].kind is PropertyKind.EDGE
         return np.array(edge_rows(self._state.graph).on_host()) if is_edge else None
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether the values are on the GPU; asking does not lend them."""
+        """Whether the values are on the GPU, without exporting them."""
         return not self._is_on_host
 
     @property
@@ -126,7 +223,7 @@ class View:
         return isinstance(self._array, np.ndarray)
 
     def _current(self) -> Any:
-        if _moment(self._state) != self._made:
+        if _content_version(self._state) != self._made:
             raise StateError(
                 "the view has ended",
                 where=f"state.view({self._name!r})",
@@ -149,7 +246,7 @@ class View:
                 return array  # type: ignore[no-any-return]
             return np.array(array, dtype, copy=copy)
         if copy is False:
-            raise ValueError("what is on the GPU reaches the host by a copy only")
+            raise ValueError("values on the GPU need a copy to reach the host")
         from featgraph.cuda.download import read  # imports the dialect
 
         found = read(array)
@@ -181,6 +278,6 @@ class View:
         return dlpack_capsule(self, **asked)
 
 
-def _moment(state: Viewed) -> tuple[int, ...]:
-    """Return what differs wherever values may have been changed or moved."""
+def _content_version(state: Viewed) -> tuple[int, ...]:
+    """Return a value that changes whenever values may have changed or moved."""
     return state.in_use.changes, state.superstep

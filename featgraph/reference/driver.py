@@ -1,4 +1,4 @@
-"""Supersteps until no vertex is due (S4, S7)."""
+"""Supersteps of one or several programs until no vertex is due (S4, S7)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.functions import ReduceFunction
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
+from featgraph.program.state import State
 from featgraph.reference.facts import Facts
 from featgraph.reference.rules import Outcome, superstep
 from featgraph.reference.topology import living_mask
 
-__all__ = ["Run", "iterate"]
+__all__ = ["Run", "from_state", "iterate"]
 
 Mask = npt.NDArray[np.bool_]
 #: Scalars and vectors that a program has read: (function number, name) -> value.
@@ -38,7 +39,7 @@ class Run:
     converged : bool
         Whether no vertex was due at the end.
     outcomes : list of Outcome
-        One a superstep.
+        One per superstep.
     """
 
     values: dict[str, Any]
@@ -53,7 +54,7 @@ class _Waiting:
     """Pending vertices of one program, kept over all of its restrictions."""
 
     active: Mask  # committed since the program last ran
-    left_due: Mask  # due vertices that ``.on`` left out
+    left_due: Mask  # due vertices that ``.on`` excluded
     seen: Seen | None = None  # its reads in its last run
 
 
@@ -68,7 +69,7 @@ def iterate(
     start: int = 0,
     asynchronous: bool = False,
 ) -> Run:
-    """Run a program, or several in turn, until nothing is due for any of them.
+    """Run one program, or several alternately, until nothing is due for any of them.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def iterate(
     active : ActiveSet or array_like, optional
         Active at the start, for each program; None for all vertices.
     max_supersteps : int, optional
-        Stop after so many.
+        Most supersteps.
     start : int, optional
         ``d.superstep`` of the first.
     asynchronous : bool, optional
@@ -160,7 +161,7 @@ def _run_one(
     start: tuple[Graph, dict[str, Any], Signature],
     **options: Any,
 ) -> Outcome:
-    """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
+    """Run one superstep; on all vertices if a scalar or reduce result changed (S7)."""
     _, values, signature = start
     options |= {"on": on}
     # The result of such a reduce depends on where earlier functions run.
@@ -185,7 +186,7 @@ def _seen(
 ) -> Seen:
     """Return the scalars and vectors that each function read.
 
-    A function behind the reduce of a value reads its new result. Other reduces run over
+    A function after the reduce of a value reads its new result. Other reduces run over
     all vertices anyway.
     """
     seen: Seen = {}
@@ -212,3 +213,19 @@ def _changed(last: Seen | None, now: Seen) -> bool:
         for key, value in now.items()
         if key in last
     )
+
+
+def from_state(state: State) -> tuple[Graph, dict[str, Any], Signature]:
+    """Return graph, values and signature of a State, for `superstep`.
+
+    Examples
+    --------
+    >>> from featgraph.graph import Graph
+    >>> from featgraph.program.state import State, vertex_property
+    >>> graph = Graph.from_edges([0], [1])
+    >>> state = State(graph, x=vertex_property([1.0, 2.0]), alpha=0.5)
+    >>> graph, values, signature = from_state(state)
+    >>> values["x"].tolist(), values["alpha"]
+    ([1.0, 2.0], 0.5)
+    """
+    return state.graph, {name: state[name] for name in state}, state.signature

@@ -1,9 +1,13 @@
-"""Facts of declarations: accesses, widths, types of temporaries."""
+"""Facts of declarations: accesses, widths, and types of values.
+
+`_Typing` finds the type of an expression, and `Facts` the properties that each function
+reads and writes.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, TypeGuard
 
@@ -14,18 +18,193 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
-from featgraph.program.operation import Collaborative, Operation
+from featgraph.program.operations import Collaborative, Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import (
     PropertyKind,
     PropertyType,
+    Real,
     Signature,
     widest_real,
 )
-from featgraph.program.source import plain_function
-from featgraph.reference.types import storage_dtype, value_type
+from featgraph.program.source import FunctionSource, plain_function
 
-__all__ = ["Access", "Facts"]
+__all__ = ["Access", "Facts", "storage_dtype", "value_type"]
+
+_ORDER = ("bool", "int32", "int64", "real")
+#: Types of built-in numbers; degrees and other names that are no property are int32.
+_BUILT_IN = dict.fromkeys(
+    ("superstep", "vertex_count", "living_count", "edge_count"), "int64"
+)
+_TRUTHS = {"bool", "isnan", "isinf", "isfinite"}
+
+
+def value_type(
+    program: Program,
+    function: GatherFunction | ReduceFunction,
+    names: Mapping[str, PropertyType],
+) -> str:
+    """Return the type of the results of `function`."""
+    types = dict.fromkeys(function.source.parameters, "int32")
+    typing = _Typing(program, names, function.source.parameters[-1])
+    return typing.returned(function.function, function.source, types)
+
+
+def storage_dtype(type_: str, real: Real) -> str:
+    """Return the storage dtype of a type."""
+    return real if type_ == "real" else type_
+
+
+def _join(types: list[str]) -> str:
+    return max(types, key=_ORDER.index, default="bool")
+
+
+def _of_dtype(dtype: str) -> str:
+    if dtype in {"bool", "real"}:
+        return dtype
+    if dtype.startswith("float"):
+        return "real"
+    return "int64" if dtype in {"int64", "uint32"} else "int32"
+
+
+def _of_constant(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "int64" if isinstance(value, int) else "real"
+
+
+class _Typing:
+    """The types of the expressions of one function and of its helpers."""
+
+    def __init__(
+        self, program: Program, names: Mapping[str, PropertyType], data: str | None
+    ) -> None:
+        self.program = program
+        self.names = names
+        self.data = data
+        self.locals: dict[str, str] = {}
+        self.captured: Mapping[str, Any] = {}
+
+    def returned(
+        self,
+        function: Callable[..., Any],
+        source: FunctionSource,
+        parameters: dict[str, str],
+    ) -> str:
+        """Return the join of all return values, with the types of locals."""
+        self.captured = self.program.captured.get(plain_function(function), {})
+        self.locals = dict(parameters)
+        before: dict[str, str] = {}
+        while before != self.locals:
+            before = dict(self.locals)
+            for node in ast.walk(source.tree):
+                self._assignment(node)
+        returns = [n.value for n in ast.walk(source.tree) if isinstance(n, ast.Return)]
+        return _join([self.of(value) for value in returns if value is not None])
+
+    def _assignment(self, node: ast.AST) -> None:
+        if isinstance(node, ast.For):
+            self._bind(node.target, "int64")
+        elif isinstance(node, ast.Assign):
+            self._bind(node.targets[0], self.of(node.value))
+        elif isinstance(node, ast.AugAssign):
+            real = isinstance(node.op, ast.Div)
+            self._bind(node.target, "real" if real else self.of(node.value))
+
+    def _bind(self, target: ast.expr, type_: str) -> None:
+        if isinstance(target, ast.Name):
+            self.locals[target.id] = _join([self.locals.get(target.id, "bool"), type_])
+
+    def of(self, node: ast.expr) -> str:
+        """Return the type of an expression."""
+        if isinstance(node, ast.Constant):
+            return _of_constant(node.value)
+        if isinstance(node, ast.Name) and node.id in self.locals:
+            return self.locals[node.id]
+        if isinstance(node, ast.Subscript):
+            return self.of(node.value)
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._of_name(node)
+        if isinstance(node, ast.Compare):
+            return "bool"
+        if isinstance(node, ast.BoolOp):
+            return _join([self.of(value) for value in node.values])
+        if isinstance(node, ast.UnaryOp):
+            return (
+                "bool" if isinstance(node.op, ast.Not) else self._number(node.operand)
+            )
+        if isinstance(node, ast.BinOp):
+            both = _join([self.of(node.left), self.of(node.right), "int64"])
+            negated = isinstance(node.right, ast.UnaryOp)
+            inverse = negated and isinstance(node.right.op, ast.USub)  # type: ignore[attr-defined]
+            real = isinstance(node.op, ast.Div)
+            real |= isinstance(node.op, ast.Pow) and inverse
+            return "real" if real else both
+        if isinstance(node, ast.IfExp):
+            return _join([self.of(node.body), self.of(node.orelse)])
+        return self._of_call(node) if isinstance(node, ast.Call) else "real"
+
+    def _number(self, node: ast.expr) -> str:
+        return _join([self.of(node), "int64"])
+
+    def _of_name(self, node: ast.Name | ast.Attribute) -> str:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == self.data
+        ):
+            known = self.names.get(node.attr.removesuffix("_next"))
+            if known is None:
+                return _BUILT_IN.get(node.attr, "int32")
+            return _of_dtype(known.arithmetic)
+        value = self._object(node)
+        if isinstance(value, bool | int | float):
+            return _of_constant(value)
+        return "bool"  # fg.nothing, which widens no type
+
+    def _object(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name):
+            return self.captured.get(node.id)
+        if isinstance(node, ast.Attribute):
+            return getattr(self._object(node.value), node.attr, None)
+        return None
+
+    def _of_call(self, node: ast.Call) -> str:
+        called = self._object(node.func)
+        plain = plain_function(called)
+        if isinstance(called, Collaborative):
+            return self._of_helper(called.function, called.source, node)
+        if isinstance(plain, FunctionType) and plain in self.program.helpers:
+            return self._of_helper(plain, self.program.helpers[plain], node)
+        if isinstance(called, Operation):
+            return self._of_operation(called, node)
+        name = getattr(called, "__name__", "")
+        if name in _TRUTHS:
+            return "bool"
+        if name == "int":
+            return "int64"
+        if name == "abs":
+            return self._number(node.args[0])
+        if called in (min, max):
+            return _join([self.of(argument) for argument in node.args])
+        return "real"
+
+    def _of_operation(self, called: Operation, node: ast.Call) -> str:
+        if called.gives == "operand":
+            return self.of(node.args[0])
+        if called.gives == "number":
+            return self._number(node.args[0])
+        return "int64" if called.gives == "edge" else called.gives
+
+    def _of_helper(
+        self, function: Callable[..., Any], source: FunctionSource, node: ast.Call
+    ) -> str:
+        types = dict.fromkeys(source.parameters, "bool")
+        given = [self.of(argument) for argument in node.args]
+        types |= dict(zip(source.parameters, given, strict=False))
+        inner = _Typing(self.program, self.names, None)
+        return inner.returned(function, source, types)
+
 
 _OWN_OR_NEIGHBOR = {"u", "v", "w"}
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
@@ -105,7 +284,7 @@ class Facts:
             raise function.source.error(
                 "a gathered value is read where it was not gathered",
                 got=f"d.{access.name} in a {function.kind} function",
-                expected="d.into[v, f] at the function's own v, behind the gather",
+                expected="d.into[v, f] at the function's own v, after the gather",
                 fix="store it in a property, and read that in a second foldmap",
             )
 
@@ -138,8 +317,8 @@ class Facts:
                 raise function.source.error(
                     f"{name} as a whole is no value",
                     node,
-                    expected=f"{name}[{', '.join(full)}], or the whole given to an "
-                    "operation",
+                    expected=f"{name}[{', '.join(full)}], or the whole as an argument "
+                    "of an operation",
                 )
 
     def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:
@@ -167,7 +346,7 @@ class Facts:
         return storage_dtype(type_, self.real)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:
-        """Return K of the properties that are indexed with f or taken as a whole."""
+        """Return K of the properties that are indexed with f or used as a whole."""
         widths: dict[int, str] = {}
         for access in found:
             type_ = self.names.get(access.name)
@@ -208,13 +387,15 @@ class Facts:
         """Whether an edge function reads twins of entries that edge functions write."""
         stored = {n for n, t in self.names.items() if t.kind is PropertyKind.EDGE}
         written: set[str] = set()
-        asked: set[str] = set()
+        read_at_twins: set[str] = set()
         for function, found in zip(self.program.functions, self.accesses, strict=True):
             if isinstance(function, EdgeFunction):
                 changes = _changes(function, self.program.captured[function.function])
                 written |= {name for name, is_next in changes if is_next}
-                asked |= {a.name for a in found if a.indices and a.indices[0] != "e"}
-        return bool(stored & written & asked)
+                read_at_twins |= {
+                    a.name for a in found if a.indices and a.indices[0] != "e"
+                }
+        return bool(stored & written & read_at_twins)
 
     def conflict_ends(self, number: int, has_sides: bool) -> set[str]:
         """Return the ends, "u" and "v", at which a function's edges conflict (S11)."""
@@ -265,7 +446,7 @@ def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Acces
             and _is_data(node.args[0], roles)
             and _is_atomic(node.func, captured)
         ):
-            place = node.args[0]  # fg.atomic.add(d.count, v, 1) is no read at v
+            place = node.args[0]  # fg.atomic.add(d.count, v, 1) does not read at v
             subscripted.add(place)
             features = _access(place.attr, _elements(node.args[1]), roles).indices
             found.append(Access(place.attr, False, ("v", *features[1:])))

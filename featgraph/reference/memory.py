@@ -79,7 +79,7 @@ class Memory:
         if type_.kind is PropertyKind.EDGE and not self.topology.directed:
             for row in range(self.topology.given):
                 loop = self.topology.source[row] == self.topology.target[row]
-                if loop and not type_.shared:  # its own twin: one entry
+                if loop and not type_.shared:  # a self-loop is its own twin: one entry
                     array[self.topology.given + row] = array[row]
         self.buffers[name] = array
         if type_.iterated:
@@ -87,7 +87,7 @@ class Memory:
             self.buffers[f"{name}_next"] = array.copy()
 
     def given(self, name: str) -> Any:
-        """Return a property in the form in which it was given."""
+        """Return a property in its given form."""
         return self.scalars.get(name, self.buffers[name])
 
     def place(self, buffer: str, index: Any) -> Place:

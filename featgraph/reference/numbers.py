@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.program.operation import Collaborative
+from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.source import plain_function
 
@@ -70,7 +70,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 class Integer(int):
-    """An integer of 64 bits: two's complement, exact beside real numbers."""
+    """An integer of 64 bits: two's complement, compared exactly with real numbers."""
 
     #: NumPy's numbers leave the arithmetic to this class.
     __array_ufunc__ = None
@@ -138,7 +138,7 @@ def _ordered(name: str) -> Callable[[Real, Any], Any]:
     def operate(self: Real, other: Any) -> Any:
         if not isinstance(other, float | int | np.number | np.bool_):
             return NotImplemented
-        # Python negates large integers to compare them: those must not wrap.
+        # Python may negate an integer to compare it; a plain int does not wrap.
         plain = int(other) if isinstance(other, int) else float(other)
         return bool(compare(float(self), plain))
 
@@ -174,7 +174,7 @@ def _compared(name: str) -> Callable[[Any, Any], Any]:
 
     def operate(self: Integer, other: Any) -> Any:
         if isinstance(other, float):
-            return compare(int(self), float(other))  # Python's is exact
+            return compare(int(self), float(other))  # exact in Python
         if _is_integer(other):
             return compare(int(self), int(other))
         return NotImplemented
@@ -282,7 +282,7 @@ def _range(*bounds: Any) -> Iterator[Integer]:
 
 
 def as_constant(value: Any) -> Any:
-    """Return a captured value or a literal, with numbers as those of a program."""
+    """Return a captured value or a literal, with numbers as `Real` and `Integer`."""
     if isinstance(value, tuple):
         return tuple(map(as_constant, value))
     if type(value) is int and value < 0:
@@ -317,7 +317,7 @@ class _Freezer:
         self.done: dict[Any, Any] = {}
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Rebuild one function over a namespace of its own."""
+        """Rebuild a function over a namespace of its own."""
         plain = plain_function(function)
         if not isinstance(plain, FunctionType) or plain not in self.program.captured:
             return function

@@ -23,6 +23,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
+from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.functions import (
     EdgeFunction,
     GatherFunction,
@@ -31,17 +32,95 @@ from featgraph.program.functions import (
     UserFunction,
     VertexFunction,
 )
+from featgraph.program.operations import Nothing
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
-from featgraph.reference.combining import Accumulator
 from featgraph.reference.facts import Facts
 from featgraph.reference.memory import Memory
-from featgraph.reference.numbers import Integer, freeze
-from featgraph.reference.sweep import Sweep
+from featgraph.reference.numbers import Integer, as_number, freeze, round_to
+from featgraph.reference.sweep import Sweep, run_triangle
 from featgraph.reference.topology import Topology
-from featgraph.reference.triangles import run_triangle
 
-__all__ = ["Outcome", "superstep"]
+__all__ = ["Accumulator", "Outcome", "superstep"]
+
+
+class Accumulator:
+    """The entries of one vertex while its contributions are combined.
+
+    Sums and products are computed in float64 or int64. Values for min, max, argmin and
+    argmax are rounded to the storage dtype first, so that ties are those of a kernel.
+
+    Attributes
+    ----------
+    result : ndarray
+        The combined value, one entry per feature (or pair of features).
+    sources : ndarray
+        For argmin and argmax, the source of the best key.
+    magnitude : ndarray
+        Sum of the absolute contributions.
+    """
+
+    def __init__(
+        self, program: Program, function: GatherFunction | ReduceFunction, facts: Facts
+    ) -> None:
+        self.combine = function.combine
+        self.rules = function.combine.rules
+        self.dtype = np.dtype(facts.names[function.into].dtype)
+        self.wide = np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype
+        self.identity = identity_value(self.combine, self.dtype)
+        self.custom: Any = None
+        if self.combine.function is not None:
+            self.custom = freeze(program, self.combine.function)
+        self.result: npt.NDArray[Any] = np.zeros(0)
+        self.sources: npt.NDArray[Any] = np.zeros(0)
+        self.magnitude: npt.NDArray[np.float64] = np.zeros(0)
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Start with the identity in every entry."""
+        self.result = np.full(shape, self.identity, self.wide)
+        self.sources = np.full(shape, NO_SOURCE, np.int32)
+        self.magnitude = np.zeros(shape)
+
+    def add(self, place: tuple[int | None, int], value: Any, source: int) -> None:
+        """Combine `value`, the contribution at ``place = (i, f)`` from `source`."""
+        if isinstance(value, Nothing):
+            return
+        if self.rules.order and value != value:
+            return  # NaN is neither less nor greater (S5)
+        i, f = place
+        entry = () if self.result.ndim == 0 else (f,) if i is None else (i, f)
+        value = self._typed(value)
+        if not self.rules.is_arg and self.rules.gives != "bool":
+            self.magnitude[entry] += abs(float(value))
+        if self.rules.is_arg:
+            if self._is_better(value, source, entry):
+                self.result[entry], self.sources[entry] = value, source
+        else:
+            self.result[entry] = self._typed(self._combined(self.result[entry], value))
+
+    def _typed(self, value: Any) -> Any:
+        """Return `value` in the type of the result; rounded if it is compared."""
+        if self.rules.gives == "bool":
+            return bool(value)
+        if self.dtype.kind == "f":
+            compared = self.rules.order
+            return as_number(
+                round_to(self.dtype.name, value) if compared else float(value)
+            )
+        return as_number(round_to(self.dtype.name, value))
+
+    def _is_better(self, key: Any, source: int, entry: tuple[int, ...]) -> bool:
+        best, best_source = self.result[entry], self.sources[entry]
+        if best_source == NO_SOURCE:
+            return True
+        if key == best:
+            return bool(source < best_source)
+        return bool(key < best if self.rules.order == "min" else key > best)
+
+    def _combined(self, a: Any, b: Any) -> Any:
+        pair: Any = self.custom or self.combine.pair
+        return pair(as_number(a), b)
+
 
 Mask = npt.NDArray[np.bool_]
 
@@ -60,15 +139,15 @@ class Outcome:
         Committed vertices; targets of edges that returned True if the foldmap ends in
         edge functions.
     left_due : ActiveSet
-        Due vertices that `on` left out; they stay due.
+        Due vertices that `on` excluded; they stay due.
     temporaries : dict
         The result of each gather, ``(V, ...)``; zeros where it did not run.
     proposed : dict
         The ``_next`` of each iterated property before entries were dropped.
     magnitude : dict
         For each gather and reduce, the sum of the absolute contributions, which with
-        `degree` gives the tolerance of S9. Shaped as the results; zeros for any and
-        arg.
+        `degree` gives the tolerance of S9. In the shape of the results; zeros for any
+        and arg.
     degree : ndarray of shape (V,)
         In-degrees, or the number of edges of a gather if that is larger.
     """
@@ -208,7 +287,7 @@ class _Superstep:
         self.stopped = np.zeros(topology.vertex_count, np.bool_)
         self.edges_passed: set[int] = set()
         self.edges_stopped: set[int] = set()
-        #: Of an exclusive function: rows in order, and the property of turns.
+        #: For an exclusive function: its order of rows, and the property of turns.
         self.order: Sequence[int] | None = None
         self.recorded: str | None = None
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
@@ -239,7 +318,7 @@ class _Superstep:
                 self.run_reduce(function, width, plain)
         return self.commit()
 
-    # -- where functions run (S4)
+    # -- the domain of functions (S4)
 
     def due(self) -> list[int]:
         """Return the due vertices, after the functions so far."""
@@ -290,7 +369,7 @@ class _Superstep:
     def run_vertex(
         self, function: UserFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Run on the due vertices; the or over the features decides."""
+        """Run on the due vertices; a vertex passes if any feature returns True."""
         sweep = Sweep(self.memory, function, width, PropertyKind.VERTEX)
         for v in self.due():
             results = sweep.run(v, v, lambda f, v=v: plain(f, Integer(v), sweep.data))
@@ -303,7 +382,7 @@ class _Superstep:
     def run_edge(
         self, number: int, function: UserFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Run on out-edges of the sources; the or over the features decides."""
+        """Run on out-edges of the sources; an edge passes if any feature is True."""
         sweep = Sweep(self.memory, function, width, PropertyKind.EDGE)
         is_exclusive, rows = function.kind.exclusive, self.edges(number)
         for row in self.in_order(number, rows) if is_exclusive else rows:
@@ -348,7 +427,7 @@ class _Superstep:
     def run_gather(
         self, function: GatherFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over the edges of each due vertex (S5); the result is True."""
+        """Combine over the edges of each due vertex (S5), which passes."""
         sweep = Sweep(self.memory, function, width, None)
         into, source = function.into, f"{function.into}_source"
         accumulator = Accumulator(self.program, function, self.facts)
@@ -383,7 +462,7 @@ class _Superstep:
     def run_reduce(
         self, function: ReduceFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over all vertices (of `on`), and store the result at once."""
+        """Combine over all vertices (of `on`), and store the result immediately."""
         sweep = Sweep(self.memory, function, width, None)
         accumulator = Accumulator(self.program, function, self.facts)
         type_ = self.facts.names[function.into]
@@ -424,12 +503,12 @@ class _Superstep:
                 for row, value in self.dropped.get(name, {}).items():
                     proposed[name][row] = value
             if type_.kind is PropertyKind.EDGE:
-                self.memory.put(name, type_, buffers[name])  # both rows of a loop
+                self.memory.put(name, type_, buffers[name])  # copies rows of self-loops
         silent = ReduceFunction | TriangleFunction
         own = [f for f in self.program.functions if not isinstance(f, silent)]
         ends_in_edges = bool(own) and isinstance(own[-1], EdgeFunction)
         active_out = self.targets() if ends_in_edges else self.passed.copy()
-        if self.facts.tells_targets:  # S3: their twins are due
+        if self.facts.tells_targets:  # S3: edges whose twin passed are due
             active_out |= self.targets()
         count = self.topology.vertex_count
         return Outcome(
@@ -445,7 +524,7 @@ class _Superstep:
 
 
 class _OneByOne(_Superstep):
-    """All functions on one vertex, which commits before the next one begins (S8)."""
+    """All functions on one vertex, which commits before the next vertex begins (S8)."""
 
     def run(self) -> Outcome:
         """Run the due vertices in order."""

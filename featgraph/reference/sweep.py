@@ -1,23 +1,31 @@
-"""The sweep of one function over vertices or edges, and its argument `d`."""
+"""The sweep of one function over vertices, edges or triangles, and its argument `d`."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph.base.errors import UserFunctionError
-from featgraph.program.functions import UserFunction
-from featgraph.program.operation import Operation
+from featgraph.program.functions import (
+    EdgeFunction,
+    TriangleFunction,
+    UserFunction,
+    VertexFunction,
+)
+from featgraph.program.operations import Operation
+from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import unknown_name
 from featgraph.reference.memory import DEGREE, Memory
 from featgraph.reference.numbers import Integer, as_number
 from featgraph.reference.team import Lane, Place, Team
+from featgraph.reference.topology import Topology
 
-__all__ = ["Sweep"]
+__all__ = ["Sweep", "run_triangle"]
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "atomic.add": operator.add,
@@ -34,7 +42,6 @@ class Sweep:
     memory : Memory
         The values.
     function : UserFunction
-        The function that is run.
     width : int
         K of the function.
     writes : PropertyKind or None
@@ -52,7 +59,7 @@ class Sweep:
         self._memory = memory
         self._function = function
         self._writes = writes
-        #: By kind, the vertices or edges whose entries it may write.
+        #: Kind -> the vertices or edges whose entries it may write.
         self._owners: dict[PropertyKind | None, set[int]] = {}
         #: The vertex whose temporaries may be read.
         self._vertex = -1
@@ -124,10 +131,10 @@ class Sweep:
         for lane in lanes:
             for place in lane.reads:
                 if self._function.kind.exclusive and len(place[1]) == 1:
-                    continue  # all have read it before one writes
+                    continue  # all lanes read it before any of them writes
                 if place in wrote and (wrote[place] is not lane or place in several):
                     raise self._function.source.error(
-                        "a feature reads what another one writes",
+                        "a feature reads an entry that another one writes",
                         got=f"d.{place[0]}{list(place[1])}",
                         fix="use fg.broadcast, or declare the property iterated",
                     )
@@ -146,23 +153,23 @@ class Sweep:
             )
 
     def read(self, buffer: str, index: Any) -> Any:
-        """Return ``d.buffer[index]`` for the feature that is running."""
+        """Return ``d.buffer[index]`` for the running feature."""
         memory, lane = self._memory, self._team.lane
         place = memory.place(buffer, index)
         type_ = memory.types[buffer]
         rank = memory.buffers[buffer].ndim
         missing = rank - len(place[1])
-        if missing == 2:  # a matrix given as a whole
+        if missing == 2:  # a whole matrix
             return memory.buffers[buffer][place[1]].astype(np.float64)
-        if missing == 1:  # a row given as a whole: this lane holds its entry f
+        if missing == 1:  # a whole row, of which this lane has entry f
             place = memory.place(buffer, (*place[1], lane.feature))
         if buffer in memory.filled:
             self._check_temporary(place)
         if self._function.kind.exclusive and any(w == buffer for w, _ in lane.writes):
             raise UserFunctionError(
-                f"{buffer!r} is read behind a write to it",
+                f"{buffer!r} is read after a write to it",
                 expected="all reads of a property before the first write to it",
-                fix="keep what you read, or what you write, in a local",
+                fix="keep the value that you read or write in a local",
             )
         if place in lane.writes:
             return as_number(lane.writes[place])
@@ -178,7 +185,7 @@ class Sweep:
         raise UserFunctionError(
             "a gathered value is read where it was not gathered",
             got=f"d.{buffer}{list(indices)}",
-            expected="d.into[v, f] at the function's own v, behind the gather",
+            expected="d.into[v, f] at the function's own v, after the gather",
         )
 
     def write(self, buffer: str, index: Any, value: Any) -> None:
@@ -264,7 +271,7 @@ class _View:
 class _Loose(_View):
     """A vector or matrix of no vertex, which operations also take as a whole.
 
-    In arithmetic, as inside of `fg.dot`, it is this lane's entry of the vector.
+    In arithmetic, also within `fg.dot`, it is this lane's entry of the vector.
     """
 
     #: An array leaves the arithmetic to this class.
@@ -304,3 +311,68 @@ for _name in (*_ARITHMETIC, "lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "a
     setattr(_Loose, f"__{_name}__", _of_entries(_name, False))
 for _name in _ARITHMETIC:
     setattr(_Loose, f"__r{_name}__", _of_entries(_name, True))
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Running(Protocol):
+    """The interface of the running superstep."""
+
+    program: Program
+    topology: Topology
+    memory: Memory
+    active: Mask
+    passed: Mask
+    edges_passed: set[int]
+
+
+def run_triangle(
+    superstep: Running,
+    number: int,
+    function: TriangleFunction,
+    plain: Callable[..., Any],
+) -> None:
+    """Run a function on the triangles of S4, without a result."""
+    # No property has kind SCALAR: a triangle function writes nothing of its own.
+    sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
+
+    def call(vertices: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+        if plain(*map(Integer, (*vertices, *rows)), sweep.data) is not None:
+            raise function.source.error(
+                "a triangle function returns nothing",
+                fix="write `return` alone, or leave it out",
+            )
+        return True
+
+    for vertices, rows in superstep.topology.triangles():
+        if _is_within(superstep, function, rows) and _is_met(
+            superstep, number, vertices, rows
+        ):
+            sweep.run(-1, -1, lambda _, v=vertices, r=rows: call(v, r))
+
+
+def _is_within(
+    superstep: Running, function: TriangleFunction, rows: tuple[int, ...]
+) -> bool:
+    """Whether all edges have a nonzero `within` entry, in both directions."""
+    if function.within is None:
+        return True
+    memory, twin = superstep.memory, superstep.topology.twin
+    places = [
+        memory.place(function.within, r) for row in rows for r in (row, twin(row))
+    ]
+    return all(memory.load(place) != 0 for place in places)
+
+
+def _is_met(
+    superstep: Running, number: int, vertices: tuple[int, ...], rows: tuple[int, ...]
+) -> bool:
+    """Whether an edge passed, a vertex passed, or a vertex is active (S4)."""
+    before = superstep.program.functions[:number]
+    if any(isinstance(f, EdgeFunction) for f in before):
+        twins = [superstep.topology.twin(row) for row in rows]
+        return not superstep.edges_passed.isdisjoint({*rows, *twins})
+    behind_vertex = any(isinstance(f, VertexFunction) for f in before)
+    mask = superstep.passed if behind_vertex else superstep.active
+    return bool(mask[list(vertices)].any())

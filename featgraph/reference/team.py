@@ -1,9 +1,9 @@
-"""Runs of all features of one vertex or edge, which meet in collaborative calls.
+"""Runs of all features of one vertex or edge, synchronized at collaborative calls.
 
-A function is run for each feature until it makes a collaborative call without an answer
-yet. When all features have stopped at the same call, the answers are computed, and the
+A function is run for each feature until it makes a collaborative call without a result
+yet. When all features have stopped at the same call, the results are computed, and the
 function is run again from the start with them. Writes become visible when all features
-have ended, except atomics, which are done once.
+have ended, except atomics, which are performed once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,76 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
-from featgraph.program.operation import Operation, interpreting
-from featgraph.reference.collective import compute
-from featgraph.reference.numbers import Integer
+from featgraph.program.operations import Operation, interpreting
+from featgraph.reference.numbers import Integer, as_number
 
-__all__ = ["Lane", "Team"]
+__all__ = ["Lane", "Team", "compute"]
+
+Operands = list[dict[str, Any]]
+
+
+def compute(operation: Operation, operands: Operands) -> list[Any]:
+    """Return the result of a collaborative operation for each feature.
+
+    Parameters
+    ----------
+    operation : Operation
+    operands : list of dict
+        For each feature, parameter or option name -> value. Options must be equal.
+
+    Raises
+    ------
+    UserFunctionError
+        If an option differs between features, or an operand does not fit K.
+    """
+    if operation.meaning is None:
+        raise TypeError(f"{operation.name} is not a collaborative operation")
+    options = {}
+    for option in operation.options:
+        given = [operand.get(option) for operand in operands]
+        if any(value != given[0] for value in given):
+            raise UserFunctionError(
+                f"{option}= differs between the features",
+                got=given,
+                expected="one value",
+            )
+        if given[0] is not None:
+            options[option] = given[0]
+    values = {
+        name: (_matrix if name == operation.matrix else _column)(operands, name)
+        for name in operation.parameters
+    }
+    answers = operation.meaning(**values, **options)
+    return [a if isinstance(a, np.ndarray) else as_number(a) for a in answers]
+
+
+def _column(operands: Operands, name: str) -> list[Any]:
+    values = [operand[name] for operand in operands]
+    if any(isinstance(value, np.ndarray) for value in values):
+        raise UserFunctionError(
+            "a matrix where one value per feature is needed", got=f"operand {name}"
+        )
+    return [as_number(value) for value in values]
+
+
+def _matrix(operands: Operands, name: str) -> npt.NDArray[Any]:
+    """Return a matrix, which is the same for all features."""
+    matrix = operands[0][name]
+    k = len(operands)
+    if not isinstance(matrix, np.ndarray) or matrix.shape != (k, k):
+        raise UserFunctionError(
+            "not a matrix of the width of the function",
+            got=getattr(matrix, "shape", type(matrix).__name__),
+            expected=f"({k}, {k}): a whole property, outer or inverse",
+        )
+    return matrix.astype(np.float64)
+
 
 #: Place of one entry: (buffer, indices). The buffer of ``d.x_next`` is ``"x_next"``.
 Place = tuple[str, tuple[int, ...]]
@@ -30,7 +92,7 @@ Place = tuple[str, tuple[int, ...]]
 
 @dataclass
 class Request:
-    """A collaborative call that waits for its answer."""
+    """A collaborative call that waits for its result."""
 
     operation: Operation
     operands: dict[str, Any]
@@ -38,7 +100,7 @@ class Request:
 
 
 class _Waits(BaseException):
-    """Ends the run of one feature at a collaborative call; no error."""
+    """Ends the run of one feature at a collaborative call; not an error."""
 
 
 @dataclass
@@ -62,16 +124,16 @@ class Lane:
     old_values: list[Any] = field(default_factory=list)
     writes: dict[Place, Any] = field(default_factory=dict)
     reads: set[Place] = field(default_factory=set)
-    asked: int = 0
+    calls_made: int = 0
     updated: int = 0
     request: Request | None = None
     result: Any = None
 
     def begin(self) -> None:
-        """Forget the last run, but not the answers."""
+        """Forget the last run, except its results."""
         self.writes.clear()
         self.reads.clear()
-        self.asked = self.updated = 0
+        self.calls_made = self.updated = 0
         self.request = None
 
 
@@ -79,8 +141,8 @@ class Lane:
 def _position(code: CodeType, instruction: int) -> tuple[int | None, ...]:
     """Return the lines and columns of an instruction.
 
-    Python copies the end of a function behind the branches that lead there: one call
-    of the source may stand at several instructions.
+    Python copies the end of a function after each branch that leads there: one call of
+    the source may occur as several instructions.
     """
     return next(itertools.islice(code.co_positions(), instruction // 2, None))
 
@@ -139,18 +201,18 @@ class Team:
     def _handle(
         self, operation: Operation, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """Answer one operation called by the lane that is running."""
+        """Return the result of an operation called by the running lane."""
         lane = self.lane
         if operation.name in {"reverse", "is_twin"}:
             return self.do(operation, args)
-        if not operation.collaborative:  # done once, in the first run that comes by
+        if not operation.collaborative:  # performed once, in the first run
             lane.updated += 1
             if lane.updated > len(lane.old_values):
                 lane.old_values.append(self.do(operation, args))
             return lane.old_values[lane.updated - 1]
-        lane.asked += 1
-        if lane.asked <= len(lane.answers):
-            return lane.answers[lane.asked - 1]
+        lane.calls_made += 1
+        if lane.calls_made <= len(lane.answers):
+            return lane.answers[lane.calls_made - 1]
         operands = self._bind(operation, args, options)
         lane.request = Request(operation, operands, self._site())
         raise _Waits

@@ -1,4 +1,4 @@
-"""The graph as a plain list of directed edges, in the order they were given."""
+"""The graph as a plain list of directed edges, in the given order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Topology", "living_mask"]
 
 
 def living_mask(graph: Graph) -> npt.NDArray[np.bool_]:
-    """Return which vertices of a graph are not dead, of shape (V,)."""
+    """Return a mask of the vertices that are not dead, of shape (V,)."""
     living = graph.living
     return np.ones(graph.vertex_count, np.bool_) if living is None else living
 
@@ -25,8 +25,8 @@ def living_mask(graph: Graph) -> npt.NDArray[np.bool_]:
 class Topology:
     """Directed edges by *row*: given edge i is row i, its twin row ``given + i`` (S10).
 
-    A row is what user functions get as `e`. A self-loop of an undirected graph is its
-    own twin, so row ``given + i`` does not exist for it.
+    A row is the argument `e` of user functions. A self-loop of an undirected graph is
+    its own twin, so row ``given + i`` does not exist for it.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class Topology:
     rows : list of int
         The rows that exist, ascending.
     in_rows, out_rows : list of list of int
-        For each vertex, the rows of its in-edges, of its out-edges.
+        For each vertex, the rows of its in-edges and of its out-edges.
     out_degree : list of int
         Out-edges of each vertex.
     living : ndarray of bool
-        The flags of vertices that are not dead.
+        Mask of vertices that are not dead.
     has_sides : bool
         Whether each edge leads from the first of two sides to the second.
     """
@@ -159,7 +159,7 @@ class Topology:
         return found
 
     def gatherers(self, active: npt.NDArray[Any], along: str) -> npt.NDArray[Any]:
-        """Return which vertices gather from an active one: a mask of shape (V,)."""
+        """Return a mask of the vertices that gather from an active one."""
         return np.array(
             [
                 any(active[u] for _, u in self.gathered(v, along))

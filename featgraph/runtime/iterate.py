@@ -1,4 +1,8 @@
-"""The driver: supersteps until nothing is active, or a limit is reached."""
+"""`iterate`: supersteps until nothing is active, or a limit is reached.
+
+The run is made of `RunOptions`; `LoopOrder` has its state and the loops that can run
+its supersteps, of which the first that accepts runs the next ones.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,21 @@ from featgraph.base.interrupts import rare_collections
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet, word_count
-from featgraph.program.snapshot import Left
+from featgraph.program.saved import Left
 from featgraph.program.state import State
-from featgraph.runtime.background.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.options import checked_options
-from featgraph.runtime.checkpoints.session import Session, iterating
+from featgraph.runtime.checkpoints.public import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.background import COMPILER, LONG
 from featgraph.runtime.loops.foldmap_run import (
-    Step,
+    FoldmapRun,
     check_any_order,
     check_dense,
-    connect_steps,
+    commit_in_place,
+    connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.in_place import commit_in_place
 from featgraph.runtime.loops.moves import Moves, make_moves
 from featgraph.runtime.loops.near_far import (
     NEAR_FAR,
@@ -37,7 +41,6 @@ from featgraph.runtime.loops.near_far import (
     checked_near_far,
 )
 from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
-from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
 from featgraph.runtime.loops.recorded_sets import (
     PlayedSets,
     RecordedSets,
@@ -45,9 +48,13 @@ from featgraph.runtime.loops.recorded_sets import (
 )
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
-from featgraph.runtime.loops.run_state import Agenda, left_over
-from featgraph.runtime.loops.stopping import StoppingTest
-from featgraph.runtime.loops.watching import make_watching
+from featgraph.runtime.loops.run_state import (
+    RunState,
+    SuperstepLoop,
+    Watched,
+    left_over,
+)
+from featgraph.runtime.loops.stopping import StoppingTest, make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
@@ -55,8 +62,8 @@ from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
 
-#: Options of a run that a checkpoint of it has.
-_TOLD = (
+#: Options of a run that are part of its checkpoints.
+_IDENTITY = (
     "asynchronous", "record_active", "until", "near_far", "recompute_every", "watch",
 )  # fmt: skip
 
@@ -86,81 +93,82 @@ def iterate(
 ) -> Run:
     """Run supersteps until nothing is active.
 
-    A list of foldmaps runs in turn, each on what was committed since it last ran. A
-    second call continues from the state: what is not announced yet stays due, and so
-    does what calls of foldmaps have committed since. A write to the state from outside,
-    or a run of other foldmaps, makes every vertex due.
+    Several foldmaps run alternately, each on the vertices that were committed since it
+    last ran. A second call continues from the State: vertices that were not announced
+    yet stay due, and so do those that calls of foldmaps have committed since. A write
+    to the State by the caller, or a run of other foldmaps, makes every vertex due.
 
     Parameters
     ----------
     steps : FoldMap or sequence of FoldMap
-        What to run.
+        The foldmaps to run.
     state : State
         Changed in place.
     active : ActiveSet or array_like, optional
-        The vertices to begin with; default all, or what an earlier call left due.
+        The vertices to begin with; default all, or those that an earlier call left due.
     max_supersteps : int, optional
         The limit, 1000 by default; reaching it warns and leaves `converged` False.
     supersteps : int, optional
-        How many supersteps are wanted, in place of a limit. The run ends behind them
-        without a warning, or sooner where no vertex is due: more would change nothing.
-        `converged` is True only in that case, or where `until` was met. A run that goes
-        on from a checkpoint counts the supersteps before it.
+        Number of supersteps to run, in place of a limit. The run ends after them
+        without a warning, or earlier if no vertex is due: more would change nothing.
+        `converged` is True only in that case, or if `until` was met. A run that is
+        resumed from a checkpoint counts the supersteps before it.
     until : callable or StoppingTest, optional
         ``until(state)`` after each superstep; True ends the run as converged. A test
-        that `below` or `above` has made is judged behind supersteps that give its
+        made by `below` or `above` is evaluated after supersteps that compute its
         result, on the GPU without a wait.
     progress : bool, optional
         Show a progress bar.
     callback : callable, optional
         ``callback(run, state)`` after each superstep; returning True ends the run.
     then : callable or FoldMap, optional
-        ``then(run, state)`` whenever nothing is due. It may write to the state, or run
+        ``then(run, state)`` whenever nothing is due. It may write to the State, or run
         other foldmaps on it, and returns the vertices to continue with, as `active`: no
         others are due, whatever it has written. None, or no vertex, ends the run as
-        converged. It is not called where the limit has been reached; the run has not
-        converged then. If it writes and raises an error, every vertex is due in a
-        later call. A foldmap runs over all vertices, on the run's target, and what it
-        commits is continued with; results of its reduces stay where they are. Compiled
-        loops run it themselves where it consists of reduces and vertex functions.
+        converged. It is not called once the limit has been reached; the run has not
+        converged then. If it writes and raises an error, every vertex is due in a later
+        call. A foldmap runs over all vertices, on the run's target, and the run
+        continues with the vertices that it commits; results of its reduces stay in
+        place. Compiled loops run it themselves if it consists of reduces and vertex
+        functions.
     record_active : bool, optional
-        Keep what each superstep committed.
+        Keep the vertices that each superstep committed.
     due : sequence of ActiveSet, optional
         The vertices that are due in each superstep, and no others, such as those that
-        another run has recorded; empty sets are left out. The run ends behind the last
-        one. It is of one foldmap of vertex functions and gathers.
+        another run has recorded; empty sets are left out. The run ends after the last
+        one. It takes one foldmap of vertex functions and gathers.
     watch : str, optional
-        The result of a reduce: `Run.watched` has its largest entry behind each
-        superstep that gives it, which costs no wait.
+        The result of a reduce: `Run.watched` has its largest entry after each superstep
+        that computes it, which costs no wait.
     target : {"auto", "cpu", "cuda"}, optional
-        Where to run; "auto" takes a GPU where there is one.
+        The target to run on; "auto" uses a GPU if there is one.
     recompute_every : int or None, optional
-        After so many supersteps in which sums or products of reals were patched, they
-        are recomputed, since roundings add up; None for never.
+        Number of supersteps that patch sums or products of reals before these are
+        recomputed, since rounding errors add up; None for never.
     asynchronous : bool, optional
         Make updates visible within the superstep, which saves supersteps. Only the
-        fixpoint is promised. The functions must be monotone: values have an order such
-        that a vertex commits only values better than its own, commits them whenever the
-        gathered values allow it, and gathers better values from better sources. Of
-        several sources with equal keys a different one may be kept. Functions that are
-        visibly not monotone are refused.
+        fixpoint is guaranteed. The functions must be monotone: values have an order
+        such that a vertex commits only values better than its own, commits them
+        whenever the gathered values allow it, and gathers better values from better
+        sources. Of several sources with equal keys a different one may be kept.
+        Functions that are visibly not monotone are refused.
     near_far : NearFar, optional
-        Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
-        are evaluated. Only the fixpoint is promised, for functions as above.
+        Vertices with a key beyond a moving threshold wait, and stay due: fewer edges
+        are evaluated. Only the fixpoint is guaranteed, for functions as above.
     checkpoint : str or path, optional
-        A folder, see `Checkpoints`: the same run on the same values goes on from the
+        A folder, see `Checkpoints`: the same run on the same values is resumed from the
         newest whole checkpoint there. One that had ended returns at once.
     every : float, optional
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     repartition : {"auto", False} or int, optional
-        On several ranks: "auto" has them own other vertices where that makes
-        supersteps faster by more than moving costs, an integer so often at most.
-        `state.graph` is another graph then, and `Run.partitions` says what was done.
-        Default: as the function that iterates was asked, or else False.
+        On several ranks: "auto" moves vertices between ranks if that saves more time in
+        supersteps than it costs; an integer is the most moves. `state.graph` is another
+        graph then, and `Run.partitions` records the moves. Default: the option of the
+        algorithm that iterates, or else False.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
-        patches them with changes, "auto" (the default) does so where that is
-        expected to be faster, False evaluates every vertex in every superstep.
+        patches them with changes, "auto" (the default) does so if that is expected to
+        be faster, False evaluates every vertex in every superstep.
 
     Returns
     -------
@@ -170,10 +178,10 @@ def iterate(
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit; nothing has been changed then.
-        PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
-        ``near_far=`` where they could change the result, and for ``repartition=`` where
-        ranks keep theirs. StateError, too, for checkpoints of something else.
+        If functions, state and options do not fit together; the State is unchanged
+        then. PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        ``near_far=`` if they could change the result, and for ``repartition=`` if ranks
+        must keep their vertices. StateError, too, for checkpoints of another run.
 
     Warns
     -----
@@ -181,57 +189,57 @@ def iterate(
         If the limit is reached.
     """
     foldmaps = _checked_foldmaps(steps)
-    asked_for = checked_options({
+    checked = checked_options({
         "max_supersteps": max_supersteps, "supersteps": supersteps, "until": until,
         "progress": progress, "callback": callback, "then": then, "watch": watch,
         "record_active": record_active, "due": due, "recompute_every": recompute_every,
         "near_far": near_far, "checkpoint": checkpoint, "every": every,
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
-    limit, records = _limit(asked_for), asked_for["record_active"]
+    limit, records = _limit(checked), checked["record_active"]
     stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
-    told = {name: asked_for[name] for name in _TOLD} | {"until": test}
+    identity = {name: checked[name] for name in _IDENTITY} | {"until": test}
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
     ):
         is_seen = any(function is not None for function in calls)
-        session = Session(saved, foldmaps, state, options | told, is_seen)
+        session = Session(saved, foldmaps, state, options | identity, is_seen)
         device = choose_device(target, state.graph)
-        asked = Asked(
+        settings = RunOptions(
             foldmaps, state, device, None if session.goes_on else active,
             recompute_every, near_far, calls, watch, test, stage,
-            options | {"asynchronous": asynchronous}, records, asked_for["due"],
+            options | {"asynchronous": asynchronous}, records, checked["due"],
             is_apart=saved is None and not is_seen,
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
-        course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
-        agenda = course.agenda
+        order = LoopOrder(settings, *make_run_state(settings), most=limit, moves=moves)
+        run_state = order.run_state
         run = Run(
             device.name,
-            [s.kernel for s in agenda.steps],
+            [s.kernel for s in run_state.runs],
             active_sets=[] if records else None,
-            asynchronous=agenda.is_asynchronous,
-            watched=agenda.watching.values,
-            refused=course.refused,
+            asynchronous=run_state.is_asynchronous,
+            watched=run_state.watching.values,
+            refused=order.refused,
             **_of_graph(state, device.name, options),
         )
-        bar = progress_bar(asked_for["progress"], limit)
-        state.live.append(course.left_over)
+        bar = progress_bar(checked["progress"], limit)
+        state.live.append(order.left_over)
         try:
-            agenda.release()
-            session.begin(run, agenda)
+            run_state.release()
+            session.begin(run, run_state)
             bar.update(run.supersteps)
             if not session.has_ended:
-                _run(run, course, bar, limit, calls, session)
+                _run(run, order, bar, limit, calls, session)
         finally:
             bar.close()
-            course.agenda.store_pending()
-            state.live.remove(course.left_over)
-            course.end(run)
+            order.run_state.store_pending()
+            state.live.remove(order.left_over)
+            order.end(run)
     COMPILER.begin()
     if supersteps is None and not run.converged and run.supersteps >= limit:
         _warn_of_limit(run)
@@ -241,7 +249,7 @@ def iterate(
 def _stage(
     then: Any, target: str
 ) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
-    """Return the foldmap that is given as ``then=``, and a function that runs it."""
+    """Return the foldmap given as ``then=``, and a function that runs it."""
     if not isinstance(then, FoldMap):
         return None, then
     return then, lambda run, state: then(state, target=target)
@@ -265,11 +273,11 @@ def _warn_of_limit(run: Run) -> None:
     )
 
 
-def _limit(asked: dict[str, Any]) -> int:
-    """Return how many supersteps may run."""
-    given = [asked[name] for name in ("supersteps", "max_supersteps")]
-    if asked["due"] is not None:
-        given.append(len(asked["due"]))
+def _limit(settings: dict[str, Any]) -> int:
+    """Return the most supersteps."""
+    given = [settings[name] for name in ("supersteps", "max_supersteps")]
+    if settings["due"] is not None:
+        given.append(len(settings["due"]))
     return next((number for number in given if number is not None), 1000)
 
 
@@ -288,25 +296,25 @@ def _checked_foldmaps(steps: Any) -> list[FoldMap]:
 
 def _run(
     run: Run,
-    course: Course,
+    order: LoopOrder,
     bar: Any,
     max_supersteps: int,
     calls: tuple[Callable[..., Any] | None, ...],
     session: Session,
 ) -> None:
-    """Run supersteps until nothing is due, or a call of the user's ends the run."""
+    """Run supersteps until nothing is due, or a function of the user ends the run."""
     until, callback, then = calls
-    state, ends = course.agenda.state, False
+    state, ends = order.run_state.state, False
     with rare_collections(state.graph.ranks is not None):
         while run.supersteps < max_supersteps and not run.converged:
-            course.follow(run)
-            before, agenda = run.supersteps, course.agenda
-            for loop in course.loops:
+            order.follow(run)
+            before, run_state = run.supersteps, order.run_state
+            for loop in order.loops:
                 ran = loop.run(run, max_supersteps - before)
                 if ran is not None:
                     break
             if not ran:
-                if then is not None and agenda.begin(then(run, state)):
+                if then is not None and run_state.begin(then(run, state)):
                     continue
                 run.converged = True
                 break
@@ -314,83 +322,84 @@ def _run(
                 COMPILER.begin()
             bar.update(run.supersteps - before)
             bar.set_postfix(active=run.active_counts[-1])
-            if agenda.watching.is_met or (until is not None and until(state)):
+            if run_state.watching.is_met or (until is not None and until(state)):
                 run.converged = True
             if callback is not None and callback(run, state):
                 ends = True
                 break
-            session.look(run, agenda)
+            session.look(run, run_state)
             if not run.converged:
-                course.look(run)
+                order.look(run)
         else:
-            course.follow(run)
+            order.follow(run)
             run.converged = run.converged or (
-                then is None and not course.agenda.has_work()
+                then is None and not order.run_state.has_work()
             )
-    course.note_sent(run)
-    if course.agenda.recorded is not None:
-        course.agenda.recorded.end(run)
-    session.end(run, course.agenda, ends or run.converged)
-    exchange_of(state.graph, course.agenda.device).catch_up()
+    order.note_sent(run)
+    if order.run_state.recorded is not None:
+        order.run_state.recorded.end(run)
+    session.end(run, order.run_state, ends or run.converged)
+    exchange_of(state.graph, order.run_state.device).catch_up()
     if isinstance(state.residency, Buffers):
         state.residency.check_stalled()
 
 
-class Course:
-    """The agenda of a run, and the loops for it: both anew behind a move.
+class LoopOrder:
+    """The state of a run and its loops, which are made again after a move of vertices.
 
     Parameters
     ----------
-    asked : Asked
-    agenda : Agenda
+    settings : RunOptions
+    run_state : RunState
     watched : Watched
-        As `make_agenda` has made them of it.
+        Made of `settings` by `make_run_state`.
     most : int
-        How many supersteps there may be.
+        Most supersteps.
     moves : Moves or None
-        Has ranks own other vertices.
+        Moves vertices between ranks.
 
     Attributes
     ----------
-    agenda : Agenda
+    run_state : RunState
     loops : sequence of SuperstepLoop
+        The loops that can run supersteps, in the order in which they are tried.
     refused : dict of str to str
-        Why the other loops cannot run supersteps.
+        Reasons why the other loops cannot.
 
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit.
+        If functions, state and options do not fit together.
     """
 
     def __init__(
         self,
-        asked: Asked,
-        agenda: Agenda,
+        settings: RunOptions,
+        run_state: RunState,
         watched: Watched,
         *,
         most: int,
         moves: Moves | None,
     ) -> None:
-        self._asked, self._most, self._moves = asked, most, moves
-        self._begin(agenda, watched)
+        self._settings, self._most, self._moves = settings, most, moves
+        self._begin(run_state, watched)
 
-    def _begin(self, agenda: Agenda, watched: Watched) -> None:
-        if self._most > len(agenda.steps):  # whether they may is asked of all edges
-            commit_in_place(agenda.steps)
+    def _begin(self, run_state: RunState, watched: Watched) -> None:
+        if self._most > len(run_state.runs):  # the test may read all edges
+            commit_in_place(run_state.runs)
         if self._moves is not None:
             watched = replace(watched, is_timed=True)
-        loops, self.refused = make_loops(agenda, watched)
-        self.agenda = agenda
-        self._sent = agenda.exchange.sent_bytes
+        loops, self.refused = make_loops(run_state, watched)
+        self.run_state = run_state
+        self._sent = run_state.exchange.sent_bytes
         self.loops: Sequence[SuperstepLoop] = loops
-        agenda.moves = self._moves
+        run_state.moves = self._moves
 
     def look(self, run: Run) -> None:
-        """Go on between other cuts, if that pays; asked behind each superstep."""
+        """Move vertices between ranks if that pays; called after each superstep."""
         if self._moves is None:
             return
-        before = self.agenda
+        before = self.run_state
         go_on = self._moves.move(run, before, self._most - run.supersteps)
         if go_on is None:
             return
@@ -399,74 +408,74 @@ class Course:
         go_on(self._renew(before))
 
     def follow(self, run: Run) -> None:
-        """Go on with what has become due by batches of the graph, by puts and sets."""
-        before = self.agenda
+        """Add vertices made due by batches of the graph, by puts and by ``due=``."""
+        before = self.run_state
         before.follow(run)
         if before.state.follow() == before.seen:
             return
         before.store_pending()
-        agenda = self._renew(before)
-        agenda.release()
-        agenda.turn = before.turn
+        run_state = self._renew(before)
+        run_state.release()
+        run_state.turn = before.turn
 
-    def _renew(self, before: Agenda) -> Agenda:
-        """Make the agenda anew; it watches what the one before did."""
-        self._begin(*make_agenda(replace(self._asked, active=None)))
-        agenda = self.agenda
-        agenda.watching, agenda.wants_host = before.watching, before.wants_host
-        agenda.asks_within = before.asks_within
-        agenda.recorded, agenda.played = before.recorded, before.played
-        if agenda.waiting is not None and before.waiting is not None:
-            agenda.waiting.delta = before.waiting.delta
-        return agenda
+    def _renew(self, before: RunState) -> RunState:
+        """Make the run state again; watched results and recorded sets are kept."""
+        self._begin(*make_run_state(replace(self._settings, active=None)))
+        run_state = self.run_state
+        run_state.watching, run_state.wants_host = before.watching, before.wants_host
+        run_state.asks_within = before.asks_within
+        run_state.recorded, run_state.played = before.recorded, before.played
+        if run_state.waiting is not None and before.waiting is not None:
+            run_state.waiting.delta = before.waiting.delta
+        return run_state
 
     def left_over(self) -> dict[FoldMap, Left]:
-        """Return what a later call would have to know if the run ended here."""
-        return left_over(self.agenda)
+        """Return the pending vertices for a later call, if the run ended here."""
+        return left_over(self.run_state)
 
     def note_sent(self, run: Run) -> None:
-        """Record the bytes that this rank has sent; once for each agenda."""
-        for kind, sent in self.agenda.exchange.sent_bytes.items():
+        """Record the bytes that this rank has sent; once for each run state."""
+        for kind, sent in self.run_state.exchange.sent_bytes.items():
             more = sent - self._sent.get(kind, 0)
             if more.any():
                 known = run.sent_bytes.get(kind, [0] * more.size)
                 run.sent_bytes[kind] = (more + known).tolist()
 
     def end(self, run: Run) -> None:
-        """Have the record of a run complete."""
-        run.kernels = [step.kernel for step in self.agenda.steps]
-        state, device = self.agenda.state, self.agenda.device
+        """Complete the record of a run."""
+        run.kernels = [step.kernel for step in self.run_state.runs]
+        state, device = self.run_state.state, self.run_state.device
         run.preparation = buffers_of(state, device).preparation
         if self._moves is not None:
             self._moves.end(run)
 
 
-#: In the order in which they are asked: the last one runs whatever is due.
+#: In the order in which they are tried: the last one can run every superstep.
 LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
 @dataclass(eq=False)
-class Asked:
-    """What `iterate` was asked for.
+class RunOptions:
+    """The options of a run, checked.
 
     Attributes
     ----------
     active : object
-        The vertices to begin with; None for what is left of an earlier call.
+        The vertices to begin with; None for those left by an earlier call.
     calls : tuple
-        The functions ``until=``, ``callback=`` and ``then=``; None where not given.
+        The functions ``until=``, ``callback=`` and ``then=``; None if not given.
     log : object
         The result whose largest entry is logged; None for none.
     test : StoppingTest or None
         Ends the run when it is met.
     stage : FoldMap or None
-        What ``then=`` is, if it is a foldmap.
+        The option ``then=``, if it is a foldmap.
     records : bool
         Whether the sets that supersteps commit are kept.
     due : sequence of ActiveSet or None
-        What is due in each; None for what was announced.
+        The due vertices of each superstep; None for the announced ones.
     is_apart : bool
-        Whether no function and no checkpoint looks at the record before its end.
+        Whether no function and no checkpoint reads the record before its end.
     """
 
     foldmaps: list[FoldMap]
@@ -486,89 +495,92 @@ class Asked:
 
     @property
     def log_fits(self) -> bool:
-        """Whether sets of supersteps stay on a GPU, and nothing asks for them before.
+        """Whether recorded sets can stay on a GPU until the end of the run.
 
-        Of a graph that changes they may become longer.
+        On a graph that changes, sets may become longer.
         """
         graph = self.state.graph
         is_alone = graph.ranks is None and graph.changing is None
         return self.is_apart and is_alone and self.device.recorder is not None
 
 
-def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
-    """Return the agenda of a run, and what loops are told of it.
+def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
+    """Return the state of a run, and the properties that loops have to support.
 
     Raises
     ------
     UserFunctionError, StateError, PlanError
-        If functions, state and options do not fit.
+        If functions, state and options do not fit together.
     """
-    state, device = asked.state, asked.device
+    state, device = settings.state, settings.device
     buffers_of(state, device).preparation = Preparation()  # of this run alone
-    options, every = asked.options, asked.recompute_every
-    steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
-    connect_steps(steps)
+    options, every = settings.options, settings.recompute_every
+    steps = [FoldmapRun(f, state, device, options, every) for f in settings.foldmaps]
+    connect_runs(steps)
     is_dense = steps[0].change_driven is False
     if is_dense:  # every vertex is active in every superstep
-        check_dense(steps, asked.active, asked.calls[-1] is not None)
+        check_dense(steps, settings.active, settings.calls[-1] is not None)
     is_asynchronous = steps[0].plan.options.asynchronous
     if is_asynchronous:
         check_any_order(steps, IN_PLACE)
     size = state.graph.vertex_count + state.graph.edge_count
-    watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
+    watching = make_watching(settings.log, settings.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
-    until, callback, _ = asked.calls
+    until, callback, _ = settings.calls
     by, looks_at_results = "until=" if until else "callback=" if callback else "", False
     if watching.extremes and not by:
-        by, looks_at_results = "watch=" if asked.test is None else "until=", True
+        by, looks_at_results = "watch=" if settings.test is None else "until=", True
     watched = Watched(
         device, size, by, looks_at_results, is_dense, is_shared=is_shared,
         stays_on_device=exchange_of(state.graph, device).stays_on_device,
-        sets="record_active=" if asked.records else "due=" if asked.due else "",
-        are_sets_here=asked.log_fits,
+        sets="record_active=" if settings.records else "due=" if settings.due else "",
+        are_sets_here=settings.log_fits,
     )  # fmt: skip
-    waiting = _make_waiting(asked, steps, watched)
+    waiting = _make_waiting(settings, steps, watched)
     for step in steps:
         step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
-    if asked.active is None:
+    if settings.active is None:
         pending = [
             recall_pending(step.foldmap, state, device, step.plan) for step in steps
         ]
     else:
-        pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
+        pending = begin_pending(settings.active, state, device, len(settings.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
-    agenda = Agenda(steps, pending, waiting, watching)
-    agenda.then = asked.stage
-    if asked.records and asked.log_fits:
-        agenda.recorded = RecordedSets(state, device)
-    if asked.due is not None:
-        agenda.played = _played(asked, agenda)
-    return agenda, watched
+    run_state = RunState(steps, pending, waiting, watching)
+    run_state.then = settings.stage
+    if settings.records and settings.log_fits:
+        run_state.recorded = RecordedSets(state, device)
+    if settings.due is not None:
+        run_state.played = _played(settings, run_state)
+    return run_state, watched
 
 
-def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
-    """Return the sets that say what is due, and have nothing else due."""
-    [step, *_] = steps = agenda.steps
+def _played(settings: RunOptions, run_state: RunState) -> PlayedSets:
+    """Return the sets of ``due=``, and make nothing else due."""
+    [step, *_] = steps = run_state.runs
     others = {
-        "active": asked.active is not None, "record_active": asked.records,
-        "near_far": asked.near_far, "until": asked.test, "watch": asked.log,
-        "then": asked.calls[-1] is not None, "asynchronous": agenda.is_asynchronous,
+        "active": settings.active is not None, "record_active": settings.records,
+        "near_far": settings.near_far, "until": settings.test, "watch": settings.log,
+        "then": settings.calls[-1] is not None,
+        "asynchronous": run_state.is_asynchronous,
         "change_driven": step.change_driven != "auto",
     }  # fmt: skip
     check_played(steps, others)
     step.is_played, step.may_be_incremental = True, False
-    played = PlayedSets(asked.due or (), asked.state, asked.device)
-    none = agenda.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
-    agenda.pending = [Pending(none, count=0)]
+    played = PlayedSets(settings.due or (), settings.state, settings.device)
+    none = run_state.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
+    run_state.pending = [Pending(none, count=0)]
     return played
 
 
-def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
-    """Return what tells near vertices from far ones, if any are to wait."""
-    near_far = checked_near_far(asked.near_far)
+def _make_waiting(
+    settings: RunOptions, steps: list[FoldmapRun], watched: Watched
+) -> Waiting | None:
+    """Return the split of near and far vertices, if any are to wait."""
+    near_far = checked_near_far(settings.near_far)
     if near_far is None:
         return None
     plans = [step.plan for step in steps]
@@ -580,14 +592,14 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
         return None
     check_any_order(steps, NEAR_FAR)
     bound = steps[0].plain.bound
-    return Waiting(near_far, plans, asked.state, bound.exchange, in_a_loop)
+    return Waiting(near_far, plans, settings.state, bound.exchange, in_a_loop)
 
 
 def make_loops(
-    agenda: Agenda, watched: Watched
+    run_state: RunState, watched: Watched
 ) -> tuple[list[SuperstepLoop], dict[str, str]]:
-    """Return the loops that can run supersteps, and why each other cannot, by name."""
-    plans = [step.plan for step in agenda.steps]
+    """Return the loops that can run supersteps, and the reasons against the others."""
+    plans = [step.plan for step in run_state.runs]
     refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
-    loops = [loop(agenda) for loop in LOOPS if not refused[loop.name]]
+    loops = [loop(run_state) for loop in LOOPS if not refused[loop.name]]
     return loops, {name: why for name, why in refused.items() if why}

@@ -1,11 +1,10 @@
-"""The kernels of later first calls, compiled ahead: what ``featgraph warm`` stores.
+"""Kernels of later first calls, compiled ahead: ``featgraph warm`` stores them.
 
-Algorithms run on small graphs on the CPU, within `storing`. There, thresholds of sizes
-are zero, so that runs take the ways of large graphs, too, and other directions are
-compiled beside those that a run takes. For a GPU, which need not be present, each
-foldmap that runs is folded for all traits of graphs on which its text depends, and
-compiled by the types of its arguments. `compile_own_kernels` has kernels that all
-programs share.
+Algorithms run on small graphs on the CPU, within `storing`. There, size thresholds are
+zero, so that runs also use the loops and directions of large graphs, and further
+directions are compiled besides. For a GPU, which need not be present, each foldmap that
+runs is folded for all traits of graphs that its text depends on, and compiled for the
+types of its arguments. `compile_own_kernels` compiles kernels that all programs share.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.graph.building import edges
 from featgraph.program.state import State
-from featgraph.runtime.background.queue import COMPILER
-from featgraph.runtime.background.ready import functions_of, set_functions_of
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.loops import foldmap_run, worklist
+from featgraph.runtime.loops.background import COMPILER, functions_of, set_functions_of
 from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep
@@ -38,8 +36,8 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["Count", "checked_cc", "compile_own_kernels", "storing"]
 
 ComputeCapability = tuple[int, int]
-#: Where thresholds stand that keep small graphs from ways of large ones, and what they
-#: are for these: chunks have so few edges that graphs of some hundreds are cut.
+#: (module, threshold, value): thresholds that would run small graphs in other ways than
+#: large ones. Chunks have so few edges that graphs of some hundreds are cut.
 _AS_LARGE = [
     (foldmap_run, "FEWEST_CONTRIBUTIONS", 0), (foldmap_run, "FEWEST_A_VERTEX", 0),
     (worklist, "SMALLEST_GRAPH", 0), (edges, "FEW", 0),
@@ -48,14 +46,14 @@ _AS_LARGE = [
 #: Traits on which texts for a GPU depend: see `GraphTraits`.
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = (16, 32, 64, 128, 256, MANY_ROWS)
-#: Whether rows are long, whether some are of hubs, and whether of a giant.
+#: Whether some rows are long, are those of hubs, and are that of a giant.
 _LENGTHS = (
     (False, False, False), (True, False, False), (True, True, False), (True, True, True)
 )  # fmt: skip
 
 
 class Count(logging.Handler):
-    """Count kernels that were compiled, and those that were found in the store.
+    """Counts kernels that were compiled, and those that were found in the store.
 
     Attributes
     ----------
@@ -76,21 +74,21 @@ class Count(logging.Handler):
 def storing(
     cc: ComputeCapability | None = None, *, as_large: bool = False
 ) -> Iterator[Count]:
-    """Have runs on the CPU store what first calls on other graphs may compile.
+    """Have runs on the CPU compile and store kernels of first calls on other graphs.
 
-    Not for threads: settings of the whole process are changed meanwhile.
+    Not thread-safe: settings of the whole process change within the block.
 
     Parameters
     ----------
     cc : (int, int), optional
         The GPU to compile for, besides the CPU; None for the CPU alone.
     as_large : bool, optional
-        Have small graphs take the ways of large ones.
+        Run small graphs in the ways of large ones.
 
     Yields
     ------
     Count
-        What was compiled and loaded so far.
+        Numbers of kernels compiled and loaded so far.
     """
     count, log = Count(), logging.getLogger("featgraph")
     note = _compile_for_cpu if cc is None else _ForGpu(cc)
@@ -122,7 +120,7 @@ def _compile_for_cpu(
     incremental: Changes | None,
     superstep: Superstep,
 ) -> None:
-    """Compile the other direction of a foldmap, and single supersteps beside a loop."""
+    """Compile the other direction of a foldmap, and single supersteps of a loop."""
     device, kernel = superstep.device, superstep.kernel
     if options.get("direction") == "push" or kernel.kernel_source.queue is not None:
         functions = functions_of(superstep, superstep.forms(None, None))
@@ -195,12 +193,12 @@ def _all_traits(own: GraphTraits) -> Iterator[GraphTraits]:
 
 
 def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
-    """Return a compute capability that the compiler knows: by default, the GPU's.
+    """Return a compute capability that the compiler supports; default the GPU's.
 
     Raises
     ------
     DeviceError
-        If there is no compiler, no GPU that has one, or no such capability.
+        If there is no compiler, no GPU to take the default from, or no such capability.
     """
     dialect.require()
     if given is None and not dialect.is_available():
@@ -225,9 +223,9 @@ def compile_own_kernels(cc: ComputeCapability) -> None:
 
 
 def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yield kernels of the runtime, and types for which first calls compile them.
+    """Yield kernels of the runtime, with the types that first calls compile them for.
 
-    They build rows of edges that lie on the GPU, find due vertices, and work on sets.
+    They build rows of edges on the GPU, find due vertices, and work on sets.
     """
     from numba import types
 

@@ -15,7 +15,7 @@ import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.base import files
 from featgraph.distributed import run_ranks
-from featgraph.runtime.checkpoints.session import Session
+from featgraph.runtime.checkpoints.public import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 V, E = 100, 230

@@ -18,7 +18,7 @@ if not dialect.is_installed():
 
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
-from featgraph.runtime.loops.replay_report import Accounts
+from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
 from tests.dynamic.doubles import with_dead
 from tests.dynamic.test_dead_in_algorithms import check_dead
@@ -148,13 +148,13 @@ def test_loops(gpu: Gpu) -> None:
 
 
 def test_a_planted_fault_is_caught(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Accounts.__init__
+    begin = ReplayReport.__init__
 
-    def count_ids(self: Accounts, *given: Any) -> None:
+    def count_ids(self: ReplayReport, *given: Any) -> None:
         begin(self, *given)
         self._everything = VERTICES
 
-    monkeypatch.setattr(Accounts, "__init__", count_ids)
+    monkeypatch.setattr(ReplayReport, "__init__", count_ids)
     with pytest.raises(AssertionError):
         check_loops(gpu)
 

@@ -444,7 +444,7 @@ def test_values_stay_with_edges_that_are_numbered_anew() -> None:
     for _ in range(2):
         graph._store._renumber()
         graph.insert_edges([3], [1])
-    with pytest.raises(fg.StateError, match="too long ago"):
+    with pytest.raises(fg.StateError, match="too old"):
         _ = state["note"]
 
 

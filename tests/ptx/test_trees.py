@@ -16,7 +16,7 @@ if not dialect.is_installed():
 
 from numba import types
 
-from featgraph.runtime.devices import tree_kernels
+from featgraph.runtime.devices import cuda_trees
 from tests.ranks.test_in_a_tree import total
 
 N, FLAG = types.int64, types.boolean
@@ -24,9 +24,9 @@ ROWS, TABLE = (types.Array(t, 2, "C") for t in (types.float32, types.int64))
 NODES, PLACES = (types.Array(t, 1, "C") for t in (types.float32, types.int64))
 CHILDREN = types.Array(types.int32, 2, "C")
 SIGNATURES = [
-    (tree_kernels.combine_level, (ROWS, N, N, N, FLAG)),
-    (tree_kernels.finish, (ROWS, TABLE, PLACES, N, FLAG, NODES)),
-    (tree_kernels.finish_joined, (NODES, ROWS, CHILDREN, PLACES, N, FLAG, NODES)),
+    (cuda_trees.combine_level, (ROWS, N, N, N, FLAG)),
+    (cuda_trees.finish, (ROWS, TABLE, PLACES, N, FLAG, NODES)),
+    (cuda_trees.finish_joined, (NODES, ROWS, CHILDREN, PLACES, N, FLAG, NODES)),
 ]
 
 

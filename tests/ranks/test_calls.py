@@ -12,7 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.runtime.loops.moves import asking
+from featgraph.runtime.loops.moves import repartition_option
 from tests.algorithms import test_answers
 from tests.algorithms.test_answers import CALLS, GRAPH
 from tests.ranks.forced import forced
@@ -77,7 +77,7 @@ def require_answers(
 
     def on_a_rank(engine: Any) -> Any:
         try:
-            with asking(repartition):
+            with repartition_option(repartition):
                 return answers(CALLS[name](fg.distribute(GRAPH), target=target))
         except fg.FeatGraphError as error:
             return str(error)

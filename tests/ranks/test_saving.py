@@ -155,7 +155,7 @@ def test_a_write_that_fails_is_told_on_all_ranks(
         assert all("rank 0: OSError: no space" in text for text in found[1:])
         assert not (tmp_path / "state").exists()
     (tmp_path / "state").write_text("mine")
-    assert "something else is there" in run_ranks(2, on_a_rank)[1]
+    assert "other files" in run_ranks(2, on_a_rank)[1]
 
 
 def test_a_file_that_one_rank_cannot_read(tmp_path: Path) -> None:

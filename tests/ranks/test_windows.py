@@ -656,13 +656,13 @@ def lose(exchange: Any) -> None:
 def test_a_rank_that_is_lost_ends_a_loop(
     looping: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, launch = make_graph(60, count=40), replay.DeviceFlight.run
+    whole, launch = make_graph(60, count=40), replay.DeviceReplay.run
 
     def run(flight: Any, how: Any) -> bool:
-        lose(flight._agenda.exchange)
+        lose(flight._run_state.exchange)
         return launch(flight, how)
 
-    monkeypatch.setattr(replay.DeviceFlight, "run", run)
+    monkeypatch.setattr(replay.DeviceReplay, "run", run)
     with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
         run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
     assert {loop.ran for loop in looping.loops} <= {0, 1}
@@ -676,7 +676,7 @@ def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
 ) -> None:
     """What decides how it is run is each rank's own; what ends a run is not."""
     whole, found = make_graph(60, count=40), threading.local()
-    loop, flight = cuda_trace.TracedDriver.loop, replay.DeviceFlight.run
+    loop, flight = cuda_trace.TracedDriver.loop, replay.DeviceReplay.run
 
     def some_loop(*given: Any) -> Any:
         return None if found.rank == 0 and way == "host" else loop(*given)
@@ -691,7 +691,7 @@ def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
         return run_climb(fg.distribute(whole))
 
     monkeypatch.setattr(cuda_trace.TracedDriver, "loop", some_loop)
-    monkeypatch.setattr(replay.DeviceFlight, "run", shorter)
+    monkeypatch.setattr(replay.DeviceReplay, "run", shorter)
     values = run_ranks(2, on_a_rank)
     assert looping.loops
     np.testing.assert_array_equal(*values)
@@ -705,17 +705,17 @@ def test_a_rank_that_is_lost_ends_a_replay(
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)
     whole = make_graph(180, count=66)
     launches: list[int] = []
-    from featgraph.runtime.loops.in_flight import Flight
+    from featgraph.runtime.loops.replay_report import HostReplay
 
-    launch = Flight._launch
+    launch = HostReplay._launch
 
     def launch_third(flight: Any) -> None:
         launches.append(1)
         if len(launches) == 3:
-            lose(flight._agenda.exchange)
+            lose(flight._run_state.exchange)
         launch(flight)
 
-    monkeypatch.setattr(Flight, "_launch", launch_third)
+    monkeypatch.setattr(HostReplay, "_launch", launch_third)
     with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
         run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
     assert len(launches) >= 3

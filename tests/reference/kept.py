@@ -14,7 +14,7 @@ import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
 from featgraph.runtime import iterate
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from tests.simt.superstep import mask_of
 
 __all__ = ["Watch", "check_invariant", "runs"]
@@ -51,16 +51,16 @@ class Watch:
     ) -> None:
         self.monkeypatch = monkeypatch
         self.meddle = meddle
-        self.steps: list[Step] = []
+        self.steps: list[FoldmapRun] = []
         self.seen: list[Seen] = []
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        connect_steps = iterate.connect_steps
+        connect_runs = iterate.connect_runs
 
-        def watched(steps: list[Step]) -> None:
+        def watched(steps: list[FoldmapRun]) -> None:
             self.steps = steps
-            connect_steps(steps)
+            connect_runs(steps)
 
         before = [reference.from_state(state)[1]]
 
@@ -77,18 +77,18 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(iterate, "connect_steps", watched)
+            patch.setattr(iterate, "connect_runs", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )
 
 
-def runs(step: Step) -> bool:
+def runs(step: FoldmapRun) -> bool:
     """Whether a step has aggregates that hold something."""
     return step._incremental is not None and step._incremental.is_known
 
 
-def check_invariant(step: Step, state: fg.State) -> None:
+def check_invariant(step: FoldmapRun, state: fg.State) -> None:
     """Kept is the combine over all in-edges of what the sources in `seen` contribute.
 
     For every vertex that is not stale and not left out by ``.on``.

@@ -45,15 +45,15 @@ from featgraph.ranks.exchange import (
     window_channel,
     windows,
 )
-from featgraph.runtime.background import ready
 from featgraph.runtime.devices import (
     cuda_arrays,
     cuda_device,
     cuda_sets,
     cuda_trees,
 )
+from featgraph.runtime.loops import background
 from featgraph.runtime.recording.control import Nodes
-from featgraph.runtime.streaming import pinned as streamed_memory
+from featgraph.runtime.streaming import ring as streamed_memory
 from featgraph.runtime.streaming import slices as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
@@ -721,7 +721,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         launches = partial(
             Launches, by_dialect=gpu.bind, compiled=gpu.compiled, ahead=gpu.ahead
         )
-        patch.setattr(ready, "is_stored", lambda function, types: False)
+        patch.setattr(background, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
         for module in (gpu_through_host, windows):

@@ -6,7 +6,7 @@ import numpy as np
 
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
-from featgraph.program.combine import combine
+from featgraph.program.combines import combine
 from tests.simt.along_programs import ALONG_CASES
 from tests.simt.case import Case, edge, floats, scalar, signed, vertex
 from tests.simt.edge_programs import (

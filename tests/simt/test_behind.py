@@ -16,8 +16,8 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.background import ready
-from featgraph.runtime.background.queue import COMPILER
+from featgraph.runtime.loops import background
+from featgraph.runtime.loops.background import COMPILER
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_queue import make, same
@@ -30,7 +30,7 @@ def pushing() -> Iterator[Gpu]:
     """Give a GPU on which all supersteps are pushed that can be."""
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         patch.setattr(fg.config, "compile_behind", True)
-        patch.setattr(ready, "_jobs", WeakKeyDictionary())
+        patch.setattr(background, "_jobs", WeakKeyDictionary())
         patch.setattr(f"{STEP}.is_push_shorter", lambda *given: True)
         patch.setattr(f"{STEP}.least_pulled", lambda *given: -1)
         patch.setattr("featgraph.runtime.loops.worklist_cuda.WANTED", 1 << 30)

@@ -23,7 +23,7 @@ from featgraph.runtime.devices import cuda_arrays, cuda_device
 from featgraph.runtime.loops import foldmap_run as step
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording import cuda_trace
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop
 from featgraph.runtime.superstep.foldmap import FoldMap
 from tests.bank import BY_NAME
 from tests.simt.gpu import ConditionalLoop, Gpu, emulated_gpu

@@ -146,8 +146,8 @@ def test_what_is_no_entry_is_said(options: dict[str, Any], words: str) -> None:
 
 
 def test_entries_stand_beside_one_value() -> None:
-    with pytest.raises(StateError, match="beside one value"):
+    with pytest.raises(StateError, match="with one value"):
         fg.State(GRAPH, x=fg.vertex_property(np.ones(V), at=[0], entries=1))
     for half in ({"at": [0]}, {"entries": 1}):
-        with pytest.raises(ArgumentError, match="places and values"):
+        with pytest.raises(ArgumentError, match="indices and values"):
             fg.vertex_property(1, **half)

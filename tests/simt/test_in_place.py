@@ -20,8 +20,8 @@ from featgraph.algorithms.als import cholesky_half
 from featgraph.distributed import run_ranks
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
-from featgraph.runtime.loops import in_place, replay
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops import foldmap_run, replay
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4
@@ -178,7 +178,7 @@ def test_sides_of_a_bipartite_graph_need_one_buffer(
     done = run(sides(both), state, **options)
     assert done.converged
     assert not has_next(state)
-    monkeypatch.setattr(in_place, "_can_be", lambda step: False)
+    monkeypatch.setattr(foldmap_run, "_can_commit_in_place", lambda step: False)
     meant = run(sides(both), other, **options)
     assert has_next(other)
     assert done.active_counts == meant.active_counts
@@ -319,14 +319,14 @@ def test_one_side_alone_may_be_independent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edge between users is none between items: but they share the buffers."""
-    asked: list[tuple[Step, bool]] = []
-    can_be = in_place._can_be
+    asked: list[tuple[FoldmapRun, bool]] = []
+    can_be = foldmap_run._can_commit_in_place
 
-    def noted(step: Step) -> bool:
+    def noted(step: FoldmapRun) -> bool:
         asked.append((step, can_be(step)))
         return asked[-1][1]
 
-    monkeypatch.setattr(in_place, "_can_be", noted)
+    monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     run(sides(both), make_state(joined=True))
     assert [found for _, found in asked] == [False, True]
     assert not any(step.in_place for step, _ in asked)
@@ -336,13 +336,13 @@ def test_one_side_alone_may_be_independent(
 def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them has an edge within the set, of which the other one knows nothing."""
     asked: list[bool] = []
-    can_be = in_place._can_be
+    can_be = foldmap_run._can_commit_in_place
 
-    def noted(step: Step) -> bool:
+    def noted(step: FoldmapRun) -> bool:
         asked.append(can_be(step))
         return asked[-1]
 
-    monkeypatch.setattr(in_place, "_can_be", noted)
+    monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     ends = {True: ([0, 40], [33, 41]), False: ([0, 40], [33, 0])}
     for is_joined, (sources, targets) in ends.items():
         whole = fg.Graph.from_edges(sources, targets, vertex_count=64)

@@ -31,10 +31,10 @@ from featgraph.cuda import launch as cuda_launch
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
-from featgraph.runtime.background.queue import COMPILER, Job
-from featgraph.runtime.devices import cuda_device, cuda_queue
+from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.loops import foldmap_run as steps
 from featgraph.runtime.loops import worklist_cuda
+from featgraph.runtime.loops.background import COMPILER, Job
 from featgraph.runtime.superstep.bound import BoundState
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -70,7 +70,7 @@ def in_a_loop(most: int, logged: int = 1 << 10, away: float = 1e9) -> Iterator[G
         patch.setattr(worklist_cuda, "MOST_ACTIVE", max(most, 1))
         patch.setattr(worklist_cuda, "_MOST_AWAY", away)
         patch.setattr(worklist_cuda.CudaQueue, "_find_kernel", find)
-        patch.setattr(cuda_queue, "LOGGED", logged)
+        patch.setattr(worklist_cuda, "LOGGED", logged)
         yield gpu
 
 
@@ -220,13 +220,13 @@ def test_an_interrupt_leaves_whole_supersteps(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: cuda_queue.QueueMemory, keys: cuda_queue.Keys) -> None:
+    def fail(self: worklist_cuda.QueueMemory, keys: worklist_cuda.Keys) -> None:
         raise fg.DeviceError("the device is gone")
 
     with in_a_loop(1 << 10):
         step, state = path_state()
         with monkeypatch.context() as patch:
-            patch.setattr(cuda_queue.QueueMemory, "read", fail)
+            patch.setattr(worklist_cuda.QueueMemory, "read", fail)
             with pytest.raises(fg.DeviceError, match="is gone"):
                 fg.iterate(step, state, active=[0], target="cuda")
         step, state = path_state()
@@ -246,7 +246,7 @@ def test_a_state_goes_on_behind_a_loop_that_fails(
             raise fg.DeviceError("a launch failed")
         launch(self, kernel, *arguments)
 
-    def lost(self: cuda_queue.QueueMemory, keys: cuda_queue.Keys) -> None:
+    def lost(self: worklist_cuda.QueueMemory, keys: worklist_cuda.Keys) -> None:
         raise fg.DeviceError("a read failed")
 
     with in_a_loop(1 << 10, logged=7):
@@ -254,7 +254,7 @@ def test_a_state_goes_on_behind_a_loop_that_fails(
         run(step, state, "cuda", active=[0], max_supersteps=5)
         with monkeypatch.context() as patch:
             if when == "read":
-                patch.setattr(cuda_queue.QueueMemory, "read", lost)
+                patch.setattr(worklist_cuda.QueueMemory, "read", lost)
             else:
                 patch.setattr(cuda_launch.Launches, "__call__", failing)
             with pytest.raises(fg.DeviceError, match=f"{when[:4]}.* failed"):
@@ -326,7 +326,7 @@ def test_runs_that_compile_something_themselves_come_first() -> None:
         for _ in range(6):
             search()
             launches.firsts += 1
-        COMPILER.ask(Job("another", lambda: [may_end.wait]))
+        COMPILER.add(Job("another", lambda: [may_end.wait]))
         COMPILER.begin()
         for _ in range(6):
             search()
@@ -365,7 +365,7 @@ def test_a_look_at_each_superstep_keeps_it_away() -> None:
         step, state = path_state(12)
         done = run(step, state, "cuda", active=[0], until=lambda s: False)
         assert loops(gpu) == 0
-    assert done.refused["worklist"] == "until= looks at each superstep"
+    assert done.refused["worklist"] == "until= inspects each superstep"
 
 
 @pytest.mark.parametrize("name", [*sorted(QUEUED), "one edge"])

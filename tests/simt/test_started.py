@@ -19,7 +19,7 @@ if not dialect.is_installed():
 from featgraph.runtime.loops import replay
 from featgraph.runtime.loops import replay as started_module
 from featgraph.runtime.loops.replay import StartedLoop
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_watched_loops import VERTICES, have_loops, weigh
 

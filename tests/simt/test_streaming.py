@@ -24,11 +24,10 @@ from featgraph.base.errors import DeviceMemoryError
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.memory.graph_arrays import graph_arrays
-from featgraph.runtime.streaming import sizes
+from featgraph.runtime.streaming import needs
 from featgraph.runtime.streaming import slices as turns
-from featgraph.runtime.streaming.pinned import pinned_of
 from featgraph.runtime.streaming.placement import Placement
-from featgraph.runtime.streaming.ring import Ring
+from featgraph.runtime.streaming.ring import Ring, pinned_of
 from featgraph.runtime.streaming.slices import cut_rows
 from tests.bank import BANK, BY_NAME
 from tests.simt.emulator import MemoryFault, RaceError
@@ -49,10 +48,10 @@ def limited(
     Without `in_place`, rows are read where they are only if there is no buffer.
     """
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "LEAST_BUFFER", 256)
-        patch.setattr(sizes, "MOST_BUFFER", size)
-        patch.setattr(sizes, "MOST_BUFFERS", buffers)
-        patch.setattr(sizes, "ALIGNED", 16)
+        patch.setattr(needs, "LEAST_BUFFER", 256)
+        patch.setattr(needs, "MOST_BUFFER", size)
+        patch.setattr(needs, "MOST_BUFFERS", buffers)
+        patch.setattr(needs, "ALIGNED", 16)
         if not in_place:
             patch.setattr(turns, "SECTOR", 1 << 20)
         patch.setattr(config, "memory_limit", limit)

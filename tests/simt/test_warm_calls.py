@@ -157,7 +157,7 @@ def test_a_known_cycle_is_joined_behind_one_superstep(
     ask = replay.ReplayLoop._may_join
 
     def note(loop: Any, following: Any) -> bool:
-        buffers = buffers_of(loop._agenda.state, loop._agenda.device)
+        buffers = buffers_of(loop._run_state.state, loop._run_state.device)
         next_pool.update(buffers.pools[0])
         return ask(loop, following)
 

@@ -28,7 +28,7 @@ import featgraph as fg
 from featgraph import algorithms, distributed
 from featgraph import graph as graphs
 from featgraph.base.config import Config
-from featgraph.program.operation import Collaborative, Operation
+from featgraph.program.operations import Collaborative, Operation
 from featgraph.runtime.checkpoints.options import NAMES
 from featgraph.runtime.superstep.foldmap import FoldMap
 

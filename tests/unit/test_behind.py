@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
-from featgraph.runtime.background import queue, ready
-from featgraph.runtime.background.queue import BehindRuns, Job
-from featgraph.runtime.background.ready import Function
-from featgraph.runtime.loops import worklist
+from featgraph.runtime.loops import background, worklist
+from featgraph.runtime.loops.background import CompileQueue, Function, Job
 from tests.strategies import graphs, seeds
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +41,8 @@ class Gate:
 
 
 @pytest.fixture
-def behind() -> Iterator[BehindRuns]:
-    made = BehindRuns()
+def behind() -> Iterator[CompileQueue]:
+    made = CompileQueue()
     yield made
     made.stop()
 
@@ -53,7 +51,7 @@ def refuse() -> None:
     raise ValueError("no such register")
 
 
-def test_nothing_is_compiled_before_it_begins(behind: BehindRuns) -> None:
+def test_nothing_is_compiled_before_it_begins(behind: CompileQueue) -> None:
     on: list[int] = []
 
     def prepare() -> list[Callable[[], None]]:
@@ -62,7 +60,7 @@ def test_nothing_is_compiled_before_it_begins(behind: BehindRuns) -> None:
 
     gate, job = Gate(), Job("a kernel", prepare)
     for _ in range(2):
-        behind.ask(job)
+        behind.add(job)
     assert not on
     behind.begin()
     assert on == [threading.get_ident()]  # once, and where the run is
@@ -74,26 +72,26 @@ def test_nothing_is_compiled_before_it_begins(behind: BehindRuns) -> None:
     assert gate.thread != threading.get_ident()
 
 
-def test_jobs_come_one_after_the_other(behind: BehindRuns) -> None:
+def test_jobs_come_one_after_the_other(behind: CompileQueue) -> None:
     found: list[int] = []
     for number in range(20):
-        behind.ask(Job("", lambda n=number: [lambda: found.append(n)]))
+        behind.add(Job("", lambda n=number: [lambda: found.append(n)]))
         behind.begin()
     behind.wait()
     assert found == list(range(20))
 
 
 def test_what_takes_long_waits_until_runs_compile_nothing(
-    behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
+    behind: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "QUIET_S", 0.01)
+    monkeypatch.setattr(background, "QUIET_S", 0.01)
     compiled, asked, begun = iter([1, 2, 3, 3, 4]), [], threading.Event()
 
     def firsts() -> int:
         asked.append(begun.is_set())
         return next(compiled)
 
-    behind.ask(Job("", lambda: [begun.set], firsts))
+    behind.add(Job("", lambda: [begun.set], firsts))
     behind.begin()
     assert begun.wait(60)
     assert asked == [False] * 4
@@ -101,12 +99,12 @@ def test_what_takes_long_waits_until_runs_compile_nothing(
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_who_waits_or_ends_does_not_wait_for_quiet(
-    ends: bool, behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
+    ends: bool, behind: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "QUIET_S", 600.0)
+    monkeypatch.setattr(background, "QUIET_S", 600.0)
     job, asked = Job("", lambda: [lambda: None]), threading.Event()
     job.firsts = lambda: len([asked.set()])
-    behind.ask(job)
+    behind.add(job)
     behind.begin()
     assert asked.wait(60)
     behind.stop() if ends else behind.wait()
@@ -116,12 +114,12 @@ def test_who_waits_or_ends_does_not_wait_for_quiet(
 @pytest.mark.parametrize("users", [5e-3, 1e-5])
 @pytest.mark.parametrize("changed", [None, 2e-3])
 def test_runs_get_the_interpreter_soon(
-    users: float, changed: float | None, behind: BehindRuns
+    users: float, changed: float | None, behind: CompileQueue
 ) -> None:
     before, gate = sys.getswitchinterval(), Gate()
     try:
         sys.setswitchinterval(users)
-        behind.ask(Job("", lambda: [gate]))
+        behind.add(Job("", lambda: [gate]))
         behind.begin()
         assert gate.begun.wait(60)
         assert sys.getswitchinterval() == pytest.approx(min(users, 1e-4))
@@ -139,21 +137,21 @@ def test_runs_get_the_interpreter_soon(
 
 @pytest.mark.parametrize("fails_in", ["prepare", "part"])
 def test_an_error_is_told_once_and_the_next_job_compiled(
-    fails_in: str, behind: BehindRuns
+    fails_in: str, behind: CompileQueue
 ) -> None:
     failing = Job("the kernel of step", refuse if fails_in == "prepare" else list)
     if fails_in == "part":
         failing.prepare = lambda: [refuse]
     good = Job("another", lambda: [lambda: None])
     for job in (failing, good):
-        behind.ask(job)
+        behind.add(job)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         behind.begin()
         behind.wait()
     assert {w.category for w in told} == {fg.CompilationWarning}
     assert [str(w.message) for w in told] == [
-        "the kernel of step could not be compiled, and runs go on without: "
+        "the kernel of step could not be compiled; runs go on without it: "
         "ValueError: no such register"
     ]
     assert good.is_done
@@ -166,7 +164,7 @@ def test_an_error_is_told_once_and_the_next_job_compiled(
 
 def test_the_end_gives_up_what_is_being_compiled() -> None:
     """Also where a library catches what it is told first."""
-    behind, begun, left = BehindRuns(), threading.Event(), threading.Event()
+    behind, begun, left = CompileQueue(), threading.Event(), threading.Event()
 
     def compile_for_ever() -> None:
         try:
@@ -177,8 +175,8 @@ def test_the_end_gives_up_what_is_being_compiled() -> None:
             while True:
                 threading.Event().wait(0.001)
 
-    behind.ask(Job("", lambda: [compile_for_ever, left.set]))
-    behind.ask(Job("", lambda: [left.set]))
+    behind.add(Job("", lambda: [compile_for_ever, left.set]))
+    behind.add(Job("", lambda: [left.set]))
     behind.begin()
     assert begun.wait(60)
     thread = behind._thread
@@ -186,20 +184,20 @@ def test_the_end_gives_up_what_is_being_compiled() -> None:
     assert thread is not None
     assert not thread.is_alive()
     assert not left.is_set()
-    behind.ask(Job("", lambda: [left.set]))
+    behind.add(Job("", lambda: [left.set]))
     behind.begin()
     assert not left.is_set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_goes_on_with_a_thread_of_its_own(behind: BehindRuns) -> None:
+def test_a_child_goes_on_with_a_thread_of_its_own(behind: CompileQueue) -> None:
     gate, done = Gate(), [False, False]
     jobs = [
         Job("", lambda: [gate, lambda: done.__setitem__(0, True)]),
         Job("", lambda: [lambda: done.__setitem__(1, True)]),
     ]
     for job in jobs:
-        behind.ask(job)
+        behind.add(job)
     behind.begin()
     assert gate.begun.wait(60)
     read, write = os.pipe()
@@ -228,13 +226,14 @@ class Compiling:
     """Stands in for the compiler: what is missing is there when it is told so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.gate, self.behind = Gate(), BehindRuns()
+        self.gate, self.behind = Gate(), CompileQueue()
         missing = [Function(False, self.gate)]
         monkeypatch.setattr(fg.config, "compile_behind", True)
-        monkeypatch.setattr(ready, "_jobs", WeakKeyDictionary())
-        monkeypatch.setattr(ready, "functions_of", lambda superstep, forms: missing)
-        monkeypatch.setattr(ready, "set_functions_of", lambda superstep: [])
-        for module in (ready, "featgraph.runtime.iterate"):
+        monkeypatch.setattr(background, "_jobs", WeakKeyDictionary())
+        patch = monkeypatch.setattr
+        patch(background, "functions_of", lambda superstep, forms: missing)
+        monkeypatch.setattr(background, "set_functions_of", lambda superstep: [])
+        for module in (background, "featgraph.runtime.iterate"):
             name = module if isinstance(module, str) else module.__name__
             monkeypatch.setattr(f"{name}.COMPILER", self.behind)
 
@@ -406,7 +405,7 @@ import sys, time
 import numpy as np
 import featgraph as fg
 from featgraph.algorithms.bfs import bfs, step
-from featgraph.runtime.background import queue
+from featgraph.runtime.loops import background
 
 drawn = fg.graph.generators.rmat(int(sys.argv[1]), 16, seed=4)
 graph = fg.Graph.from_edges(
@@ -420,10 +419,10 @@ def search():
 first = search()
 print(*sorted(set(first.run.directions)))
 if len(sys.argv) > 2:
-    thread = queue.COMPILER._thread
+    thread = background.COMPILER._thread
     assert thread is not None and thread.is_alive()
     sys.exit(3)
-queue.COMPILER.wait()
+background.COMPILER.wait()
 second = search()
 print(*sorted(set(second.run.directions)))
 assert np.array_equal(first.levels, second.levels)
@@ -472,7 +471,3 @@ def test_a_process_compiles_one_direction_first(
     done = in_a_process(tmp_path, scale)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["pull push", "pull push"]
-
-
-def test_all_runs_have_one_queue() -> None:
-    assert ready.COMPILER is queue.COMPILER

@@ -24,7 +24,7 @@ from featgraph.algorithms import bfs
 from featgraph.base import files
 from featgraph.distributed import run_ranks
 from featgraph.runtime.checkpoints import folder as folders
-from featgraph.runtime.checkpoints.session import Session
+from featgraph.runtime.checkpoints.public import Session
 from tests.bank import BANK
 from tests.programs.common import BankProgram
 from tests.ranks.test_options import (
@@ -267,7 +267,7 @@ def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
             path.write_bytes(text[:middle] + changed + text[middle + 1 :])
         with (
             opened(kept) as folder,
-            pytest.warns(fg.CheckpointWarning, match="an older one is taken"),
+            pytest.warns(fg.CheckpointWarning, match="an older one is used"),
         ):
             found = folder.newest()
         assert found is not None
@@ -277,7 +277,7 @@ def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
         path.unlink(missing_ok=True)
         path.write_bytes(text)
     files_of(kept / "00000004")[-1].write_bytes(b"")
-    with pytest.warns(fg.CheckpointWarning, match="an older one is taken"):
+    with pytest.warns(fg.CheckpointWarning, match="an older one is used"):
         require_run(go(kept), wanted)
 
 
@@ -394,7 +394,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
             go(path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("")
-    with pytest.raises(fg.StateError, match=r"something else is there[\s\S]*mine"):
+    with pytest.raises(fg.StateError, match=r"other files[\s\S]*mine"):
         go(tmp_path / "notes")
     for wrong, where in (({"checkpoint": 3}, "checkpoint="), ({"every": -1}, "every=")):
         with pytest.raises(fg.ArgumentError, match=where):

@@ -137,7 +137,7 @@ def test_checkpoints_advance_versions(tmp_path: Path) -> None:
 
 
 def test_scalars_are_read_again_where_versions_advance() -> None:
-    from featgraph.runtime.memory.scalars import ScalarsRead
+    from featgraph.runtime.memory.buffers import ScalarsRead
 
     state = make(count=12)
     scalars = ScalarsRead(state, ("bias", "mean"))

@@ -117,7 +117,7 @@ def test_the_driver_s_errors_are_named() -> None:
 
 def test_a_long_search_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the device at most once in 16 supersteps, and finds the same."""
-    from featgraph.runtime.recording.device_loop import DeviceLoop
+    from featgraph.runtime.recording.control import DeviceLoop
 
     count, looped, read = 4000, [], DeviceLoop.read
     graph = fg.Graph.from_edges(range(count - 1), range(1, count))

@@ -587,12 +587,12 @@ def test_a_callback_sees_due_sets_and_may_write() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"active": [0]}, "active= is another way"),
-        ({"record_active": True}, "record_active= is another way"),
-        ({"then": lambda run, state: None}, "then= is another way"),
-        ({"change_driven": True}, "change_driven= is another way"),
+        ({"active": [0]}, "active= also determines"),
+        ({"record_active": True}, "record_active= also determines"),
+        ({"then": lambda run, state: None}, "then= also determines"),
+        ({"change_driven": True}, "change_driven= also determines"),
         ({"steps": [turns, visits]}, "2 foldmaps take turns"),
-        ({"steps": turns.on([1])}, ".on says which"),
+        ({"steps": turns.on([1])}, ".on restricts"),
     ],
 )
 def test_due_sets_say_alone_what_is_due(options: dict[str, Any], why: str) -> None:

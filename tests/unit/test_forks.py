@@ -75,7 +75,7 @@ def in_a_fork(function):
 SCRIPTS = {
     "forks": """
 expected = work(0)
-from featgraph.runtime.devices.forks import is_single_threaded
+from featgraph.runtime.devices.cpu_sweeps import is_single_threaded
 import numba
 assert not is_single_threaded()
 layer = numba.threading_layer()
@@ -118,7 +118,7 @@ for method in ("spawn", "forkserver"):
     "first": """
 # The parent has run nothing: children have threads of their own.
 expected = {}
-from featgraph.runtime.devices.forks import is_single_threaded
+from featgraph.runtime.devices.cpu_sweeps import is_single_threaded
 assert in_a_fork(lambda: work(0) and not is_single_threaded()) == 0
 assert in_a_fork(lambda: work(0) and not is_single_threaded()) == 0
 """,

@@ -11,7 +11,7 @@ import featgraph as fg
 from featgraph.base.config import Config, config
 from featgraph.base.errors import ArgumentError
 from featgraph.graph.building import edges
-from featgraph.runtime.streaming import sizes
+from featgraph.runtime.streaming import needs
 from featgraph.runtime.streaming.needs import is_of_edges, needs_of
 
 
@@ -85,8 +85,8 @@ def test_what_a_kernel_needs() -> None:
 
 
 def test_explain_says_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "LEAST_BUFFER", 1 << 12)
-    monkeypatch.setattr(sizes, "MOST_BUFFER", 20_480)
+    monkeypatch.setattr(needs, "LEAST_BUFFER", 1 << 12)
+    monkeypatch.setattr(needs, "MOST_BUFFER", 20_480)
     given = state()
     assert "memory limit" not in step.explain(given, target="cuda")
 

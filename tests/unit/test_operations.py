@@ -8,7 +8,7 @@ import pytest
 
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.program import operations
-from featgraph.program.operation import Collaborative, Operation
+from featgraph.program.operations import Collaborative, Operation
 from tests.bank import BANK
 
 DECLARED = {

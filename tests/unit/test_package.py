@@ -78,7 +78,6 @@ FLOORS = (
     "runtime.streaming",
     "runtime.memory",
     "runtime.superstep",
-    "runtime.background",
     "runtime.loops",
     "runtime.checkpoints",
     "runtime",

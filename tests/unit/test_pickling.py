@@ -77,7 +77,7 @@ def test_other_foldmaps_are_declared_again() -> None:
     assert made.program.functions[1].function is plain
     assert made.program.digest == step.program.digest
     assert again(fg.combine(larger, identity=0)).function is larger
-    assert again(fg.program.combine.Combine("sum")).name == "sum"  # type: ignore[attr-defined]
+    assert again(fg.program.combines.Combine("sum")).name == "sum"  # type: ignore[attr-defined]
     graph = fg.Graph.from_edges([0, 1], [1, 2])
     states = [fg.State(graph, y=fg.vertex_property([3, 1, 2])) for _ in range(2)]
     for each, state in zip([step, made], states, strict=True):

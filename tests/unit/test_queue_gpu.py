@@ -18,8 +18,8 @@ if not dialect.is_available():
 
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
-from featgraph.runtime.background.queue import COMPILER
 from featgraph.runtime.loops import worklist_cuda
+from featgraph.runtime.loops.background import COMPILER
 from tests.programs.queued import QUEUED
 from tests.simt.test_queue import make, record, run, same
 

@@ -75,7 +75,7 @@ def test_something_else_is_there(state: fg.State, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").write_text("mine")
     for name in ("file", "folder"):
-        with pytest.raises(fg.StateError, match="something else is there"):
+        with pytest.raises(fg.StateError, match="other files"):
             state.save(tmp_path / name)
     assert (tmp_path / "file").read_text() == "mine"
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["mine"]

@@ -292,7 +292,7 @@ def test_shapes(values: Any, what: str, part: str, graph: fg.Graph) -> None:
 
 
 def test_shapes_asked_for(graph: fg.Graph) -> None:
-    with pytest.raises(fg.StateError, match="the shape asked for") as caught:
+    with pytest.raises(fg.StateError, match="the requested shape") as caught:
         fg.State(graph, p=fg.vertex_property(np.ones((4, 2)), shape=(3,)))
     assert caught.value.expected == (4, 3)
     for shape in ((0,), (2, 3), (2, 0)):

@@ -11,7 +11,7 @@ import featgraph as fg
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import foldmap_run as steps
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.superstep import directions
 from tests.bank import BY_NAME
 
@@ -21,13 +21,13 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Have the CPU sweep, too; gets whether each superstep did."""
     monkeypatch.setattr(steps, "SWEEPING_TARGETS", {"cpu"})
     decisions: list[bool] = []
-    decide = Step._sweeps_all
+    decide = FoldmapRun._sweeps_all
 
-    def noted(self: Step, count: int | None) -> bool:
+    def noted(self: FoldmapRun, count: int | None) -> bool:
         decisions.append(decide(self, count))
         return decisions[-1]
 
-    monkeypatch.setattr(Step, "_sweeps_all", noted)
+    monkeypatch.setattr(FoldmapRun, "_sweeps_all", noted)
     return decisions
 
 
@@ -47,10 +47,10 @@ def labels(count: int, edges: int) -> fg.State:
     )
 
 
-def make_steps(foldmaps: list[Any], state: fg.State, options: Any) -> list[Step]:
+def make_steps(foldmaps: list[Any], state: fg.State, options: Any) -> list[FoldmapRun]:
     device = choose_device("cpu")
-    made = [Step(foldmap, state, device, options, None) for foldmap in foldmaps]
-    steps.connect_steps(made)
+    made = [FoldmapRun(foldmap, state, device, options, None) for foldmap in foldmaps]
+    steps.connect_runs(made)
     return made
 
 

@@ -246,9 +246,9 @@ def test_near_far_needs_announcements(change_driven: bool) -> None:
 @pytest.mark.parametrize(
     ("near_far", "text"),
     [
-        ("x", "near and far are told by a property"),
-        (fg.NearFar("missing"), "'missing' tells no near from far"),
-        (fg.NearFar("y"), "'y' tells no near from far"),
+        ("x", "not a way to tell near vertices from far ones"),
+        (fg.NearFar("missing"), "'missing' is no key of near and far vertices"),
+        (fg.NearFar("y"), "'y' is no key of near and far vertices"),
         (fg.NearFar("z"), "no gather that reads z at its sources"),
     ],
 )

@@ -135,7 +135,7 @@ import logging, sys
 import numpy as np
 import featgraph as fg
 from featgraph import algorithms
-from featgraph.runtime.background.queue import COMPILER
+from featgraph.runtime.loops.background import COMPILER
 
 class Told(logging.Handler):
     def emit(self, record):

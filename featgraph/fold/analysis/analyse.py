@@ -60,7 +60,7 @@ from featgraph.fold.tree.expressions import (
     Scalar,
     Whole,
 )
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.functions import (
     FunctionKind,
     GatherFunction,
@@ -68,7 +68,7 @@ from featgraph.program.functions import (
     UserFunction,
 )
 from featgraph.program.names import EXCLUSIVE, GENERATED, TRIANGLES
-from featgraph.program.operation import Collaborative
+from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import (
     PropertyKind,

@@ -20,7 +20,7 @@ from featgraph.fold.tree.expressions import (
     Scalar,
     Whole,
 )
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
 from featgraph.program.signature import Real
 

@@ -15,7 +15,7 @@ from featgraph.fold.operations.contexts import (
     Vectorized,
 )
 from featgraph.fold.tree.expressions import Operate
-from featgraph.program.operation import Operation
+from featgraph.program.operations import Operation
 
 __all__ = ["Primitive"]
 

@@ -21,7 +21,7 @@ from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES, describe
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["WORKLIST", "Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]

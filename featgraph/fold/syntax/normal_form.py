@@ -24,8 +24,7 @@ from featgraph.fold.tree.expressions import (
     narrowed,
 )
 from featgraph.fold.tree.statements import copied
-from featgraph.program.operation import Collaborative
-from featgraph.program.operations import broadcast
+from featgraph.program.operations import Collaborative, broadcast
 from featgraph.program.source import FunctionSource
 
 __all__ = ["has_collective", "is_collective", "normal_form"]

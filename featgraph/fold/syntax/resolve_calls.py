@@ -29,8 +29,7 @@ from featgraph.fold.tree.expressions import (
     Whole,
     copy_location,
 )
-from featgraph.program.operation import Collaborative, Operation
-from featgraph.program.operations import SEMIRINGS, Nothing
+from featgraph.program.operations import SEMIRINGS, Collaborative, Nothing, Operation
 from featgraph.program.source import FunctionSource, plain_function
 from featgraph.program.state import unknown_name
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from featgraph.program.operation import Collaborative, Operation
+from featgraph.program.operations import Collaborative, Operation
 
 
 class _Node(ast.expr):

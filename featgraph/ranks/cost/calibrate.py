@@ -322,14 +322,14 @@ def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[]
 def _stream_seconds(clock: _Clock) -> float:
     """Return the seconds per byte from page-locked memory to the GPU."""
     device: Any = choose_device("cuda")
-    source = import_whole("featgraph.runtime.streaming.pinned").PinnedArray(
+    source = import_whole("featgraph.runtime.streaming.ring").PinnedArray(
         (STREAMED,), np.uint8
     )
     target = device.empty((STREAMED,), "uint8")
     address = int(target.device_ctypes_pointer.value)
 
     def call() -> None:
-        device.driver.aside.start_write(address, source.address, STREAMED, 0)
+        device.driver.streams.start_write(address, source.address, STREAMED, 0)
         device.synchronize()
 
     return clock.least(call) / STREAMED

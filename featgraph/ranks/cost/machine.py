@@ -13,7 +13,7 @@ from featgraph.base.dataclass import asdict, dataclass, replace
 from featgraph.base.errors import ArgumentError, FileFormatError
 from featgraph.base.files import load_json
 from featgraph.ranks.engines.links import Link
-from featgraph.runtime.streaming.sizes import MOVING, buffers_in
+from featgraph.runtime.streaming.needs import MOVING, buffers_in
 
 __all__ = ["H200", "Curve", "Machine"]
 

@@ -16,7 +16,7 @@ from featgraph.fold.plan.layout import rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.ahead import led
 from featgraph.ranks.engines.lost_ranks import lost_rank

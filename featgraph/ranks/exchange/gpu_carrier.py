@@ -265,7 +265,7 @@ class WindowPieces:
         self._numbers = numbers
         self._shard, self._engine, self._device = shard, engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        aside = self._driver.aside
+        aside = self._driver.streams
         self._stream = aside.make_stream(is_urgent=True)
         self._swept, self._taken = aside.make_event(), aside.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))

@@ -52,7 +52,7 @@ class MessagePieces:
     def __init__(self, shard: Shard, device: Device, rows: GpuRows) -> None:
         self._shard, self._device, self._rows = shard, device, rows
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        aside, self._streams = self._driver.aside, _streams_of(device)
+        aside, self._streams = self._driver.streams, _streams_of(device)
         self._swept, self._moved = aside.make_event(), aside.make_event()
         self._out, self._into = _Room(device), _Room(device)
         moving = self._streams.moving
@@ -77,7 +77,7 @@ class MessagePieces:
         key = pieces, number
         if key not in self._known:
             self._known[key] = _Piece(self._shard, self._device, pieces, number)
-        piece, aside = self._known[key], self._driver.aside
+        piece, aside = self._known[key], self._driver.streams
         ghosts = self._device.sets.empty(-(-self._shard.numbers.size // 32))
         self._held += [changed, ghosts]
         marking = self._streams.marking
@@ -100,7 +100,7 @@ class MessagePieces:
         sending: Sending,
     ) -> Words:
         """Exchange the counted rows; return the ghosts whose rows have come."""
-        aside, moving = self._driver.aside, self._streams.moving
+        aside, moving = self._driver.streams, self._streams.moving
         aside.wait(piece.marked)
         aside.hold(moving.handle, piece.marked)
         self._out.begin()
@@ -112,7 +112,7 @@ class MessagePieces:
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
-        aside = self._driver.aside
+        aside = self._driver.streams
         for stream in self._streams:
             aside.mark(self._moved, stream.handle)
             aside.hold(0, self._moved)
@@ -153,7 +153,7 @@ class _Piece:
         self.taken = GpuLinks(within(ghosts, pieces.taken[number]), device, moving)
         self.landed: npt.NDArray[np.int32]
         self.landed = cuda.pinned_array(len(sent), np.int32)
-        self.marked = device.driver.aside.make_event()  # type: ignore[attr-defined]
+        self.marked = device.driver.streams.make_event()  # type: ignore[attr-defined]
 
 
 class _Room:
@@ -211,6 +211,6 @@ _known: WeakKeyDictionary[Any, _Streams] = WeakKeyDictionary()
 
 def _streams_of(device: Any) -> _Streams:
     if device not in _known:
-        aside = device.driver.aside
+        aside = device.driver.streams
         _known[device] = _Streams(_Stream(aside), _Stream(aside))
     return _known[device]

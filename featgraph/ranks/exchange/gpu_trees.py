@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from featgraph.base.cached import cached_property
 from featgraph.cuda.values import DeviceValues
 from featgraph.graph.partition.shard import Shard
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.ranks.exchange.host_trees import are_words_blocks
 from featgraph.runtime.devices.cuda_trees import JoinTables
 from featgraph.runtime.devices.fixed_trees import BRANCHES, Joined, Subtree, join

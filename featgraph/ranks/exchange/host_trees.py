@@ -16,7 +16,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.runtime.devices import fixed_trees
 from featgraph.runtime.devices.fixed_trees import BRANCHES, Nodes

@@ -21,7 +21,7 @@ from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier
 from featgraph.ranks.exchange.triangles import BatchHere, TrianglesHere
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.superstep.changed_edges import SET
+from featgraph.runtime.superstep.bound import SET
 
 __all__ = ["TriangleTurns"]
 

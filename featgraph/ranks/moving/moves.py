@@ -35,8 +35,8 @@ from featgraph.cuda.values import Filled
 from featgraph.graph.partition.cuts import Balance, word_places
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
+from featgraph.program.saved import Left
 from featgraph.program.signature import PropertyKind
-from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.ranks.engines.hosts import hosts_of
 from featgraph.ranks.exchange.members import packed, unpacked
@@ -46,7 +46,7 @@ from featgraph.ranks.moving.work import Work, agreeing, cut_evenly, joined
 from featgraph.runtime.checkpoints.resume_point import go_on, take
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.run import Repartition, Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["RankMoves"]
@@ -86,8 +86,8 @@ class RankMoves:
             self._balancer.add(seconds)
 
     def move(
-        self, run: Run, agenda: Agenda, left: int
-    ) -> Callable[[Agenda], None] | None:
+        self, run: Run, run_state: RunState, left: int
+    ) -> Callable[[RunState], None] | None:
         """Move the State of a run if that pays: see `Moves`.
 
         The number of supersteps to come is unknown; as many as have run are assumed, or
@@ -100,9 +100,9 @@ class RankMoves:
         if found is None:
             return None
         begun, before = time.perf_counter(), self._state.graph
-        moved = move_state(self._state, run, agenda, found.cuts)
+        moved = move_state(self._state, run, run_state, found.cuts)
 
-        def begin(new: Agenda) -> None:
+        def begin(new: RunState) -> None:
             moved(new)
             taken = np.array([time.perf_counter() - begun])
             engine = new.state.graph.ranks.engine
@@ -145,19 +145,19 @@ class RankMoves:
 
 
 def move_state(
-    state: State, run: Run, agenda: Agenda, cuts: Cuts
-) -> Callable[[Agenda], None]:
+    state: State, run: Run, run_state: RunState, cuts: Cuts
+) -> Callable[[RunState], None]:
     """Move the State of a run; return a function that restores pending vertices.
 
-    All ranks call it. The returned function takes the agenda of the moved State.
+    All ranks call it. The returned function takes the run state of the moved State.
     """
     with doing("loading", "what has other owners"):
         graph = state.graph
         after = recut(graph, cuts)  # type: ignore[arg-type]
         mover = StateMover(graph, after)  # type: ignore[arg-type]
-        snapshot, rest = take(agenda, frozenset(state))
+        snapshot, rest = take(run_state, frozenset(state))
         lefts = {place: mover.left(left) for place, left in snapshot.left.items()}
-        mover.hand_over(run.active_sets or [], agenda.device)
+        mover.hand_over(run.active_sets or [], run_state.device)
         mover.move(state)
         run.graph = after
     return lambda new: go_on(new, lefts, rest)

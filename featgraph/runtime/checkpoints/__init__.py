@@ -1,1 +1,1 @@
-"""Checkpoints of runs: taken, written beside them, and gone on from (0054)."""
+"""Checkpoints of runs: written in the background, and resumed from (0054)."""

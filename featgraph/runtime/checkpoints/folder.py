@@ -1,16 +1,16 @@
-"""A folder of checkpoints: each is whole, or not there.
+"""A folder of checkpoints, each of which is written as a whole or not at all.
 
 ::
 
-    00000007/checkpoint.json     what it is of, and the checksums of the manifests below
+    00000007/checkpoint.json     identity of the call, and checksums of the manifests
     00000007/state/...           a saved State: see `program.saved`
     00000007/record/...          arrays of the record
-    00000007/round/...           the State with which a round began, where there is one,
-    00000007/round_record/...    and what was handed to it besides
+    00000007/round/...           the State at the start of the round, if there is one,
+    00000007/round_record/...    and the other inputs of the round
 
-A checkpoint is written into a folder of another name, which is renamed when all of it
-is on the disk. The two newest are kept. One that does not hold what its checksums say
-is passed by, and the older one is taken.
+A checkpoint is written to a folder of another name, which is renamed once all of it is
+on the disk. The two newest are kept. One that does not match its checksums is skipped,
+and the older one is used.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class FoundCheckpoint:
     path : Path
         Its folder.
     number : int
-        They are numbered as they were written, over all runs.
+        Its number, counted over all runs.
     function : str
-        Whose it is: of an algorithm, or "iterate".
+        The name of the algorithm, or "iterate".
     supersteps : int
-        How many of its run had ended.
+        Number of supersteps of its run.
     ended : bool
-        Whether the run had.
+        Whether the run had ended.
     """
 
     path: Path
@@ -79,19 +79,19 @@ class FoundCheckpoint:
 
 @checked_arguments
 def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
-    """Return the newest checkpoint of a folder, which a run would go on from.
+    """Return the newest checkpoint of a folder, which a run would be resumed from.
 
-    It is read while runs write; arrays are not looked at.
+    It may be read while runs write; arrays are not checked.
 
     Parameters
     ----------
     folder : str or path
-        What ``checkpoint=`` was given.
+        The argument ``checkpoint=`` of the run.
 
     Returns
     -------
     FoundCheckpoint or None
-        None where there is none, or no such folder.
+        None if there is no checkpoint, or no such folder.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
 
 
 class CheckpointFolder:
-    """The folder of the checkpoints of a call; one process at a time has it.
+    """The folder of the checkpoints of a call, locked by one process at a time.
 
     Parameters
     ----------
@@ -126,20 +126,20 @@ class CheckpointFolder:
     Raises
     ------
     StateError
-        If something else is there, or another run writes there.
+        If it has other files, or another run writes there.
     OSError
         If it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: Checkpoints that do not hold what they should.
+        #: Numbers of damaged checkpoints.
         self._damaged: set[int] = set()
         path.mkdir(parents=True, exist_ok=True)
         others = [p.name for p in path.iterdir() if not _is_ours(p.name)]
         if others:
             raise StateError(
-                "something else is there",
+                "the folder has other files",
                 where=os.fspath(path),
                 got=", ".join(sorted(others)[:3]),
                 expected="no folder, an empty one, or one with checkpoints",
@@ -147,7 +147,7 @@ class CheckpointFolder:
             )
         self._lock = _lock(path)
         try:
-            for left in path.iterdir():  # of processes that have ended
+            for left in path.iterdir():  # from processes that have ended
                 if _BESIDE.fullmatch(left.name):
                     shutil.rmtree(left, ignore_errors=True)
             probe = path / f".new-{secrets.token_hex(8)}"
@@ -161,18 +161,18 @@ class CheckpointFolder:
             raise
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the newest checkpoint that is whole, and its record; None without any.
+        """Return the newest whole checkpoint, and its record; None if there is none.
 
         Raises
         ------
         FileFormatError
-            If there are some, and none is whole, or one is of a newer featgraph.
+            If there are checkpoints but none is whole, or one is of a newer featgraph.
         """
         first: FileFormatError | None = None
         for number, path in reversed(_numbered(self.path)):
@@ -187,7 +187,7 @@ class CheckpointFolder:
                 continue
             if first is not None:
                 warnings.warn(
-                    f"a checkpoint is damaged, an older one is taken: {first}",
+                    f"a checkpoint is damaged; an older one is used: {first}",
                     CheckpointWarning,
                     stacklevel=2,
                 )
@@ -203,7 +203,7 @@ class CheckpointFolder:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[Path]:
-        """Have a folder that goes when this ends, whatever is left of it."""
+        """Return a context with a temporary folder, which is removed at its end."""
         made = self.path / f".new-{secrets.token_hex(8)}"
         made.mkdir()
         try:
@@ -252,7 +252,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Have one run write at a time, where the system can tell."""
+    """Lock the folder for one run, if the system supports locks."""
     try:
         import fcntl
     except ImportError:
@@ -295,22 +295,22 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             expected=f"at most {_VERSION}",
             fix="install a newer featgraph, or choose another folder to begin anew",
         )
-    told = body.pop("sha256", None)
-    if told != hashlib.sha256(_text(body)).hexdigest():
+    checksum = body.pop("sha256", None)
+    if checksum != hashlib.sha256(_text(body)).hexdigest():
         raise _wrong(where, "another checksum")
     return body
 
 
 def _verify(path: Path, body: dict[str, Any]) -> None:
-    """See that all files of a checkpoint are as they were written."""
+    """Check the checksums of all files of a checkpoint."""
     manifests = body.get("manifests")
     if not isinstance(manifests, dict):
         raise _wrong(path, "no list of manifests")
-    for part, told in manifests.items():
+    for part, checksum in manifests.items():
         if part not in _PARTS:
             raise _wrong(path, f"a part {part!r:.40}")
         manifest = path / part / _STATE_MANIFEST
-        if _digest_of_file(manifest) != told:
+        if _digest_of_file(manifest) != checksum:
             raise _wrong(manifest, "another checksum")
         for name, sum_ in _files_of(_read_json(manifest)):
             if _digest_of_file(path / part / name) != sum_:
@@ -318,7 +318,7 @@ def _verify(path: Path, body: dict[str, Any]) -> None:
 
 
 def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
-    """Return the files that a manifest names, with their checksums."""
+    """Generate the files that a manifest names, with their checksums."""
     if isinstance(tree, dict):
         if set(tree) == {"file", "sha256"}:
             yield Path(str(tree["file"])).name, tree["sha256"]

@@ -1,4 +1,4 @@
-"""Options of `iterate`, checked when they are given to it or to what hands them on."""
+"""Checks of the options of `iterate`, for it and for functions that pass them on."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _MOST = (1 << 63) - 1
 
 
 def require_folder(given: Any) -> Path:
-    """Return the path of a folder that is there, or that can be made.
+    """Return the path of a folder that exists, or can be created.
 
     Raises
     ------
     ArgumentError
-        With the part of the path at which that fails.
+        With the part of the path that is wrong.
     """
     expected = "the path of a folder, which may be a new one"
     try:
@@ -87,7 +87,7 @@ def _is_there(path: Path) -> bool:
 
 
 def require_every(given: Any) -> float:
-    """Return the seconds from one checkpoint to the next."""
+    """Return the time between checkpoints, in s."""
     return require_real("every", given, 0, error=ArgumentError)
 
 
@@ -102,7 +102,7 @@ def require_count(name: str, value: Any, least: int = 0) -> int:
 
 
 def require_sets(name: str, value: Any) -> list[ActiveSet]:
-    """Return the sets of vertices of supersteps."""
+    """Return the vertex sets of supersteps."""
     given = [*value] if isinstance(value, Sequence) else []
     if not isinstance(value, Sequence) or not all(
         isinstance(one, ActiveSet) for one in given
@@ -118,7 +118,7 @@ def require_sets(name: str, value: Any) -> list[ActiveSet]:
 
 _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
-#: Option of `iterate` -> its check, of its name and value.
+#: Option of `iterate` -> function that checks its name and value.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_supersteps": partial(_optional, require_count),
     "supersteps": partial(_optional, require_count),
@@ -142,12 +142,12 @@ NAMES = ("active", "target", *_CHECKS, *OPTIONS)
 def checked_options(
     given: Mapping[str, Any], functions: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Return options of `iterate` for functions as they are used, before anything runs.
+    """Return the options of `iterate` in the form in which they are used.
 
     Raises
     ------
     ArgumentError, StateError, PlanError
-        For an unknown option, and for a value that it cannot have.
+        For an unknown option, and for a wrong value.
     """
     made = {
         name: _CHECKS[name](name, value) if name in _CHECKS else value
@@ -181,7 +181,7 @@ def check_names(
     own : iterable of str
         Parameters of the function.
     where : str
-        The function, in errors.
+        The function, for errors.
     without : collection of str
         Options of `iterate` that the function does not take.
 

@@ -1,12 +1,16 @@
-"""What users and algorithms take for checkpoints."""
+"""Checkpoints as users and algorithms use them.
+
+`Checkpoints`, `checkpointed`, `algorithm` and `rounds` begin a `Call`; a `Session`
+restores and saves one run of `iterate` within it.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import Token
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,8 +18,9 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import checked_arguments, shown
 from featgraph.base.errors import ArgumentError
+from featgraph.program.saved import Snapshot, read_state
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.identity import argument_digests
 from featgraph.runtime.checkpoints.options import (
     check_names,
     checked_options,
@@ -23,11 +28,36 @@ from featgraph.runtime.checkpoints.options import (
     require_every,
     require_folder,
 )
-from featgraph.runtime.checkpoints.resumable_call import Call, Identity, current_call
-from featgraph.runtime.loops.moves import asking
+from featgraph.runtime.checkpoints.resumable_call import (
+    Call,
+    Identity,
+    argument_digests,
+    current_call,
+    iterate_identity,
+    refuse_other,
+)
+from featgraph.runtime.checkpoints.resume_point import (
+    Packed,
+    go_on,
+    pack_run,
+    put_back,
+    take,
+    unpack_run,
+)
+from featgraph.runtime.loops.moves import repartition_option
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run_state import RunState
+from featgraph.runtime.superstep.foldmap import FoldMap
 
-__all__ = ["Checkpoints", "algorithm", "checkpointed", "rounds", "single"]
+__all__ = [
+    "Checkpoints",
+    "Session",
+    "algorithm",
+    "checkpointed",
+    "iterating",
+    "rounds",
+    "single",
+]
 
 _BY_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -39,32 +69,33 @@ _T = TypeVar("_T")
 
 
 class Checkpoints:
-    """Have all that is iterated within a ``with`` block go on from checkpoints.
+    """Have all runs within a ``with`` block resume from checkpoints.
 
-    The same block, run again, goes on from the newest whole checkpoint in the folder:
-    what comes before is repeated. So it must do the same again, with the same graphs
-    and values. In functions of `featgraph.algorithms`, and in `iterate`,
-    ``checkpoint=`` does this.
+    The same block, run again, resumes from the newest whole checkpoint in the folder;
+    all code before that point is executed again. So the block must do the same again,
+    with the same graphs and values. In functions of `featgraph.algorithms`, and in
+    `iterate`, ``checkpoint=`` does this.
 
     Parameters
     ----------
     folder : str or path
-        Is made where it is not there. On several ranks all see the same one, and the
-        first one writes. One run at a time.
+        Created if it does not exist. On several ranks all see the same one, and the
+        first rank writes. One run at a time.
     every : float, optional
-        Seconds from one checkpoint to the next; 0 for one behind each superstep, for
-        which the run waits.
+        Time between checkpoints, in s; 0 for one after each superstep, for which the
+        run waits.
 
     Raises
     ------
     ArgumentError
-        If an argument is of another kind.
+        If an argument has a wrong type.
 
     Notes
     -----
-    A checkpoint is copied to host memory between two supersteps and written beside the
-    run. If it cannot be written, a CheckpointWarning says so once, and the run goes on;
-    only at the beginning that is an error. The two newest ones are kept.
+    A checkpoint is copied to host memory between two supersteps and written in the
+    background. If it cannot be written, one CheckpointWarning is issued and the run
+    goes on; only at the beginning that is an error. The two newest checkpoints are
+    kept.
 
     Examples
     --------
@@ -105,22 +136,22 @@ def single(folder: Any, every: Any) -> Checkpoints:
 def rounds(
     items: Iterable[_T], state: State, runs: list[Run], **arrays: npt.NDArray[Any]
 ) -> Iterator[_T]:
-    """Return items one by one: a loop within which checkpoints of its call can begin.
+    """Generate items; checkpoints of the call may begin at each of them.
 
-    Where the call goes on from a checkpoint, items of rounds that had ended are passed
-    by, and the State is what it was when the next round began, and so are `runs` and
-    `arrays`. Nothing else may be handed from round to round.
+    If the call is resumed from a checkpoint, items of rounds that had ended are
+    skipped, and the State, `runs` and `arrays` are restored as of the beginning of the
+    next round. No other data may be passed from round to round.
 
     Parameters
     ----------
     items : iterable
-        The same ones whenever the call is repeated.
+        The same items whenever the call is repeated.
     state : State
-        On which all rounds work.
+        The State that all rounds work on.
     runs : list of Run
-        To which rounds add theirs; changed in place.
+        Rounds append their runs; changed in place.
     **arrays
-        NumPy arrays in which rounds leave results; changed in place.
+        NumPy arrays for results of rounds; changed in place.
 
     Yields
     ------
@@ -150,18 +181,18 @@ def rounds(
 
 
 def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Have a function take ``checkpoint=`` and ``every=``, as algorithms do.
+    """Add ``checkpoint=`` and ``every=`` to a function, as algorithms have them.
 
-    Whatever it iterates is checkpointed, with no word of that in it: see `Checkpoints`.
-    Checkpoints of a call with other arguments are refused. It takes ``repartition=``,
-    too, which then holds for whatever it iterates: see `iterate`.
+    All its runs of `iterate` are checkpointed, without further code: see `Checkpoints`.
+    Checkpoints of a call with other arguments are refused. ``repartition=`` is added,
+    too, for all its runs: see `iterate`.
 
     Parameters
     ----------
     function : callable
-        It does the same when it is called with the same arguments again; what it takes
-        besides, as ``**options``, it hands to `iterate`. An option that `iterate` does
-        not have, or cannot take, is refused before the function runs.
+        It does the same when it is called with the same arguments again, and passes its
+        ``**options`` to `iterate`. An option that `iterate` does not have or take is
+        refused before the function runs.
 
     Returns
     -------
@@ -193,7 +224,7 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
         with ExitStack() as kept:
             if repartition is not None:
-                kept.enter_context(asking(repartition))
+                kept.enter_context(repartition_option(repartition))
             if folder is not None:
                 digests = argument_digests(function, args, kwargs)
                 kept.enter_context(_of(folder, every, Identity(name, digests)))
@@ -202,22 +233,22 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-#: Options of `iterate` that every algorithm gives itself, or does without.
+#: Options of `iterate` that no algorithm takes.
 _NOT_GIVEN = ("active", "due", "supersteps", "then", "until", "watch")
 
 
 def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Declare an algorithm: its arguments are checked, and it takes checkpoints.
 
-    Before it begins, arguments are checked as by `checked_arguments`, and options of
-    `iterate` as by it. ``active``, ``supersteps``, ``then``, ``until`` and ``watch``
-    are not taken: an algorithm gives them itself. See `checkpointed`, too. A result of
+    Arguments are checked first as by `checked_arguments`, and options as by `iterate`.
+    ``active``, ``supersteps``, ``then``, ``until`` and ``watch`` are not taken: an
+    algorithm passes them itself. See `checkpointed`, too. A result of
     `featgraph.algorithms` on a `DynamicGraph` keeps the call, for its ``update()``.
 
     Parameters
     ----------
     *sets : str
-        Other options of `iterate` that it gives itself.
+        Other options of `iterate` that it passes itself.
 
     Returns
     -------
@@ -263,7 +294,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
             if "max_supersteps" in own and "max_supersteps" in kwargs:
                 require_count("max_supersteps", kwargs["max_supersteps"])
             graph: Any = args[0] if args else kwargs.get(first)
-            version = getattr(graph, "version", None)  # of a graph that changes
+            version = getattr(graph, "version", None)  # only graphs that change have it
             made = checked(*args, **kwargs)
             if version is not None and hasattr(made, "_follow"):
                 made._follow(version, call, args, kwargs)
@@ -272,3 +303,149 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         return call
 
     return decorate
+
+
+_LARGE = {PropertyKind.VERTEX, PropertyKind.EDGE}
+
+
+def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | None]:
+    """Return a context with the checkpoints of a run, or of the call that iterates.
+
+    Runs within callbacks have no checkpoints.
+    """
+    if checkpoint is None and current_call.get() is None:
+        return nullcontext()
+    return _iterating(checkpoint, every)
+
+
+@contextmanager
+def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
+    with nullcontext() if checkpoint is None else single(checkpoint, every):
+        call = current_call.get()
+        with _apart(call):
+            yield call
+
+
+@contextmanager
+def _apart(call: Call | None) -> Iterator[None]:
+    token = current_call.set(None)
+    try:
+        yield
+    finally:
+        current_call.reset(token)
+        if call is not None:
+            call.leave()
+
+
+class Session:
+    """The checkpoints of one run, which restore it and are written after supersteps.
+
+    Parameters
+    ----------
+    call : Call or None
+        None if nothing is to be written.
+    foldmaps : sequence of FoldMap
+    state : State
+        Restored, if there is a checkpoint.
+    options : mapping
+        All options of the run.
+    is_written : bool
+        Whether a function of the user may write to the State during the run.
+
+    Raises
+    ------
+    StateError
+        If the checkpoint at this point is of another run.
+    FileFormatError
+        If there are checkpoints, and none of them is whole.
+    """
+
+    def __init__(
+        self,
+        call: Call | None,
+        foldmaps: Sequence[FoldMap],
+        state: State,
+        options: Mapping[str, Any],
+        is_written: bool,
+    ) -> None:
+        self._call, self._state, self._is_written = call, state, is_written
+        self._identity: dict[str, Any] = {}
+        self._snapshot: Snapshot | None = None
+        self._saved: dict[str, Any] = {}
+        self._packed = Packed()
+        #: Number of supersteps at the last test whether to write.
+        self._seen = 0
+        if call is None:
+            return
+        call.open(state.graph)
+        self._identity = iterate_identity(foldmaps, state, options)
+        first = call.first_values(state)
+        if first is not None:
+            self._identity["first"] = first
+        found = call.reach()
+        if found is not None:
+            path, body = found
+            self._saved = body["iterate"] | {"ended": body["ended"]}
+            refuse_other(str(path), self._saved["of"], self._identity)
+            self._snapshot = read_state(path / "state", state.graph)
+            self._packed = Packed(read_state(path / "record", state.graph))
+            put_back(state, self._snapshot, {})
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a checkpoint of this run."""
+        return self._snapshot is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run had ended at the checkpoint."""
+        return bool(self._saved.get("ended"))
+
+    def begin(self, run: Run, run_state: RunState) -> None:
+        """Restore a run to the checkpoint."""
+        call, is_shared = self._call, run_state.state.graph.ranks is not None
+        if call is not None and is_shared:
+            run_state.asks_within = lambda: call.supersteps_left
+        elif call is not None:
+            run_state.wants_host = call.is_due
+        if self._snapshot is None:
+            return
+        go_on(run_state, self._snapshot.left, self._saved["rest"])
+        unpack_run(
+            self._saved["run"], self._packed, run, run_state.state.graph.vertex_count
+        )
+        self._seen = run.supersteps
+        self._packed, self._snapshot = Packed(), Snapshot(0, {})
+
+    def look(self, run: Run, run_state: RunState) -> None:
+        """Write a checkpoint after a superstep, if one is due."""
+        new, self._seen = run.supersteps - self._seen, run.supersteps
+        if self._call is not None and self._call.is_due(new):
+            self._write(self._call, run, run_state)
+
+    def end(self, run: Run, run_state: RunState, ended: bool) -> None:
+        """Write a checkpoint after the last superstep, unless it was restored.
+
+        `ended` is False if the run has reached its limit of supersteps.
+        """
+        call = self._call
+        if call is not None and not self.has_ended and call.is_due_behind():
+            self._write(call, run, run_state, ended)
+
+    def _write(
+        self, call: Call, run: Run, run_state: RunState, ended: bool = False
+    ) -> None:
+        snapshot, rest = take(run_state, self._constant(run_state))
+        packed = Packed()
+        record = {"of": self._identity, "rest": rest, "run": pack_run(run, packed)}
+        parts = {"state": snapshot, "record": packed.snapshot}
+        call.write(self._state.graph, record, parts, run.supersteps, ended)
+
+    def _constant(self, run_state: RunState) -> frozenset[str]:
+        """Return the properties that nothing writes, which a repeated call has."""
+        if self._is_written:
+            return frozenset()
+        changes = run_state.runs[0].changes
+        changed = {*changes.announced, *changes.silent}
+        types = self._state.signature
+        return frozenset(n for n in types if types[n].kind in _LARGE) - changed

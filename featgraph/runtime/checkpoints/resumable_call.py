@@ -1,21 +1,27 @@
-"""Where a call is that may iterate several times, and what it is gone on from (0054).
+"""A call that may iterate several times, and is resumed from checkpoints (0054).
 
-A call is repeated up to where the newest checkpoint was taken, and goes on from there.
-What it iterates is numbered; a loop of rounds goes to the round in which that was.
+A repeated call runs again up to the point of the newest checkpoint, and resumes there.
+Its runs of `iterate` are numbered; a loop of rounds skips to the round of the
+checkpoint. A checkpoint has an `Identity` of the call, with digests of its arguments,
+programs and options, so that another call is refused.
 
-Ranks agree on when a checkpoint is due, and on what the first one has found.
-
-Checkpoints are written beside a run; with several ranks, by the first of them.
+Ranks agree on when a checkpoint is due, and on the checkpoint that the first rank has
+found (`RankAgreement`). Checkpoints are written in the background (`Writer`); with
+several ranks, by the first of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import inspect
 import json
 import os
+import secrets
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,42 +32,224 @@ import numpy.typing as npt
 
 from featgraph.base.activity import ACTIVITY, doing
 from featgraph.base.dataclass import dataclass, field
-from featgraph.base.errors import CheckpointWarning, DistributedError, FileFormatError
+from featgraph.base.errors import (
+    CheckpointWarning,
+    DistributedError,
+    FileFormatError,
+    StateError,
+)
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import require_fixed
-from featgraph.program.saved import digests_of, read_state, write_state
-from featgraph.program.snapshot import Snapshot
+from featgraph.program.active import ActiveSet
+from featgraph.program.saved import Snapshot, digests_of, read_state, write_state
 from featgraph.program.state import State, take_snapshot
 from featgraph.runtime.checkpoints.folder import CheckpointFolder
-from featgraph.runtime.checkpoints.identity import refuse_other
-from featgraph.runtime.checkpoints.packing import Packed, pack_run, unpack_run
-from featgraph.runtime.checkpoints.resume_point import put_back, values_of
+from featgraph.runtime.checkpoints.resume_point import (
+    Packed,
+    pack_run,
+    put_back,
+    unpack_run,
+    values_of,
+)
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.stopping import StoppingTest
+from featgraph.runtime.superstep.foldmap import FoldMap, as_active
 
-__all__ = ["Call", "current_call"]
+__all__ = [
+    "Call",
+    "argument_digests",
+    "current_call",
+    "iterate_identity",
+    "refuse_other",
+]
+
+#: Options that may differ when a run is resumed: the target, the limit, progress and
+#: callbacks, and the form in which ranks send rows.
+_FREE = frozenset({"target", "max_supersteps", "progress", "callback", "exchange"})
+
+#: Arguments for random seeds; None draws other numbers in each call.
+_SEEDS = frozenset({"seed", "random_state"})
+
+
+def argument_digests(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return a digest of each argument of a call, except those that may differ."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for parameter in bound.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(parameter.name)
+    if given.get("samples", True) is not None:  # otherwise nothing is drawn
+        for name in _SEEDS & given.keys():
+            if given[name] is None:
+                given[name] = secrets.token_bytes(8)  # no two calls are equal
+    return {n: _digest(value) for n, value in given.items() if n not in _FREE}
+
+
+def _digest(value: Any) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    _add(found, value)
+    return found.hexdigest()
+
+
+def _add(found: Any, value: Any) -> None:
+    """Add a value to a digest, by its content."""
+
+    def add(*parts: object) -> None:
+        found.update(repr(parts).encode())
+
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        add(type(value).__name__, value)
+    elif isinstance(value, Graph):
+        add("graph", value.digest, value.weights_digest)
+    elif isinstance(value, np.random.Generator):
+        add("generator", value.bit_generator.state)
+    elif isinstance(value, np.dtype | type):
+        add("type", str(value))
+    elif isinstance(value, ActiveSet):
+        _add(found, value.words)
+    elif isinstance(value, os.PathLike):
+        add("path", os.fspath(value))
+    elif isinstance(value, np.generic):
+        add(value.dtype.name, value.item())
+    elif isinstance(value, Mapping):
+        add("mapping", len(value))
+        for key in value:
+            _add(found, key)
+            _add(found, value[key])
+    elif isinstance(value, list | tuple) and not _is_numbers(value):
+        add("sequence", len(value))
+        for item in value:
+            _add(found, item)
+    elif callable(value):
+        add("function")  # callbacks may differ
+    elif hasattr(value, "tocoo"):  # scipy.sparse
+        rows = value.tocoo()
+        for part in (np.asarray(rows.shape), *rows.coords, rows.data):
+            _add(found, part)
+    elif dataclasses.is_dataclass(value):
+        _add(found, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    else:
+        _add_array(found, value)
+
+
+def _is_numbers(values: Sequence[Any]) -> bool:
+    return all(type(value) in (int, float) for value in values)
+
+
+def _add_array(found: Any, value: Any) -> None:
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "copy_to_host"):
+        value = value.copy_to_host()
+    elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):
+        value = value.get()  # a CuPy array
+    elif hasattr(value, "detach"):
+        value = value.detach().cpu()
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__.partition(".")[0] == "networkx":
+        found.update(name.encode())  # the graph that is built from it has a digest
+        return
+    array = np.asarray(value)
+    if array.dtype != object:
+        found.update(f"{array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    elif array.ndim:
+        _add(found, array.ravel().tolist())
+    else:
+        found.update(name.encode())
+        _add(found, getattr(value, "__dict__", {}))
+
+
+def iterate_identity(
+    foldmaps: Sequence[FoldMap], state: State, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the identity of a run of foldmaps, without its initial values."""
+    options = {
+        name: repr(value)
+        for name, value in given.items()
+        if name not in _FREE and not (callable(value) and not _is_test(value))
+    }
+    return {
+        "graph": state.graph.digest,
+        "programs": [_program(foldmap, state) for foldmap in foldmaps],
+        "options": dict(sorted(options.items())),
+        "properties": {n: type_.describe() for n, type_ in state.signature.items()},
+    }
+
+
+def _is_test(value: Any) -> bool:
+    return isinstance(value, StoppingTest)
+
+
+def _program(foldmap: FoldMap, state: State) -> str:
+    if foldmap.vertices is None:
+        return foldmap.program.digest
+    words = as_active(foldmap.vertices, state).words
+    return f"{foldmap.program.digest} on {_digest(words)}"
+
+
+#: Key of an identity -> text for an error.
+_CALLED = {
+    "function": "another function",
+    "arguments": "other arguments",
+    "graph": "another graph",
+    "programs": "other functions, or vertices that they run on",
+    "options": "other options",
+    "properties": "other properties",
+    "first": "other values to begin with",
+}
+
+
+def refuse_other(where: str, told: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Check that a checkpoint is of the current call.
+
+    Raises
+    ------
+    StateError
+        If it is not; the message names the difference.
+    """
+    for key, what in _CALLED.items():
+        before, given = told.get(key), now.get(key)
+        if key not in now or before == given:
+            continue
+        got, expected = given, before
+        if isinstance(before, dict) and isinstance(given, dict):
+            names = [n for n in {**before, **given} if before.get(n) != given.get(n)]
+            what += f": {', '.join(names)}"
+            got = {n: given.get(n, "not given") for n in names}
+            expected = {n: before.get(n, "not given") for n in names}
+        raise StateError(
+            f"the checkpoint is of {what}",
+            where=where,
+            got=f"{got!s:.300}",
+            expected=f"{expected!s:.300}",
+            fix="to begin anew, give another folder as checkpoint=, or remove this one",
+        )
+
 
 Array = npt.NDArray[Any]
 Found = tuple[Path, dict[str, Any]]
 
-#: The call that iterates now; None also while it does.
+#: The call in progress; None within its runs of `iterate`.
 current_call: ContextVar[Call | None] = ContextVar("featgraph_call", default=None)
-#: Behind an iterate, and between rounds, a checkpoint is written sooner: where that
-#: takes at most so much of the time since the last one.
+#: After a run, and between rounds, a checkpoint is written earlier, if that takes at
+#: most this fraction of the time since the last one, but at least this many s after it.
 _SHARE = 1 / 20
-#: But not more often than this, in s.
 _SOONEST = 1.0
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is called.
+    """The identity of a call.
 
     Attributes
     ----------
     function : str
-        Of which the checkpoints are; "" for a block.
+        Its name; "" for a block.
     arguments : dict of str to str
-        Digests of what it was given; none where that is not known.
+        Digests of its arguments; None if they are unknown.
     is_single : bool
         Whether it is one `iterate`.
     """
@@ -71,18 +259,18 @@ class Identity:
     is_single: bool = False
 
     @property
-    def told(self) -> dict[str, Any]:
-        """As it stands in a checkpoint."""
+    def as_saved(self) -> dict[str, Any]:
+        """The identity as written to a checkpoint."""
         return {"function": self.function, "arguments": self.arguments or {}}
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """What works on the folder, from the first `iterate` on."""
+    """The opened folder, its writer, and the agreement of ranks."""
 
     folder: CheckpointFolder | None
     writer: Writer
-    together: Together
+    agreement: RankAgreement
 
 
 class Call:
@@ -93,28 +281,28 @@ class Call:
     path : Path
         The folder.
     every : float
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     identity : Identity
     """
 
     def __init__(self, path: Path, every: float, identity: Identity) -> None:
         self._path, self._every, self._identity = path, every, identity
         self._opened: _Opened | None = None
-        #: The round that is kept, and how often was iterated since it began.
+        #: The saved round, and the number of runs since it began.
         self._place = [0, 0]
         self._round: dict[str, Any] | None = None
         self._round_parts: dict[str, Snapshot] = {}
         self._in_rounds = self._has_written = False
-        #: What is to be gone on from, and has not been reached yet.
+        #: The checkpoint to resume from, until it is reached.
         self._found: Found | None = None
 
     def open(self, graph: Graph) -> None:
-        """Find what there is to go on from, once.
+        """Find the checkpoint to resume from, once.
 
         Raises
         ------
         StateError
-            If it is of another call, or the folder is no folder of checkpoints.
+            If it is of another call, or the folder has other files.
         FileFormatError
             If none of the checkpoints is whole.
         OSError
@@ -123,23 +311,23 @@ class Call:
         if self._opened is not None:
             return
         require_fixed(graph, "checkpoint=")
-        together = Together(graph, self._every)
+        agreement = RankAgreement(graph, self._every)
         ACTIVITY.checkpoints = os.path.abspath(self._path)
-        folder = together.first(lambda: CheckpointFolder(self._path))
-        self._opened = _Opened(folder, Writer(folder), together)
+        folder = agreement.first(lambda: CheckpointFolder(self._path))
+        self._opened = _Opened(folder, Writer(folder), agreement)
 
         def find() -> Found | None:
             found = None if folder is None else folder.newest()
             if found is not None:
-                told = found[1].get("call", {})
-                refuse_other(os.fspath(found[0]), told, self._identity.told)
+                call = found[1].get("call", {})
+                refuse_other(os.fspath(found[0]), call, self._identity.as_saved)
             return found
 
         with doing("loading", self._path):
-            self._found = together.told(find)
+            self._found = agreement.find_first(find)
 
     def close(self) -> None:
-        """End with what is being written."""
+        """Finish the checkpoint that is being written."""
         if self._opened is None:
             return
         try:
@@ -149,10 +337,10 @@ class Call:
                 self._opened.folder.close()
             self._opened = None
 
-    # -- where it is, and where it goes on
+    # -- position in the call
 
     def reach(self) -> Found | None:
-        """Return what the next iterate goes on from, if it is at that place."""
+        """Return the checkpoint that the next run resumes from, if it is reached."""
         found = self._found
         if found is None or self._place < found[1]["place"]:
             return None
@@ -161,41 +349,41 @@ class Call:
         return found if is_here else None
 
     def leave(self) -> None:
-        """Note that an iterate has ended."""
+        """Count a run that has ended."""
         self._place[1] += 1
 
     def first_values(self, state: State) -> dict[str, str] | None:
-        """Return digests of what an iterate begins with, unless arguments have them."""
+        """Return digests of a run's initial values, unless arguments determine them."""
         if self._identity.arguments is not None or self._opened is None:
             return None
         snapshot = Snapshot(0, values_of(state, copied=False))
-        told: dict[str, str] = self._opened.together.text(
+        digests: dict[str, str] = self._opened.agreement.text(
             lambda: digests_of(state.graph, snapshot)
         )
-        return told
+        return digests
 
     # -- writing
 
     @property
     def supersteps_left(self) -> int:
-        """How many supersteps may run until ranks ask each other whether to write."""
-        return 1 if self._opened is None else self._opened.together.supersteps_left
+        """Number of supersteps before ranks agree again whether to write."""
+        return 1 if self._opened is None else self._opened.agreement.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
-        """Whether to write behind so many supersteps more; all ranks ask, and agree."""
+        """Whether to write after some more supersteps, on which all ranks agree."""
         if self._found is not None or self._opened is None:
             return False
         is_free = self._every == 0 or self._opened.writer.is_free
-        return self._opened.together.is_time(supersteps) and is_free
+        return self._opened.agreement.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
-        """Whether to write behind an iterate, or before a round."""
+        """Whether to write after a run, or before a round."""
         if self._found is not None or self._opened is None:
             return False
         soonest = max(_SOONEST, self._opened.writer.seconds / _SHARE)
         is_at_once = self._identity.is_single or not self._has_written
         least = 0.0 if is_at_once else min(self._every, soonest)
-        return self._opened.together.has_been(least)
+        return self._opened.agreement.has_been(least)
 
     def write(
         self,
@@ -205,11 +393,11 @@ class Call:
         supersteps: int = 0,
         ended: bool = False,
     ) -> None:
-        """Begin to write a checkpoint of where the call is."""
+        """Start writing a checkpoint of the current point of the call."""
         if self._opened is None:
             return
         body = {
-            "call": self._identity.told,
+            "call": self._identity.as_saved,
             "place": list(self._place),
             "round": self._round,
             "iterate": iterate,
@@ -219,14 +407,14 @@ class Call:
         content = Content(body, graph, {**parts, **self._round_parts})
         self._has_written = True
         self._opened.writer.write(content)
-        self._opened.together.begin()
+        self._opened.agreement.begin()
 
     # -- rounds
 
     def begin_rounds(
         self, state: State, runs: list[Run], arrays: dict[str, Array]
     ) -> int | None:
-        """Return the round to begin with; None within another loop of rounds."""
+        """Return the index of the first round; None within another loop of rounds."""
         if self._in_rounds:
             return None
         self.open(state.graph)
@@ -234,15 +422,15 @@ class Call:
         if self._found is None or self._found[1]["round"] is None:
             return 0
         path, body = self._found
-        told = body["round"]
+        saved = body["round"]
         snapshot = read_state(path / "round", state.graph)
         packed = Packed(read_state(path / "round_record", state.graph))
         put_back(state, _copied(snapshot), snapshot.left)
         try:
-            number = int(told["number"])
+            number = int(saved["number"])
             for name, values in arrays.items():
-                values[...] = packed.get(told["arrays"][name], values.dtype)
-            runs[:] = [_unpacked(run, packed, state.graph) for run in told["runs"]]
+                values[...] = packed.get(saved["arrays"][name], values.dtype)
+            runs[:] = [_unpacked(run, packed, state.graph) for run in saved["runs"]]
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
                 "not a checkpoint of these rounds",
@@ -258,14 +446,14 @@ class Call:
     def begin_round(
         self, state: State, number: int, runs: list[Run], arrays: dict[str, Array]
     ) -> None:
-        """Note that another round begins; what came before is not repeated then."""
+        """Begin another round: earlier ones are not repeated after a checkpoint now."""
         if self.is_due_behind():
             snapshot = take_snapshot(state).by_digest()
             self._keep_round(number, runs, arrays, snapshot)
             self.write(state.graph, None, {})
 
     def end_rounds(self) -> None:
-        """Note that no other round comes."""
+        """End the loop of rounds."""
         self._in_rounds = False
 
     def _keep_round(
@@ -290,28 +478,30 @@ def _copied(snapshot: Snapshot) -> Snapshot:
     return Snapshot(snapshot.superstep, columns, snapshot.left)
 
 
-def _unpacked(told: Any, packed: Packed, graph: Graph) -> Run:
-    run = Run(str(told["target"]), [], asynchronous=bool(told["asynchronous"]))
-    unpack_run(told, packed, run, graph.vertex_count)
+def _unpacked(packed_run: Any, packed: Packed, graph: Graph) -> Run:
+    run = Run(
+        str(packed_run["target"]), [], asynchronous=bool(packed_run["asynchronous"])
+    )
+    unpack_run(packed_run, packed, run, graph.vertex_count)
     return run
 
 
 _R = TypeVar("_R")
-#: Ranks ask each other again when this share of the time that is left has gone.
+#: Ranks agree again after this fraction of the remaining time, and after at most this
+#: many supersteps.
 _SHARE_LEFT = 0.5
-#: And behind so many supersteps at most.
 _MOST_SUPERSTEPS = 1 << 16
 
 
-class Together:
-    """Times, and what is found in files, by the first rank for all.
+class RankAgreement:
+    """Agreement of ranks on times and files, which the first rank decides.
 
     Parameters
     ----------
     graph : Graph
-        All ranks have a part of it, or it is of one rank.
+        All ranks have a part of it, or there is one rank.
     every : float
-        Seconds from one checkpoint to the next.
+        Time between checkpoints, in s.
     """
 
     def __init__(self, graph: Graph, every: float) -> None:
@@ -324,22 +514,22 @@ class Together:
         return self._ranks is None or self._ranks.engine.rank == 0
 
     def begin(self) -> None:
-        """Have the time to the next checkpoint begin."""
+        """Start the time to the next checkpoint."""
         self._begun = time.monotonic()
-        #: Supersteps since, and behind how many ranks ask each other.
+        #: Number of supersteps since then, and the number at which ranks agree again.
         self._done, self._next = 0, 1
 
     @property
     def supersteps_left(self) -> int:
-        """How many supersteps may run until ranks ask each other."""
+        """Number of supersteps that may run before ranks agree again."""
         return max(self._next - self._done, 1)
 
     def has_been(self, seconds: float) -> bool:
-        """Whether so much time has gone, as the first rank says."""
-        return self._said(time.monotonic() - self._begun >= seconds) > 0
+        """Whether some time has passed on the first rank."""
+        return self._of_first(time.monotonic() - self._begun >= seconds) > 0
 
     def is_time(self, supersteps: int) -> bool:
-        """Whether a checkpoint is due, behind so many supersteps since it was asked."""
+        """Whether a checkpoint is due, after some more supersteps."""
         self._done += supersteps
         if self._ranks is None:
             return time.monotonic() - self._begun >= self._every
@@ -348,11 +538,12 @@ class Together:
         gone = time.monotonic() - self._begun
         each, left = gone / self._done, self._every - gone
         wait = left * _SHARE_LEFT / each if each > 0 else 1
-        wait = self._said(0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS)))
+        wait = 0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS))
+        wait = self._of_first(wait)
         self._next = self._done + max(wait, 1)
         return wait == 0
 
-    def _said(self, number: int) -> int:
+    def _of_first(self, number: int) -> int:
         """Return a number of the first rank."""
         if self._ranks is None:
             return int(number)
@@ -361,7 +552,7 @@ class Together:
         return int(self._ranks.engine.broadcast(mine, 0, about=about)[0])
 
     def first(self, function: Callable[[], _R]) -> _R | None:
-        """Run a function on the first rank; where it raises, all do."""
+        """Run a function on the first rank; if it raises, all ranks raise."""
         if self._ranks is None:
             return function()
 
@@ -371,11 +562,11 @@ class Together:
         return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
 
     def text(self, function: Callable[[], Any]) -> Any:
-        """Return what the first rank has got of a function that all run, of JSON."""
+        """Run a function on all ranks; return the result of the first, in JSON."""
         found = function()
         return self._sent(found)
 
-    def told(
+    def find_first(
         self, function: Callable[[], tuple[Path, dict[str, Any]] | None]
     ) -> tuple[Path, dict[str, Any]] | None:
         """Return a path and a record that the first rank has found, or None."""
@@ -394,22 +585,22 @@ class Together:
         return json.loads(parts[0].tobytes())
 
 
-#: What a write may meet that is no fault of the program's.
+#: Errors of a write that are not bugs.
 _FAILURES = (OSError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a checkpoint has.
+    """The content of a checkpoint.
 
     Attributes
     ----------
     body : dict
-        Its record, in JSON.
+        Its record, in JSON types.
     graph : Graph
-        That of all its parts.
+        The graph of all its parts.
     parts : dict of str to Snapshot
-        What is saved, by the name of its folder; nothing else writes it.
+        The saved States, by the name of their folder; nothing else writes to them.
     """
 
     body: dict[str, Any]
@@ -420,13 +611,13 @@ class Content:
 class Writer:
     """Writes one checkpoint at a time, on a thread of its own.
 
-    Ranks hand their rows to the first one piece by piece, between two supersteps: so a
-    run waits for that there.
+    Ranks send their rows to the first rank piece by piece, between two supersteps, so
+    that a run on several ranks waits for a write.
 
     Parameters
     ----------
     folder : CheckpointFolder or None
-        None on ranks but the first.
+        None on all ranks except the first.
     """
 
     def __init__(self, folder: CheckpointFolder | None) -> None:
@@ -434,16 +625,16 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._has_warned = False
-        #: How long the last write took, in s.
+        #: Time of the last write, in s.
         self.seconds = 0.0
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is being written."""
+        """Whether no checkpoint is being written."""
         return self._thread is None or not self._thread.is_alive()
 
     def write(self, content: Content) -> None:
-        """Begin to write a checkpoint; what was written before has ended then."""
+        """Start writing a checkpoint, after the previous one is complete."""
         self.wait()
         if content.graph.ranks is not None:
             self._write(content)
@@ -455,7 +646,7 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written."""
+        """Wait for the end of the write in progress."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -484,17 +675,18 @@ class Writer:
             folder.finish(beside, content.body)
 
     def _report(self) -> None:
-        """Say once that writes fail; the run goes on, and later ones are tried."""
+        """Warn once that writes fail; the run goes on, and later writes are tried."""
         error, self._error = self._error, None
         if error is None:
             return
-        is_told = type(error) is DistributedError  # of the first rank's failure
-        if not (is_told or isinstance(error, _FAILURES)):
+        # the first rank has failed
+        has_failed_elsewhere = type(error) is DistributedError
+        if not (has_failed_elsewhere or isinstance(error, _FAILURES)):
             raise error
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"a checkpoint could not be written, the run goes on: {error}",
+                f"a checkpoint could not be written; the run goes on: {error}",
                 CheckpointWarning,
                 stacklevel=2,
             )

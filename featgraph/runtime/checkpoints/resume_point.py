@@ -1,25 +1,150 @@
-"""All that a run needs to go on from behind a superstep, and putting it back."""
+"""The point at which a run is resumed: its State, pending vertices and record.
+
+`take` and `pack_run` read them from a run after a superstep; `put_back`, `go_on` and
+`unpack_run` restore them.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from featgraph.base.errors import FileFormatError
-from featgraph.program.column import Column
-from featgraph.program.snapshot import Left, Snapshot
-from featgraph.program.state import State
-from featgraph.runtime.checkpoints.packing import wrong_record
-from featgraph.runtime.loops.pending import Pending, host_left
-from featgraph.runtime.loops.run_state import Agenda, all_pending
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["go_on", "put_back", "take", "values_of"]
+from featgraph.base.errors import FileFormatError
+from featgraph.program.active import ActiveSet
+from featgraph.program.column import Column
+from featgraph.program.saved import Left, Snapshot
+from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.program.state import State
+from featgraph.runtime.loops.pending import Pending, host_left
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run_state import RunState, all_pending
+
+__all__ = ["Packed", "go_on", "pack_run", "put_back", "take", "unpack_run", "values_of"]
+
+Array = npt.NDArray[Any]
+
+#: Words that are stored by their index.
+_WORDS = ("-", "pull", "push", "recomputed", "kept", "patched")
+_LISTS = {
+    "active_counts": np.int64,
+    "seconds": np.float64,
+    "watched": np.float64,
+    "thresholds": np.float64,
+}
+_WORD_LISTS = ("directions", "aggregates")
+
+
+class Packed:
+    """Arrays by name, in the form of a saved State without a graph.
+
+    Parameters
+    ----------
+    snapshot : Snapshot, optional
+        A snapshot that was read; default: an empty one.
+    """
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = Snapshot(0, {}) if snapshot is None else snapshot
+
+    def put(self, values: Array) -> dict[str, Any]:
+        """Add an array; return its reference, in JSON types."""
+        record = {"dtype": values.dtype.name, "shape": list(values.shape)}
+        if values.size:  # a property has at least one entry
+            name = f"part_{len(self.snapshot.columns)}"
+            kind, flat = PropertyKind.VECTOR, values.reshape(-1).copy()
+            type_ = PropertyType(kind, values.dtype.name, flat.shape)
+            self.snapshot.columns[name] = Column(type_, flat, False)
+            record["name"] = name
+        return record
+
+    def get(self, record: Any, dtype: Any = None) -> Array:
+        """Return an array by its reference, with a check of its dtype and shape.
+
+        Raises
+        ------
+        FileFormatError
+            If it is missing, or another one.
+        """
+        try:
+            shape = tuple(int(n) for n in record["shape"])
+            wanted = np.dtype(record["dtype"] if dtype is None else dtype)
+            if record["dtype"] != wanted.name or min(shape, default=0) < 0:
+                raise ValueError(record)
+            if math.prod(shape) == 0:
+                return np.empty(shape, wanted)
+            column = self.snapshot.columns[record["name"]]
+            found: Array = np.asarray(column.values).reshape(shape)
+            if found.dtype != wanted:
+                raise ValueError(found.dtype)
+        except (KeyError, TypeError, ValueError) as error:
+            raise wrong_record(f"an array: {record}") from error
+        return found
+
+
+def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
+    """Return the record of a run in JSON types; its arrays are added to `packed`."""
+    record: dict[str, Any] = {
+        name: packed.put(np.array(getattr(run, name), dtype))
+        for name, dtype in _LISTS.items()
+    }
+    for name in _WORD_LISTS:
+        codes = [_WORDS.index(word) for word in getattr(run, name)]
+        record[name] = packed.put(np.array(codes, np.uint8))
+    record["notes"] = {
+        name: packed.put(np.array(values, np.float64))
+        for name, values in run.notes.items()
+    }
+    record["active_sets"] = None
+    if run.active_sets is not None:
+        words = [found.words for found in run.active_sets]
+        width = words[0].size if words else 0
+        sets = np.array(words, np.uint32).reshape(len(words), width)
+        record["active_sets"] = packed.put(sets)
+    record["supersteps"], record["converged"] = run.supersteps, bool(run.converged)
+    record["target"], record["asynchronous"] = run.target, bool(run.asynchronous)
+    return record
+
+
+def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None:
+    """Fill a new record from a packed one, in place."""
+    try:
+        for name, dtype in _LISTS.items():
+            getattr(run, name)[:] = packed.get(record[name], dtype).tolist()
+        for name in _WORD_LISTS:
+            codes = packed.get(record[name], np.uint8).tolist()
+            getattr(run, name)[:] = [_WORDS[code] for code in codes]
+        run.notes.clear()
+        for name, values in record["notes"].items():
+            run.notes[str(name)] = packed.get(values, np.float64).tolist()
+        run.supersteps, run.converged = (
+            int(record["supersteps"]),
+            bool(record["converged"]),
+        )
+        if record["active_sets"] is not None:
+            sets = packed.get(record["active_sets"], np.uint32)
+            run.active_sets = [ActiveSet.from_words(vertex_count, w) for w in sets]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise wrong_record("the record of a run") from error
+
+
+def wrong_record(what: str) -> FileFormatError:
+    """Return the error for a checkpoint with a wrong record."""
+    return FileFormatError(
+        "not a checkpoint, or an altered one",
+        got=what[:200],
+        fix="remove the newest folder of the checkpoints, to load the older one",
+    )
 
 
 def values_of(
     state: State, without: frozenset[str] = frozenset(), *, copied: bool = True
 ) -> dict[str, Column]:
-    """Return the properties of a State in host memory, copied or as they are there."""
+    """Return the properties of a State in host memory, copied or as they are."""
     return {
         name: _column(state, name, column, copied)
         for name, column in state._columns.items()
@@ -35,16 +160,18 @@ def _column(state: State, name: str, column: Column, copied: bool) -> Column:
     return Column(column.type, values, column.per_direction)
 
 
-def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, Any]]:
-    """Return a State, what is pending for each foldmap by its place, and the rest.
+def take(
+    run_state: RunState, without: frozenset[str]
+) -> tuple[Snapshot, dict[str, Any]]:
+    """Return a State, the pending vertices of each foldmap by its index, and the rest.
 
-    Aggregates that are kept are computed again. Where patches have rounded them, their
-    vertices are due: else those might never be evaluated with exact ones.
+    Kept aggregates are not saved, but computed again. Vertices whose aggregates patches
+    have rounded become due: otherwise they might never be evaluated with exact ones.
     """
-    agenda.refresh_version()
-    state, device = agenda.state, agenda.device
+    run_state.refresh_version()
+    state, device = run_state.state, run_state.device
     left, counts = {}, []
-    pairs = zip(all_pending(agenda), agenda.steps, strict=True)
+    pairs = zip(all_pending(run_state), run_state.runs, strict=True)
     for place, (pending, step) in enumerate(pairs):
         found = host_left(pending, device)
         unproven = step.unproven()
@@ -54,18 +181,18 @@ def take(agenda: Agenda, without: frozenset[str]) -> tuple[Snapshot, dict[str, A
             found = Left(found.words, also, found.scalars)
         left[str(place)] = found
         counts.append(None if pending.count is None else int(pending.count))
-    limit = -math.inf if agenda.waiting is None else agenda.waiting.limit
+    limit = -math.inf if run_state.waiting is None else run_state.waiting.limit
     rest = {
-        "turn": agenda.turn,
+        "turn": run_state.turn,
         "counts": counts,
         "limit": float(limit).hex(),
-        "is_met": bool(agenda.watching.is_met),
+        "is_met": bool(run_state.watching.is_met),
     }
     return Snapshot(state.superstep, values_of(state, without), left), rest
 
 
 def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
-    """Have a State be what it was, in place."""
+    """Restore a State in place."""
     with state.in_use.hold("going on from a checkpoint"):
         for name, column in snapshot.columns.items():
             known = state._columns.get(name)
@@ -79,17 +206,17 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
         state.keep_left(left)
 
 
-def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
-    """Have pending what was pending.
+def go_on(run_state: RunState, left: dict[Any, Left], rest: dict[str, Any]) -> None:
+    """Restore pending vertices.
 
     Raises
     ------
     FileFormatError
-        If that is of no such run.
+        If the checkpoint is of another run.
     """
-    device = agenda.device
+    device = run_state.device
     try:
-        lefts = [left[str(place)] for place in range(len(agenda.steps))]
+        lefts = [left[str(place)] for place in range(len(run_state.runs))]
         counts = [None if c is None else int(c) for c in rest["counts"]]
         turn, limit = int(rest["turn"]), float.fromhex(rest["limit"])
         if not 0 <= turn < len(lefts) == len(left) == len(counts):
@@ -103,8 +230,8 @@ def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:
             None if w is None else device.sets.upload(w)
             for w in (found.words, found.left)
         )
-        agenda.pending[place] = Pending(words, also, found.scalars, counts[place])
-    agenda.turn = turn
-    agenda.watching.is_met = bool(rest.get("is_met"))
-    if agenda.waiting is not None:
-        agenda.waiting.limit = limit
+        run_state.pending[place] = Pending(words, also, found.scalars, counts[place])
+    run_state.turn = turn
+    run_state.watching.is_met = bool(rest.get("is_met"))
+    if run_state.waiting is not None:
+        run_state.waiting.limit = limit

@@ -1,4 +1,4 @@
-"""Entries of a kernel, bound to the arrays of a graph."""
+"""Entries of a kernel, with the arrays of a graph bound to their arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GraphSize(Protocol):
 
 
 class RowKernel:
-    """A kernel over sets of vertices, bound to the rows of a graph.
+    """A kernel over vertex sets, bound to the rows of a graph.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class RowKernel:
 
     @cached_property
     def in_chunks(self) -> Any:
-        """The function that calls it for each chunk, on all threads (CPU)."""
+        """The compiled function that calls it for each chunk, on all threads (CPU)."""
         return self._kernel.in_chunks
 
 
@@ -142,7 +142,7 @@ class BoundEntry:
             values.append(known)
         chunks = values[self.place["chunks"]] if self.is_swept else ()
         self.is_cut = chunks is None or len(chunks) > 2
-        #: Constant arguments, those of a superstep, and the order of both.
+        #: Constant arguments, arguments of a superstep, and the order of both.
         self._stays, self._pick_given = tuple(values), picker([n for _, n in given])
         order = list(range(len(values)))
         for number, (place, _) in enumerate(given):
@@ -150,7 +150,7 @@ class BoundEntry:
         self._in_order = picker(order)
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments of a launch, with those of a superstep.
+        """Return the arguments of a launch: the constant ones and those of a superstep.
 
         Arguments that the device sets are None.
         """

@@ -1,4 +1,4 @@
-"""The device of a target; the CPU device: NumPy arrays and Numba's threads."""
+"""The device of a target, and the CPU device: NumPy arrays and Numba's threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CpuRows:
         return np.empty(shape, dtype)
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array with these values; a host array itself."""
+        """Return an array with these values; a host array is returned as it is."""
         return host_values(values)
 
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -133,7 +133,7 @@ def choose_device(target: str, graph: Graph | None = None) -> Device:
         target = graph.changing.target_of(target)
     if chosen_target(target) == "cpu":
         return _CPU
-    if not _loaded:  # an import statement takes a twentieth of a call
+    if not _loaded:  # an import statement would take a twentieth of a call's time
         from featgraph.runtime.devices import cuda_device
 
         _loaded.append(cuda_device)

@@ -104,7 +104,7 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
     """Return the smallest ``sign * key`` of the vertices in `words`.
 
-    At most `MOST`, -inf if a key is NaN, and inf for the empty set.
+    It is at most `MOST`; -inf if a key is NaN, and inf for the empty set.
     """
     first = np.inf
     for word in range(words.size):

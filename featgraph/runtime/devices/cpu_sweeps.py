@@ -1,14 +1,24 @@
-"""Sets of vertices on the CPU, and the sweeps of kernels over them.
+"""Vertex sets on the CPU, and sweeps of kernels over them.
 
-Work on few vertices takes time for few vertices only, as long as the nonzero words of
-their bitvector are known. These are noted for the sets made last: a set found by
-following edges lies within the words that were touched, and the vertices of it that
-pass a kernel lie within these, too. Sets are held by weak references, and noted sets
-are never written.
+The nonzero words of a sparse bitvector are cached, so that work on few vertices takes
+time for few vertices only. They are known for recent sets: a set found by following
+edges lies within the words that were written, and the vertices of it that pass a kernel
+lie within these, too. The cache refers to sets weakly, and cached sets are never
+written.
+
+Numba's threads run one kernel at a time. Kernels release the GIL, so that other threads
+exchange bytes meanwhile; not every threading layer supports two parallel kernels at
+once, and none gains by it. GNU's OpenMP, Numba's default layer, cannot start threads in
+a forked child of a process that has used it: Numba ends such a child. There kernels run
+on the calling thread, chunk by chunk, with the same bits. Other layers survive a fork
+(0027).
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +35,6 @@ from featgraph.fold.plan.layout import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
-from featgraph.runtime.devices.forks import all_threads, is_single_threaded
 from featgraph.runtime.devices.protocol import (
     DeviceGraph,
     Reach,
@@ -33,9 +42,17 @@ from featgraph.runtime.devices.protocol import (
     limit_behind,
 )
 
-__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuKeys", "CpuSets", "CpuSweeps"]
+__all__ = [
+    "CHUNKS_PER_THREAD",
+    "SMALLEST_CHUNK",
+    "CpuKeys",
+    "CpuSets",
+    "CpuSweeps",
+    "all_threads",
+    "is_single_threaded",
+]
 
-#: Most noted sets: two supersteps of several foldmaps that take turns.
+#: Most cached sets: two supersteps of several alternating foldmaps.
 _MOST_KNOWN = 8
 
 
@@ -59,20 +76,20 @@ class SparseSet:
 
 
 class KnownSets:
-    """The sparse sets that were noted last."""
+    """Cache of the nonzero words of recent sparse sets."""
 
     def __init__(self) -> None:
         self._known: deque[tuple[Any, SparseSet]] = deque(maxlen=_MOST_KNOWN)
 
     def find(self, words: Any) -> SparseSet | None:
-        """Return the words of a noted set, or None."""
+        """Return the words of a cached set, or None."""
         for reference, found in self._known:
             if reference() is words:
                 return found
         return None
 
     def note(self, words: Any, found: SparseSet) -> None:
-        """Note the words of a set."""
+        """Add the words of a set to the cache."""
         self._known.appendleft((weakref.ref(words), found))
 
 
@@ -83,12 +100,12 @@ CHUNKS_PER_THREAD = 16
 #: Least edges and vertices of a chunk: a parallel region costs some microseconds, and
 #: far more on a busy machine.
 SMALLEST_CHUNK = 20_000
-#: A set is noted if at most one in so many of its words may be nonzero.
+#: A set is cached if at most one in this many of its words may be nonzero.
 _SPARSE = 4
-#: The words of a set of known size are searched, which scans all of them, if it has at
-#: most one vertex in so many.
+#: The nonzero words of a set of known size are searched (a scan of all words) if it has
+#: at most one vertex in this many.
 _FEW = 64
-#: More out-edges than this are swept on all threads.
+#: Most out-edges that are swept on one thread.
 _MOST_ALONE = 60_000
 
 
@@ -108,7 +125,7 @@ class CpuSets:
         return import_whole("featgraph.runtime.devices.cpu_loops")
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return a bitvector of the device; on the CPU `words` itself."""
+        """Return a bitvector of the device; `words` itself on the CPU."""
         return words
 
     def snapshot(self, words: Words | None) -> Words | None:
@@ -116,7 +133,7 @@ class CpuSets:
         return None if words is None else words.copy()
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector of no vertices but those in the words of `apart`."""
+        """Return a bitvector without vertices, except those in the words of `apart`."""
         words = np.zeros(count, np.uint32)
         for number, bits in (apart or {}).items():
             words[number] = bits
@@ -140,7 +157,7 @@ class CpuSets:
         return due & on
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
+        """Mark due vertices as patched or, where stale, as recomputed."""
         patched |= due
         patched &= ~(due & stale)
         stale &= ~due
@@ -196,7 +213,7 @@ class CpuSets:
         return due
 
     def _sweep(self, name: str, along: str, graph: DeviceGraph, *given: Array) -> None:
-        """Run a kernel over all words; a single chunk on this thread."""
+        """Run a kernel over all words; on this thread if there is one chunk."""
         kernel = graph.kernel(name, along)
         if kernel.is_one_chunk or is_single_threaded():
             kernel.function(0, 0, kernel.word_count, *given, *kernel.rows)
@@ -212,7 +229,7 @@ class CpuSets:
         along: str,
         edges: int | None = None,
     ) -> bool:
-        """Whether vertices find an active source sooner than all targets are marked.
+        """Whether searching active sources is faster than marking all targets.
 
         If `edges` is None, edges are counted unless active vertices are few.
         """
@@ -235,12 +252,12 @@ class CpuSets:
     def note(
         self, words: Words, at: Array, work: int, count: int | None = None
     ) -> None:
-        """Note the words of a set, if they are few."""
+        """Cache the words of a set if they are few."""
         if at.size * _SPARSE <= words.size:
             self.known.note(words, SparseSet(at.copy(), work, count))
 
     def look(self, words: Words, graph: DeviceGraph) -> None:
-        """Find out where a set has bits, which is kept if that is at few words."""
+        """Search a set for nonzero words, and cache them if they are few."""
         at = np.flatnonzero(words)
         if at.size * _SPARSE <= words.size:
             self.note(words, at, self.edges_of(words, graph, "in"))
@@ -333,7 +350,7 @@ class CpuKeys:
     ) -> tuple[Words, int, float, int]:
         """Return near vertices, their number, the limit, and the size of `words`.
 
-        The limit moves behind the first key if no vertex is near.
+        The limit moves beyond the first key if no vertex is near.
         """
         near = self.near(words, keys, *order, limit)
         count = self._sets.count(near)
@@ -345,14 +362,14 @@ class CpuKeys:
 
 
 class CpuSweeps:
-    """Runs of kernels over sets of vertices."""
+    """Launches of kernels over vertex sets."""
 
     def __init__(self) -> None:
         self.sets = CpuSets()
         self.keys = CpuKeys(self.sets)
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
-        """Run one entry of a kernel; a single chunk on this thread.
+        """Run one entry of a kernel; on this thread if there is one chunk.
 
         All chunks run on this thread in a process that cannot start threads.
         """
@@ -361,7 +378,7 @@ class CpuSweeps:
             few = self._find_swept(place, values, given.get("spreads", False))
         chunks = values[place["chunks"]] if bound.is_swept else None
         if chunks is not None and (chunks.size == 2 or is_single_threaded()):
-            for name in ("turns", "chunks"):  # the later one first
+            for name in ("turns", "chunks"):  # the later argument first: places shift
                 if name in place:
                     del values[place[name]]
             for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
@@ -380,7 +397,7 @@ class CpuSweeps:
     ) -> SparseSet | None:
         """Set the words that a kernel sweeps, and their chunks if they are few."""
         swept = values[place["swept" if "swept" in place else "due"]]
-        if spreads:  # the kernel makes vertices due, at any of the words
+        if spreads:  # the kernel may make vertices of any word due
             values[place["due"]] = values[place["due"]].copy()
         few = None if spreads else self.sets.known.find(swept)
         if few is None:
@@ -399,3 +416,53 @@ def _cut(few: SparseSet) -> Array:
         return np.array([0, few.at.size])
     count = min(few.at.size, work // SMALLEST_CHUNK)
     return np.linspace(0, few.at.size, count + 1).astype(np.int64)
+
+
+#: Longest wait of a fork for a compiling thread, in s: the child could never acquire
+#: the lock that such a thread holds.
+_PATIENCE_S = 60.0
+
+_lost_threads = False
+_all_threads = threading.Lock()
+_held: Any = None
+
+
+def is_single_threaded() -> bool:
+    """Whether this process must not start Numba's threads."""
+    return _lost_threads
+
+
+def all_threads() -> threading.Lock:
+    """Return the lock to hold while a kernel runs on Numba's threads."""
+    return _all_threads
+
+
+def _hold_compiler() -> None:
+    global _held
+    known = sys.modules.get("numba.core.compiler_lock")
+    lock = getattr(getattr(known, "global_compiler_lock", None), "_lock", None)
+    _held = lock if lock is not None and lock.acquire(timeout=_PATIENCE_S) else None
+
+
+def _release_compiler() -> None:
+    global _held
+    lock, _held = _held, None
+    if lock is not None:
+        lock.release()
+
+
+def _begin_child() -> None:
+    global _lost_threads, _all_threads
+    _release_compiler()
+    _all_threads = threading.Lock()  # the thread that held it is not in the child
+    layer: Any = sys.modules.get("numba.np.ufunc.parallel")
+    if getattr(layer, "_is_initialized", False) and layer._threading_layer == "omp":
+        _lost_threads = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_compiler,
+        after_in_parent=_release_compiler,
+        after_in_child=_begin_child,
+    )

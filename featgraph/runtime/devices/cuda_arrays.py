@@ -1,4 +1,4 @@
-"""Arrays of the CUDA target, and the kernel that controls loops of supersteps."""
+"""Arrays of the CUDA target, and the control kernel of loops on the device."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ from featgraph.runtime.recording.control import (
     TESTED,
     TURN,
     VERTICES,
+    WORDS,
     At,
+    DeviceLoop,
+    LoopMemory,
     Shape,
 )
 from featgraph.runtime.recording.cuda_record import (
@@ -84,7 +87,6 @@ from featgraph.runtime.recording.cuda_trace import (
     TracedDriver,
     read_landed,
 )
-from featgraph.runtime.recording.device_loop import WORDS, DeviceLoop, LoopMemory
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 
@@ -97,7 +99,7 @@ _WARP = 32
 #: Supersteps that a loop runs before the test whether to continue. The test takes 4.6
 #: us, and the count of the last superstep delays the next (NVIDIA H200, 2026-11-23).
 _TOGETHER = 8
-#: The same for a loop that may end after any superstep, each in a node of its own.
+#: The same for a loop that can end after any superstep, each in a node of its own.
 _GATED_TOGETHER = 2
 #: Most entries that are set by the driver, one by one; more by a kernel, which needs
 #: two copies from the host.
@@ -112,13 +114,13 @@ on_shortage(release_spare_memory)
 
 
 def block_count(threads: int, block: int | None = None) -> int:
-    """Return the number of blocks for so many threads, at least one."""
+    """Return the number of blocks for some threads, at least one."""
     return max(1, -(-threads // (block or BLOCK)))
 
 
 @lru_cache(1 << 10)
 def _repeated(item: bytes) -> tuple[int, int]:
-    """Return the period of an element's bytes, 1, 4 or 0 (none), and it as a word."""
+    """Return the period of an element's bytes (1, 4 or 0 for none), and its word."""
     word = int.from_bytes((item * 4)[:4], sys.byteorder)
     if item == item[:1] * len(item):
         return 1, word
@@ -152,7 +154,7 @@ class Own(threading.local):
         dtype: str,
         make: Callable[..., Array],
     ) -> Array:
-        """Return persistent memory of at least a shape, made by `make`."""
+        """Return persistent memory of at least a shape, allocated by `make`."""
         key = f"{name} {shape[1:]} {dtype}"
         area = self.scratch.get(key)
         if area is None or area.shape[0] < shape[0]:
@@ -196,7 +198,7 @@ class Own(threading.local):
 
 
 class CudaArrays:
-    """Device arrays of numba-cuda; all work on the default stream, in order."""
+    """Arrays of numba-cuda; all work runs in order on the default stream."""
 
     def __init__(self) -> None:
         counts = cuda.pinned_array((_COUNTS, LANDED), np.int64)
@@ -372,13 +374,13 @@ class CudaArrays:
             given = self.own.total, self.own.extremes, memory.stop, memory.words
             arguments = at, *given, memory.reals
             launch = partial(self.launches, control, 1, _WARP, arguments)
-            asked = self.driver.asked(launch)
-            if OPAQUE in asked:
+            operations = self.driver.operations_of(launch)
+            if OPAQUE in operations:
                 raise DeviceError("a kernel that only the dialect can launch")
             if shape.is_exact or shape.seen:  # before the next superstep
-                controlled.append(((*work, *counts, *asked), ()))
+                controlled.append(((*work, *counts, *operations), ()))
             else:
-                controlled.append((work, (*counts, *asked)))
+                controlled.append((work, (*counts, *operations)))
         graph = ConditionalLoop(driver, controlled, shape.is_exact)
         return DeviceLoop(self.driver, graph, memory, shape)
 
@@ -391,7 +393,7 @@ def is_met(side, value, bound):  # type: ignore[no-untyped-def]
 
 @device_function
 def announce(words, at, turn, next_turn, number):  # type: ignore[no-untyped-def]
-    """Update the pending counts of all foldmaps; return that of the next one."""
+    """Update the pending counts of all foldmaps; return the count of the next one."""
     vertices, count = words[VERTICES], int64(0)
     for other in range(at.turns):
         pending = words[uint32(HEADER + other)]
@@ -416,7 +418,7 @@ def close_gates(words, at, gates):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped-def]
-    """Note a superstep that has committed ``total[0]`` vertices, by one thread.
+    """Log a superstep that has committed ``total[0]`` vertices; one thread.
 
     A negative number means that another rank is lost, which ends the loop. After the
     last superstep of a node, or after each if they have gates, the condition of the
@@ -439,7 +441,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
     turn, next_turn = words[own + TURN], words[following + TURN]
     least, largest = words[following + LEAST], words[following + LARGEST]
     side, tested, bound = words[SIDE], words[own + TESTED], reals[BOUND]
-    # Read concurrently with the next superstep: it is in memory of the host.
+    # `stop` is in host memory: its slow load overlaps the next superstep.
     stopped = int64(0) if is_last else int64(cuda.ldcv(stop, 0))
     if done == 0:
         words[BEGUN] = begun = last = now

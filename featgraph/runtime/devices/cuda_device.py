@@ -1,9 +1,9 @@
-"""The CUDA target: its graphs, and launches of folded kernels.
+"""The CUDA target: arrays of graphs, and launches of folded kernels.
 
 Kernels of schedules that divide edges evenly sweep a list of vertices with a prefix sum
-of their edges. Three small kernels build it on the device, in the order of vertices:
-one that counts and one that lists, which the folder prints since they sweep rows, and
-`add_up`.
+of their degrees. Three small kernels build it on the device, in the order of vertices:
+one that counts, `add_up`, and one that lists. The folder prints the first and the last
+since they sweep rows.
 
 Rows of properties are padded to whole vector loads of a lane.
 """
@@ -62,7 +62,7 @@ _MOST_BLOCKS = 1 << 14
 class CudaRows:
     """Values of properties in arrays of one device, whose rows may be padded.
 
-    Padding begins as zeros; kernels may write it, and no result depends on it.
+    Padding starts as zeros. Kernels may write to it, and no result depends on it.
     """
 
     def __init__(self, arrays: CudaArrays) -> None:
@@ -76,7 +76,7 @@ class CudaRows:
         return self._arrays.working_memory(stored, dtype)
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array with these values, in `memory` if that fits."""
+        """Return an array with these values, in `memory` if it fits."""
         shape, dtype = tuple(values.shape), values.dtype
         stored = stored_shape(shape, dtype)
         if stored == shape:
@@ -97,7 +97,7 @@ class CudaRows:
         return made
 
     def download(self, array: Array, shape: Shape) -> npt.NDArray[Any]:
-        """Return values of a shape on the host; waits for the device."""
+        """Return values of a shape on the host; wait for the device."""
         array = _first(array, shape[0])
         if tuple(array.shape) == shape:
             return self._arrays.download(array)
@@ -106,7 +106,7 @@ class CudaRows:
         return self._arrays.download(dense)
 
     def held(self, array: Array, shape: Shape) -> DeviceValues:
-        """Return an array with its values' shape, to be held or lent."""
+        """Return an array in the shape of its values, without a copy."""
         array = _first(array, shape[0])
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
@@ -128,7 +128,7 @@ class CudaRows:
         self._arrays.launches(cuda_loops.copy_rows, blocks, BLOCK, (marks, *rows))
 
     def _copy(self, source: Array, target: Array, shape: Shape) -> None:
-        """Copy values between padded and dense rows; this ends any recording."""
+        """Copy values between padded and dense rows; the superstep is not recorded."""
         self._arrays.driver.note(*OPAQUE)
         blocks = min(block_count(shape[0] * shape[1]), _MOST_BLOCKS)
         given = source, target, shape[1]
@@ -144,7 +144,7 @@ def _first(array: Array, count: int) -> Array:
 
 
 def _stored_apart(entries: Entries, width: int, stride: int) -> Entries:
-    """Return entries at their places in padded rows."""
+    """Return entries at their offsets in padded rows."""
     rows, features = np.divmod(entries.places, width)
     return Entries(rows * stride + features, entries.values)
 
@@ -200,29 +200,29 @@ Array = Any
 Words = Any
 #: Most blocks that combine partial results of a reduce: all that run at a time.
 _FINISHING_BLOCKS = 2112
-#: Vertices are packed where at most one in so many is due, where a lane has a vertex;
-#: and where several lanes share one. A road-like graph of 4M vertices with one in 32
-#: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
-#: less but for the blocks that have nothing to do, 20 us on 4M vertices (NVIDIA H200).
+#: Vertices are packed if at most one in this many is due: for one lane per vertex, and
+#: for several. A road-like graph of 4M vertices with one in 32 due took 31 against 53
+#: us, with one in 8 the same. With eight lanes per vertex packing saves only the blocks
+#: that have no work, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
-#: The same of vertices that a push begins at: of 8.8M and 15.6M with 16 lanes each, for
-#: ten of them, it took 360 and 820 us with a place for each (NVIDIA H100).
+#: The same for the sources of a push: without packing, a push from ten of 8.8M and
+#: 15.6M vertices with 16 lanes each took 360 and 820 us (NVIDIA H100).
 _PACKED_SOURCES = 64
 #: Foldmaps restricted to at most this fraction of the vertices sweep a list of them.
 _LISTED = 3 / 4
-#: Sets of sources, by their names in a module.
+#: Names of source sets among the arguments of a module.
 _SOURCES = ("sources", "active_sources")
 
 
 def _one_in(phase: Phase) -> int:
-    """Return n if a phase packs vertices when at most one in n is swept."""
+    """Return n if a phase packs vertices as soon as at most one in n is swept."""
     if phase.kind.pushes:
         return _PACKED_SOURCES
     return _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
 
 
 def _most_swept(phase: Phase, graph: GraphSize, count: int) -> float:
-    """Return an estimate of the most vertices that a phase sweeps.
+    """Return an upper estimate of the number of vertices that a phase sweeps.
 
     A push sweeps the active vertices. With hubs the number is unknown: inf.
     """
@@ -245,8 +245,8 @@ class CudaDevice(CudaArrays):
         self.sets, self.rows = CudaSets(self), CudaRows(self)
         self.keys = CudaKeys(self, self.sets)
         self.trees = CudaTrees(self)
-        # Hubs and all other vertices run side by side. Both streams wait for the
-        # default one and it for them.
+        # Kernels of hubs and of all other vertices run concurrently. Both streams
+        # synchronize with the default stream.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
 
     def graph_array(self, graph: Graph, name: str) -> Array:
@@ -298,7 +298,7 @@ class CudaDevice(CudaArrays):
         return self.upload(vertices) if is_short else None
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
-        """Launch one entry of a kernel; does not wait for it."""
+        """Launch one entry of a kernel, without waiting for it."""
         values = bound.fill(given)
         if bound.grid is not None:
             function, blocks, block, stream = bound.grid
@@ -347,7 +347,7 @@ class CudaDevice(CudaArrays):
         return entry.schedule.grid(phase.mapping, sizes)
 
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
-        """List the sources that an entry sweeps, and the edges before each."""
+        """List the sources that an entry sweeps, with prefix sums of their degrees."""
         words = [values[bound.place[n]] for n in _SOURCES if n in bound.place]
         count = bound.vertex_count
         offset = "int64" if bound.kernel.plan.traits.wide_offsets else "int32"
@@ -358,7 +358,7 @@ class CudaDevice(CudaArrays):
         warps = blocks * BLOCK // 32
         counts = self._scratch_area("share counts", (warps,), "int32")
         edges = self._scratch_area("share edges", (warps,), "int64")
-        # If all vertices are sources, the set is not read: any will do.
+        # If all vertices are sources, the kernels read no set: any array will do.
         own = (words or [values[bound.place["due"]]])[0], not words, count
         sums, (counting, listing) = (counts, edges), bound.lists
         counted = (*own, *sums, *counting.rows)
@@ -379,7 +379,7 @@ class CudaDevice(CudaArrays):
 
     @cached_property
     def multiprocessors(self) -> int:
-        """Number of multiprocessors: blocks that run at a time if each fits one."""
+        """Number of multiprocessors: the blocks that run at a time if each fits one."""
         return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
     def synchronize(self) -> None:

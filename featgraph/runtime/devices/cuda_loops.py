@@ -1,4 +1,4 @@
-"""Small kernels over bitvectors that the CUDA runtime launches between folded ones."""
+"""Small kernels over bitvectors, launched between folded kernels."""
 
 import math
 
@@ -122,9 +122,9 @@ def extreme(values, sign, out, place):  # type: ignore[no-untyped-def]
 def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore[no-untyped-def]
     """Set `out` to the vertices of `words` with a feature that is not beyond a limit.
 
-    `keys` is of shape (V, N), with `width` of them in use; a warp takes a word. Where
-    `delta` is not 0, and the first key, ``extremes[1]``, is beyond `limit`, the limit
-    is `delta` behind that key.
+    `keys` has shape (V, N), of which `width` features are in use; a warp takes a word.
+    If `delta` is not 0 and the first key, ``extremes[1]``, is beyond `limit`, the limit
+    becomes that key plus `delta`.
     """
     first_of_all = extremes[1]
     if delta > 0 and first_of_all > limit and first_of_all < math.inf:
@@ -149,7 +149,7 @@ def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore
 def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-def]
     """Lower ``extremes[1]`` to the smallest ``sign * key`` of the vertices in `words`.
 
-    At most `MOST`, and -inf if a key is NaN.
+    It is at most `MOST`, and -inf if a key is NaN.
     """
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
@@ -178,7 +178,7 @@ def count_bits(words, total):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
-    """Set ``total[0]`` to the set bits of `words`; one block, so nothing to clear."""
+    """Set ``total[0]`` to the number of set bits of `words`; one block."""
     sums = cuda.shared.array(32, int64)
     thread = cuda.threadIdx.x
     here = int64(0)
@@ -202,7 +202,8 @@ def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-d
     """Copy the rows of the vertices in a warp's words, lane l's ``l * step`` further.
 
     Consecutive lanes copy consecutive entries of 32 rows. Integers have the types with
-    which kernels of due sets call the same functions: others would compile them again.
+    which kernels of due sets call the same functions: other types would compile them
+    again.
     """
     lane, width = int32(cuda.laneid), uint32(current.shape[1])
     before, count = warp.bits_before(mine)
@@ -255,7 +256,7 @@ def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def log_set(words, pairs, ends):  # type: ignore[no-untyped-def]
-    """Append the words of a set that are not zero, behind their numbers, to a log.
+    """Append the nonzero words of a set, each after its index, to a log.
 
     ``ends[1]`` counts the pairs of all sets.
     """
@@ -279,9 +280,10 @@ def log_set(words, pairs, ends):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def end_logged(ends):  # type: ignore[no-untyped-def]
-    """End a set of a log, by one thread; sets without vertices are not there.
+    """End a set of a log; one thread. Sets without vertices are left out.
 
-    ``ends[0]`` counts the sets; their ends follow from ``ends[2]``, that of none, on.
+    ``ends[0]`` counts the sets. Their ends follow from ``ends[3]`` on; ``ends[2]`` is
+    0.
     """
     if cuda.grid(1) == 0:
         count, end = ends[0], ends[1]
@@ -292,17 +294,17 @@ def end_logged(ends):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def next_set(order):  # type: ignore[no-untyped-def]
-    """Go on to the next entry of an order in which sets are played, by one thread."""
+    """Advance to the next entry of the order in which sets are played; one thread."""
     if cuda.grid(1) == 0:
         order[0, 0] += 1
 
 
 @kernel(cache=True)
 def play_set(pairs, order, out):  # type: ignore[no-untyped-def]
-    """Store the words of a set in `out`, which are zero: its next one, or none.
+    """Write the words of the current set to `out`, which holds zeros.
 
-    ``order[0]`` is the number of the entry, and how many there are; an entry says
-    between which pairs of a log a set is.
+    ``order[0]`` has the index of the current entry, and the number of entries. An entry
+    has the first pair of a set in the log, and the end.
     """
     entry = order[0, 0]
     if entry <= order[0, 1]:

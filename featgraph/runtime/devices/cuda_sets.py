@@ -1,4 +1,4 @@
-"""Sets of vertices of the CUDA target: bitvectors on the device."""
+"""Vertex sets of the CUDA target: bitvectors on the device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INF = 0x7FF << 52
 
 
 def scanning(words: Words) -> int:
-    """Return the number of blocks that scan the words of a set."""
+    """Return the number of blocks of a scan of a set's words."""
     return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
@@ -69,7 +69,7 @@ class _RowWalks:
         self.run(kernel, scanning(words), (words, total))
 
     def found(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Return the vertices that find an active one in their rows, and `active`."""
+        """Return `active` and the vertices that have an active one in their rows."""
         due, vertices = self._some_words(active.size), graph.vertex_count
         given = active, due, vertices, HUB_DEGREE
         self.run(graph.kernel("find", along), block_count(vertices), given)
@@ -78,7 +78,7 @@ class _RowWalks:
         return due
 
     def reached(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Return the vertices reached along edges of active ones, and `active`."""
+        """Return `active` and the vertices reached along edges of active ones."""
         due, rows = self._some_words(active.size), REVERSED[along]
         self._arrays.copy(due, active)
         kernel = graph.kernel("reach", rows)
@@ -116,7 +116,7 @@ class CudaSets:
         return self._arrays.recorder.take(count, self._arrays.empty)
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return a copy of a host's bitvector on the device."""
+        """Return a copy of a host bitvector on the device."""
         given = np.ascontiguousarray(words, np.uint32)
         uploaded = self.some_words(given.size)
         size = 4 * given.size
@@ -124,11 +124,11 @@ class CudaSets:
         return uploaded
 
     def snapshot(self, words: Words | None) -> Words | None:
-        """Return the set itself: a set that is referenced is never reused."""
+        """Return the set itself: memory of a referenced set is never reused."""
         return words
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector of no vertices but those in the words of `apart`."""
+        """Return a bitvector without vertices, except those in the words of `apart`."""
         words = self.some_words(count)
         first = self._launch.address_of(words)
         self._driver.set_words(first, 0, count)
@@ -162,7 +162,7 @@ class CudaSets:
         return out
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
+        """Mark due vertices as patched or, where stale, as recomputed."""
         blocks = block_count(due.size)
         self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
 
@@ -173,7 +173,7 @@ class CudaSets:
         return flag
 
     def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
-        """Return `full` if a flag is set, and otherwise ``find()``, as a new set.
+        """Return a new set: `full` if a flag is set, and otherwise ``find()``.
 
         The device reads the flag.
         """
@@ -184,7 +184,7 @@ class CudaSets:
         return out
 
     def count(self, words: Words) -> int:
-        """Return the number of set bits; waits for the device."""
+        """Return the number of set bits; wait for the device."""
         return self.count_and_look(words, ())[0]
 
     def count_and_look(
@@ -193,7 +193,7 @@ class CudaSets:
         results: Sequence[tuple[Array, bool]],
         reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the number of set bits, and extremes of results; waits once."""
+        """Return the number of set bits, and extremes of results; wait once."""
         self.leave_count(words, results)
         number, seen, _ = self.read_counts(len(results), reach)
         return number, seen
@@ -201,9 +201,9 @@ class CudaSets:
     def read_counts(
         self, extremes: int, reach: Reach | None, others: int = 0
     ) -> tuple[int, list[float], list[int]]:
-        """Return the count, extremes and other counts on the device; waits once.
+        """Return the count, extremes and other counts from the device; wait once.
 
-        Sets the count of `reach`, too.
+        It sets the count of `reach`, too.
         """
         arrays, own = self._arrays, self._arrays.own
         if reach is None:
@@ -226,14 +226,14 @@ class CudaSets:
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
 
     def leave_extremes(self, results: Sequence[tuple[Array, bool]]) -> None:
-        """Store the extremes of results behind the count on the device."""
+        """Store the extremes of results after the count on the device."""
         for place, (array, is_largest) in enumerate(results, 1):
             flat = array if array.ndim == 1 else array.reshape(array.size)
             sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of a set's edges in some rows; waits for the device."""
+        """Return the number of a set's edges in some rows; wait for the device."""
         self._walks.leave_edges(words, graph, along, self._arrays.own.total)
         return self._arrays.read_counts(0, 0)[0]
 
@@ -257,12 +257,12 @@ class CudaSets:
         return words
 
     def read_rows(self, array: Array, begin: int, end: int) -> npt.NDArray[Any]:
-        """Return some rows of an array on the host; waits for the device."""
+        """Return some rows of an array on the host; wait for the device."""
         shape, size = (end - begin, *array.shape[1:]), array.strides[0]
         return self._arrays.download(strided(array, shape, array.strides, begin * size))
 
     def rows_of(self, array: Array) -> Array:
-        """Return an array as one of shape (V, N), the same object each time."""
+        """Return an array in shape (V, N), the same object at each call."""
         if array.ndim == 2:
             return array
         view = self._views.get(array)
@@ -316,8 +316,8 @@ class CudaSets:
     ) -> None:
         """Copy the rows of the out-edges of the vertices in `words`.
 
-        If there are hubs, whose edges would occupy a warp for long, all edges are swept
-        and their sources tested.
+        If there are hubs, whose edges would occupy one warp for long, all edges are
+        swept and their sources tested.
         """
         if current.size == 0:
             return
@@ -344,7 +344,7 @@ class CudaKeys:
         return self._near(words, keys, (width, sign), limit, 0.0)
 
     def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
-        """Return the smallest ``sign * key`` in a set; waits for the device."""
+        """Return the smallest ``sign * key`` in a set; wait for the device."""
         self._leave_first(words, keys, (width, sign))
         _, [first], _ = self._arrays.read_counts(1, 0)
         return first
@@ -360,13 +360,13 @@ class CudaKeys:
     ) -> tuple[Words, int, float, int]:
         """Return near vertices, their number, the limit, and the size of `words`.
 
-        The device moves the limit if no vertex is near; waits once.
+        The device moves the limit if no vertex is near. One wait.
         """
         self._leave_first(words, keys, order)
         near = self._near(words, keys, order, limit, delta)
         reach, address = reach_of(near), self._arrays.own.total_address
         self._sets.leave_count(words, ())
-        self._arrays.driver.copy(address + 16, address, 8)  # behind the first key
+        self._arrays.driver.copy(address + 16, address, 8)  # after the first key
         self._sets.leave_count(near, ())
         count, [first], [number] = self._sets.read_counts(1, reach, others=1)
         if limit < first < math.inf:

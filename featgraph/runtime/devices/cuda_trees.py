@@ -1,4 +1,9 @@
-"""Reduces in a fixed tree on a GPU: combines of the nodes stored by kernels."""
+"""Reductions in a fixed tree of 32 branches on a GPU.
+
+Kernels of a reduce store one row of numbers per block of vertices; see `fixed_trees`
+for the tree. Each node combines its children in order, so that its bits do not depend
+on the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,117 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from featgraph.runtime.devices import tree_kernels
+from featgraph.cuda.dialect import cuda, device_function, int64, kernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.fixed_trees import BRANCHES, Joined, Subtree
 
-__all__ = ["CudaTrees", "JoinTables"]
+__all__ = [
+    "THREADS",
+    "CudaTrees",
+    "JoinTables",
+    "combine_level",
+    "finish",
+    "finish_joined",
+]
+
+#: Threads of the block that combines the last levels.
+THREADS = 512
+
+
+@device_function
+def _pair(a, b, is_product):  # type: ignore[no-untyped-def]
+    return a * b if is_product else a + b
+
+
+@device_function
+def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
+    """Return one entry of the combine of neighboring rows."""
+    total = rows[first, f]
+    if count == 32:  # most nodes: all loads are issued together
+        for child in range(1, 32):
+            total = _pair(total, rows[first + child, f], is_product)
+    else:
+        for child in range(int64(1), count):
+            total = _pair(total, rows[first + child, f], is_product)
+    return total
+
+
+@device_function
+def _combine(rows, step, thread, threads, is_product):  # type: ignore[no-untyped-def]
+    """Combine the rows of a step, 32 at a time."""
+    first, count, above = step
+    width = int64(rows.shape[1])
+    for index in range(thread, (count + 31) // 32 * width, threads):
+        node = index // width
+        f, begin = index - node * width, node * 32
+        own = rows, first + begin, min(count - begin, int64(32)), f, is_product
+        rows[above + node, f] = _node(*own)
+
+
+@kernel(cache=True)
+def combine_level(rows, first, count, above, is_product):  # type: ignore[no-untyped-def]
+    """Combine `count` rows, 32 at a time, into the rows from `above` on."""
+    step = first, count, above
+    _combine(rows, step, int64(cuda.grid(1)), int64(cuda.gridsize(1)), is_product)
+
+
+@kernel(cache=True, launch_bounds=THREADS)
+def finish(rows, steps, tops, first_slot, is_product, nodes):  # type: ignore[no-untyped-def]
+    """Combine the remaining levels, and store the top nodes; one block.
+
+    They go to `nodes` from `first_slot` on; all other slots become zeros.
+    """
+    thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+    width = int64(rows.shape[1])
+    for number in range(steps.shape[0]):
+        step = steps[number, 0], steps[number, 1], steps[number, 2]
+        _combine(rows, step, thread, threads, is_product)
+        cuda.syncthreads()
+    for index in range(thread, int64(nodes.size), threads):
+        slot = index // width
+        own, f = slot - first_slot, index - slot * width
+        is_own = own >= 0 and own < tops.size
+        row = tops[own] if is_own else int64(-1)
+        if row >= 0:
+            nodes[index] = rows[row, f]
+        else:
+            nodes[index] = 0
+
+
+@kernel(cache=True, launch_bounds=THREADS)
+def finish_joined(nodes, work, children, begins, root, is_product, result):  # type: ignore[no-untyped-def]
+    """Combine the top nodes of all ranks, level by level; one block.
+
+    Inner nodes above them go to `work`: see `Joined`.
+    """
+    thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+    width = int64(result.size)
+    given = int64(nodes.size) // width
+    for level in range(begins.size - 1):
+        first, last = begins[level], begins[level + 1]
+        for index in range(thread, (last - first) * width, threads):
+            node = index // width
+            f = index - node * width
+            node += first
+            total = _entry(nodes, work, children[node, 0], given, width, f)
+            for branch in range(1, 32):
+                child = children[node, branch]
+                value = _entry(nodes, work, child, given, width, f)
+                total = _pair(total, value, is_product) if child >= 0 else total
+            work[node, f] = total
+        cuda.syncthreads()
+    for f in range(thread, width, threads):
+        result[f] = _entry(nodes, work, root, given, width, f)
+
+
+@device_function
+def _entry(nodes, work, node, given, width, f):  # type: ignore[no-untyped-def]
+    """Return an entry of a node, any number for -1; both loads are issued at once."""
+    number = int64(node)
+    known = nodes[max(min(number, given - 1), int64(0)) * width + f]
+    made = work[max(number - given, int64(0)), f]
+    return known if number < given else made
+
 
 Array = Any
 #: Most entries of a level that one block combines with all levels above: a launch per
@@ -20,8 +131,6 @@ _ONE_BLOCK = 1 << 10
 _MOST_BLOCKS = 1 << 12
 #: Combine of nodes -> argument of kernels.
 _IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}
-#: Threads of that block.
-THREADS = tree_kernels.THREADS
 
 
 class _Steps(NamedTuple):
@@ -67,14 +176,14 @@ class JoinTables(NamedTuple):
 
 
 class CudaTrees:
-    """Combines of blocks in a fixed tree on one device."""
+    """Combines of blocks of vertices in a fixed tree on one device."""
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
         self._known: dict[tuple[Subtree, int], _Steps] = {}
 
     def given(self, words: int) -> dict[str, int]:
-        """Return further arguments of a kernel that stores a block for each word."""
+        """Return the arguments of a kernel that stores a row for each word."""
         return {"together": BRANCHES, "part_count": words}
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
@@ -97,9 +206,9 @@ class CudaTrees:
             entries = -(-step[1] // BRANCHES) * width
             blocks = min(block_count(entries), _MOST_BLOCKS)
             given = *map(np.int64, step), is_product
-            launches(tree_kernels.combine_level, blocks, BLOCK, (rows, *given))
+            launches(combine_level, blocks, BLOCK, (rows, *given))
         own = rows, steps.rest, steps.tops, np.int64(slot), is_product, nodes
-        launches(tree_kernels.finish, 1, THREADS, own)
+        launches(finish, 1, THREADS, own)
 
     def join(
         self,
@@ -111,7 +220,7 @@ class CudaTrees:
     ) -> None:
         """Combine the top nodes of all ranks into `result`; `work` is scratch."""
         given = nodes, work, *tables, _IS_PRODUCT[pair], result
-        self._arrays.launches(tree_kernels.finish_joined, 1, THREADS, given)
+        self._arrays.launches(finish_joined, 1, THREADS, given)
 
     def _steps(self, subtree: Subtree, width: int) -> _Steps:
         steps = list(subtree.steps)

@@ -1,8 +1,8 @@
-"""Sums of reals in one order, whatever has been summed where: a tree of 32 branches.
+"""Sums of reals in one fixed order: a tree of 32 branches.
 
-The leaves are blocks of 32 of the user's vertices, each summed in the order of numbers.
-An inner node is the sum of 32 nodes below it, from first to last. So a sum has the same
-bits on any number of threads and ranks, and whoever owns a vertex.
+The leaves are blocks of 32 consecutive vertices in the user's numbering, each summed in
+ascending order. An inner node is the sum of 32 nodes below it, from first to last. So a
+sum has the same bits for any number of threads and ranks, and for any partition.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Rows = npt.NDArray[Any]
 
 
 class Nodes(NamedTuple):
-    """Neighboring nodes of one level, by their places in it.
+    """Neighboring nodes of one level.
 
     Attributes
     ----------
     level : int
         0: blocks of vertices.
     first : int
-        The place of the first one.
+        Index of the first node in its level.
     rows : array, shape (N, size)
     """
 
@@ -51,7 +51,10 @@ class Nodes(NamedTuple):
 
 
 def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
-    """Return the nodes above some that begin with a whole group; the last may lack."""
+    """Return the parents of nodes that begin with a whole group.
+
+    The last group may be partial.
+    """
     groups = -(-len(rows) // BRANCHES)
     padded = np.full((groups * BRANCHES, *rows.shape[1:]), pair.identity, rows.dtype)
     padded[: len(rows)] = rows
@@ -63,15 +66,15 @@ def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
 
 
 def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
-    """Give the fewest nodes that have some neighboring blocks, and no others.
+    """Generate the fewest nodes that cover some neighboring blocks and no others.
 
     Parameters
     ----------
     first : int
-        The place of the first block.
+        Index of the first block.
     blocks : array, shape (N, size)
     pair : numpy.ufunc
-        What combines two nodes; it has an identity.
+        Combines two nodes; it has an identity.
     """
     level, rows = 0, blocks
     while len(rows):
@@ -86,7 +89,7 @@ def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
 
 
 def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
-    """Return the root of a tree of so many blocks, of nodes that have each of them."""
+    """Return the root of a tree of some blocks from nodes that cover each once."""
     places, rows = np.empty(0, np.int64), nodes[0].rows[:0]
     level = 0
     while True:
@@ -105,36 +108,36 @@ def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
 
 
 class HostTrees:
-    """Combines blocks that one rank has all of, in memory of the host."""
+    """Combines of blocks that one rank has all of, in host memory."""
 
     def given(self, words: int) -> dict[str, int]:
-        """Return what a kernel that leaves the blocks is given beside: nothing."""
+        """Return further arguments of a kernel that stores the blocks: none."""
         return {}
 
     def combine(self, rows: Rows, words: int, result: Rows, pair: np.ufunc) -> None:
-        """Leave what all blocks come to, of so many words."""
+        """Store the combine of all blocks in `result`."""
         nodes = [*nodes_of(0, rows, pair)]
         result[...] = combine_all(nodes, len(rows), pair)
 
 
-# -- where nodes stand in the memory of a GPU
+# -- layout of nodes in the memory of a GPU
 
 
 class Level(NamedTuple):
-    """Neighboring nodes of one level that have been found from those below.
+    """Neighboring nodes of one level that are combined from those below.
 
     Attributes
     ----------
     first : int
-        The place of the first one.
+        Index of the first node in its level.
     row : int
-        Where that stands in memory.
+        Its row in memory.
     size : int
-        How many they are.
+        Number of nodes.
     head : int
-        Those before the first whole group.
+        Number of nodes before the first whole group.
     whole : int
-        Those of whole groups, which are nodes of the level above.
+        Number of nodes in whole groups, which make the nodes of the level above.
     """
 
     first: int
@@ -146,10 +149,11 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Subtree:
-    """What can be combined of the leaves from `begin` to `end`, of so many in all.
+    """The nodes that can be combined from a range of the leaves, `begin` to `end`.
 
-    Levels stand one behind the other in memory, leaves first. The last group of a level
-    is whole, though it lacks what there is not.
+    The tree has `leaves` leaves. Levels follow each other in memory, leaves first. The
+    last group of a level counts as whole: its missing children do not exist in the
+    tree.
     """
 
     begin: int
@@ -176,15 +180,12 @@ class Subtree:
 
     @cached_property
     def row_count(self) -> int:
-        """Rows of memory that all levels take."""
+        """Number of rows of all levels."""
         return sum(level.size for level in self.levels)
 
     @cached_property
     def steps(self) -> tuple[tuple[int, int, int], ...]:
-        """How levels follow from those below: what is combined, and where it goes.
-
-        The first row, how many, and the row of the first node that they come to.
-        """
+        """The combine of each level: first row, row count, row of the first parent."""
         return tuple(
             (below.row + below.head, below.whole, above.row)
             for below, above in zip(self.levels, self.levels[1:], strict=False)
@@ -192,7 +193,7 @@ class Subtree:
 
     @cached_property
     def tops(self) -> tuple[tuple[int, int, int], ...]:
-        """Nodes that are in no other one: level, place, and row in memory."""
+        """The nodes without a parent in the subtree: level, index and row in memory."""
         return tuple(
             (number, level.first + node, level.row + node)
             for number, level in enumerate(self.levels)
@@ -202,19 +203,19 @@ class Subtree:
 
 
 class Joined(NamedTuple):
-    """How the top nodes of all ranks make one tree.
+    """The tree over the top nodes of all ranks.
 
     Attributes
     ----------
     firsts : list of int
-        Where the nodes of each rank begin, of all; and how many all are.
+        Index of the first top node of each rank, and the number of all top nodes.
     children : array of int32, shape (N, 32)
-        Of each node above them, those that it is made of; -1 for none. Numbers count
-        these nodes behind the others.
+        Children of each inner node; -1 for none. Inner nodes are numbered after the top
+        nodes.
     begins : list of int
-        Where each level of them begins; and N.
+        Index of the first inner node of each level; and N.
     root : int
-        The number of the node that is made of all.
+        Number of the root.
     """
 
     firsts: list[int]
@@ -224,7 +225,7 @@ class Joined(NamedTuple):
 
 
 def join(parts: Sequence[Subtree]) -> Joined:
-    """Return how top nodes make a tree; `parts` have each leaf once."""
+    """Return the tree over the top nodes of `parts`, which have each leaf once."""
     firsts, known = [0], dict[tuple[int, int], int]()
     for part in parts:
         for level, place, _ in part.tops:

@@ -1,4 +1,4 @@
-"""Arrays of a graph that are made on the GPU, by their names in generated code."""
+"""Arrays of a graph built on the GPU, by their names in generated code."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from featgraph.graph.views.structure import (
 __all__ = ["built_array", "joined_parts", "longest_first", "parts_of_rows"]
 
 Array = Any
-#: What becomes of rows in ascending order, and their length.
+#: Makes the list of hubs from ascending rows and their lengths.
 Listing = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.int32]]
 
-#: What names of arrays by degree order begin with.
+#: First words of the names of arrays by degree order.
 _ORIENTED = frozenset({"upper", "lower", "both", "order", "degree"})
 
 
 def built_array(graph: Graph, name: str) -> Array | None:
-    """Return an array of the graph; None for what the host makes.
+    """Return an array of the graph; None if it is built on the host.
 
-    Equal to what the host makes of the same edges, bit for bit.
+    It equals the array that the host builds of the same edges, bit for bit.
     """
     if name in {"in_degree", "out_degree"} and has_degrees_of_whole(graph):
         return None
@@ -64,7 +64,7 @@ def built_array(graph: Graph, name: str) -> Array | None:
 
 
 def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
-    """Return what makes each array, by its name."""
+    """Return the function that builds each array, by its name."""
     made: dict[str, Callable[[], Array]] = {
         "in_degree": partial(edges.degrees, "in", np.int32),
         "out_degree": partial(edges.degrees, "out", np.int32),
@@ -117,17 +117,17 @@ def _is_twin(edges: GpuEdges) -> Array:
 
 
 def _along(rows: Rows) -> str:
-    """Return along which edges some rows are."""
+    """Return the direction of the edges of some rows."""
     return next(a for a in REVERSED if rows_along(a) == rows)
 
 
 def _find_hubs(
     edges: GpuEdges, along: str, listed: Listing, least: int | None = None
 ) -> Array:
-    """Return what the host lists of vertices with long rows, and how long these are."""
+    """Return the list of rows of at least `least` edges (default `HUB_DEGREE`)."""
     rows, least = edges.rows(along), least or HUB_DEGREE
     count = arrays.filled((1,), 0, np.int32)
-    # No more of them can be that long.
+    # At most this many rows can be that long.
     found = arrays.empty((rows.ends.size // least + 1, 2), np.int64)
     arrays.launch_over(
         kernels.find_hubs, edges.vertex_count, rows.offsets, least, found, count
@@ -140,16 +140,16 @@ def _find_hubs(
 def longest_first(
     rows: npt.NDArray[Any], length: npt.NDArray[Any]
 ) -> npt.NDArray[np.int32]:
-    """Sort ascending rows by their length, downward; equals stay as they are."""
+    """Sort ascending rows by descending length; equal ones keep their order."""
     return rows[np.argsort(-length, kind="stable")].astype(np.int32)
 
 
 def parts_of_rows(
     rows: npt.NDArray[Any], length: npt.NDArray[Any]
 ) -> npt.NDArray[np.int32]:
-    """Cut rows into parts of some edges: a row, where it begins there, and where ends.
+    """Cut rows into parts of `HUB_PART` edges, as triples (row, begin, end).
 
-    These are counted from where the row begins. They stand one behind the other.
+    Begin and end count from the start of the row. The parts of a row are consecutive.
     """
     counts = -(-length // HUB_PART)
     part = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -161,11 +161,11 @@ def parts_of_rows(
 def joined_parts(
     rows: npt.NDArray[Any], length: npt.NDArray[Any]
 ) -> npt.NDArray[np.int32]:
-    """Cut rows into equal parts, of about as many edges as one is to have.
+    """Cut rows into equal parts of about `JOINED_PART` edges.
 
-    A part is its row, where it begins there, and where it ends, which are counted from
-    where the row begins; the place of the row's first part; and how many it has. Rows
-    are in the order of their length, the longest first, as `longest_first` has them.
+    A part has five numbers: its row; its begin and end, counted from the start of the
+    row; the index of the row's first part; and the number of its parts. Rows are in
+    descending order of their length, as `longest_first` returns them.
     """
     order = np.argsort(-length, kind="stable")
     rows, length = rows[order], length[order].astype(np.int64)
@@ -179,7 +179,7 @@ def joined_parts(
 
 
 def _cut_windows(offsets: Array, vertices: int, edges: int) -> Array:
-    """Return where windows of vertices begin, as `cut_windows` does on the host."""
+    """Return the first vertex of each window, as `cut_windows` does on the host."""
     count = offsets.size - 1
     short = arrays.empty((count,), np.int64)
     arrays.launch_over(kernels.short_degrees, count, offsets, HUB_DEGREE, short)

@@ -1,4 +1,4 @@
-"""Arrays of a graph on the host, by their names in generated code."""
+"""Arrays of a graph built on the host, by their names in generated code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
 }
 
 
-#: The same without edge ids, if that is less work.
+#: The same without edge ids, where they take less work to build.
 _COLUMNS: dict[str, Callable[[Graph], Any]] = {
     "out": out_columns,
     "both": incident_columns,
@@ -91,7 +91,7 @@ def cut_windows(
 ) -> npt.NDArray[np.int32]:
     """Return the first vertex of each window of consecutive vertices, and the end.
 
-    Every `vertices` vertices are one window, or several with about `edges` edges each.
+    Every `vertices` vertices are one window, or several of about `edges` edges each.
     Edges of hubs do not count, since blocks sweep them.
     """
     count = degree.size
@@ -177,7 +177,7 @@ def cut_words(
     words = word_count(count)
     work = np.full(words, 32, np.int64)
     most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
-    if edges_before is None:  # its result has the same bits for any number of threads
+    if edges_before is None:  # a reduce: same bits for any number of threads
         most = min(words, REDUCE_CHUNKS)
     else:
         ends = np.minimum(np.arange(words + 1) * 32, count)

@@ -17,9 +17,8 @@ from featgraph.graph import Graph
 from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
-from featgraph.runtime.recording.concurrent_calls import Aside
-from featgraph.runtime.recording.cycles import KnownCycles
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop
+from featgraph.runtime.recording.cycles import DeferredCalls, KnownCycles
 
 __all__ = [
     "Device",
@@ -33,7 +32,7 @@ __all__ = [
     "limit_behind",
 ]
 
-# Threads that spin while waiting slow down others on shared cores.
+# OpenMP threads that spin while they wait slow down others on shared cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
@@ -50,7 +49,7 @@ def is_dense(
     The search then ends sooner than a sweep over the targets of all active vertices:
     with one edge in n from an active source, a vertex reads about n edges. `edges` is
     the number of edges from active sources; without it, the `count` active vertices are
-    assumed to have average degrees.
+    assumed to have the average degree.
     """
     if edges is not None:
         return 4 * edges**2 >= vertex_count * edge_count
@@ -62,7 +61,7 @@ _MOST_KEY = float(np.finfo(np.float64).max)
 
 
 def limit_behind(first: float, delta: float) -> float:
-    """Return the limit of near keys that begin at `first`: inf for the largest."""
+    """Return the limit of near keys from `first` on: inf for the largest key."""
     return math.inf if first >= _MOST_KEY else first + delta
 
 
@@ -86,7 +85,7 @@ class DeviceGraph(GraphSize, Protocol):
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Numbers of vertices and edges of the whole graph, if it is a part."""
+        """Numbers of vertices and edges of the whole graph, if this is a part."""
 
     def __getitem__(self, name: str) -> Array:
         """Return an array by its name in generated code."""
@@ -106,13 +105,14 @@ class Recorder(Protocol):
         """Cycles of supersteps that were recorded in other runs."""
 
     def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
-        """Return two pools of sets, reserved while an object lives."""
+        """Return two pools of sets, reserved while `to` lives."""
 
-    def begin(self, pools: dict[int, list[Words]], aside: Aside | None = None) -> None:
-        """Begin to record; sets are taken from pools, by their number of words.
+    def begin(
+        self, pools: dict[int, list[Words]], deferred: DeferredCalls | None = None
+    ) -> None:
+        """Begin to record; sets are taken from `pools`, by their number of words.
 
-        With `aside`, operations go there first, and are not executed as long as it
-        takes them.
+        Operations that `deferred` expects are held back and not executed.
         """
 
     def end(self) -> Any:
@@ -128,22 +128,22 @@ class Recorder(Protocol):
         """Whether the sets once taken from some pools are allocated and unused."""
 
     def record(self, operations: Any) -> Any:
-        """Return operations as an object with `launch`, and `wait` for the count.
+        """Return operations as an object with `launch`, and with `wait` for the count.
 
-        It executes them one by one, or as one launch. None if too many recordings are
-        held.
+        It executes them one by one, or as one launch. None if too many recordings
+        exist.
         """
 
     def loop(self, recordings: Any, turns: int, is_exact: bool) -> DeviceLoop | None:
         """Return a cycle of recordings, of `turns` foldmaps, as a loop on the device.
 
-        If it is exact, it may end after any superstep. None if a loop does not pay yet,
+        With `is_exact` it can end after any superstep. None if a loop does not pay yet,
         or is not possible.
         """
 
 
 class VertexSets(Protocol):
-    """A target's sets of vertices: bitvectors, uint32 arrays of the target.
+    """The vertex sets of a target: bitvectors, uint32 arrays of the target.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class VertexSets(Protocol):
         """Return a set with these vertices that later runs do not change."""
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector of `count` words, zero but for those in `apart`."""
+        """Return a bitvector of `count` words, zero except for those in `apart`."""
 
     def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
@@ -175,7 +175,7 @@ class VertexSets(Protocol):
         """Return the vertices of `due` in `on`, and add the rest to `left`."""
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
+        """Mark due vertices as patched or, where stale, as recomputed."""
 
     def count(self, words: Words) -> int:
         """Return the size of a set."""
@@ -189,20 +189,21 @@ class VertexSets(Protocol):
         """Return the size of a set, and an extreme of each of some arrays, as float64.
 
         Each array comes with a flag: True for the largest entry, False for the
-        smallest; NaN if any is. Sets the count of `reach`, too. Waits once.
+        smallest. The extreme is NaN if any entry is. The count of `reach` is set, too.
+        One wait.
         """
 
     def reach(self, active: Words, graph: DeviceGraph) -> Reach | None:
         """Return the reach of a set, whose count `count_and_look` sets.
 
-        None if counting needs no wait, so that it can be done when it is needed.
+        None if counting needs no wait, so that it can be done on demand.
         """
 
     def differ(self, last: Array, now: Array) -> Any:
         """Return whether two one-dimensional arrays differ; NaN equals NaN.
 
-        The result is a flag for `all_if`, possibly on the device, without a wait; valid
-        until the next call.
+        The result is a flag for `all_if`, possibly on the device and without a wait. It
+        is valid until the next call.
         """
 
     def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
@@ -245,9 +246,10 @@ class VertexSets(Protocol):
 
 
 class SetKeys(Protocol):
-    """A target's operations on sets of vertices by their keys, `width` a vertex.
+    """A target's operations on vertex sets by the keys of vertices.
 
-    The order is by ``sign * key``, smallest first, and NaN before all.
+    A vertex has `width` keys. The order is by ``sign * key``, smallest first, NaN
+    before all.
     """
 
     def near(
@@ -258,7 +260,7 @@ class SetKeys(Protocol):
     def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
         """Return the smallest ``sign * key``; inf for the empty set.
 
-        The largest finite number for infinite keys.
+        An infinite key counts as the largest finite number.
         """
 
     def nearest(
@@ -272,8 +274,8 @@ class SetKeys(Protocol):
     ) -> tuple[Words, int, float, int]:
         """Return near vertices, their number, the limit, and the size of `words`.
 
-        If no vertex is near, the limit becomes the first key plus `delta`. Sets the
-        count of ``reach_of(near)``, too. Waits once.
+        If no vertex is near, the limit becomes the first key plus `delta`. The count of
+        ``reach_of(near)`` is set, too. One wait.
 
         Parameters
         ----------
@@ -283,7 +285,7 @@ class SetKeys(Protocol):
 
 
 class PropertyRows(Protocol):
-    """A target's arrays of the values of properties, as its kernels read them.
+    """A target's arrays of property values, as its kernels read them.
 
     Rows may be padded.
     """
@@ -300,10 +302,10 @@ class PropertyRows(Protocol):
     def held(
         self, array: Array, shape: tuple[int, ...]
     ) -> npt.NDArray[Any] | DeviceValues:
-        """Return an array with its values' shape, to be held or lent."""
+        """Return an array in the shape of its values, without a copy."""
 
     def put(self, array: Array, ids: Array, values: Array) -> None:
-        """Write some rows by their indices; of repeated ones, the last counts.
+        """Write some rows by their indices; of repeated indices, the last counts.
 
         `values` are host arrays: one for each row, or one for all.
         """
@@ -313,7 +315,7 @@ class PropertyRows(Protocol):
 
 
 class Trees(Protocol):
-    """Combines of the blocks of a reduce, if one rank has all of them."""
+    """Combines of the blocks of a reduce that one rank has all of."""
 
     def given(self, words: int) -> dict[str, int]:
         """Return further arguments of a kernel that stores a block for each word."""
@@ -350,9 +352,9 @@ class Device(Protocol):
         """The recorder of supersteps; None if replays are not faster."""
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array of the device, in `memory` if that fits.
+        """Return an array of the device, in `memory` if it fits.
 
-        Values that are on the device already may be returned themselves.
+        Values that are on the device already may be returned without a copy.
         """
 
     def download(self, array: Array) -> npt.NDArray[Any]:
@@ -392,8 +394,9 @@ class Device(Protocol):
     ) -> str:
         """Return the form of the kernel for a phase: see `FoldPlan`.
 
-        `count` is the number of active vertices, None if all are, or if it is unknown;
-        `is_listed` says whether there is a list of the vertices that may be due.
+        `count` is the number of active vertices; None if all are active or the number
+        is unknown. `is_listed` says whether a list of the vertices that may be due
+        exists.
         """
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:

@@ -19,7 +19,7 @@ _LEAST_BYTES = 1 << 26
 
 
 def _count_references(entries: list[Array]) -> int:
-    """Return the number of references to an entry, as counted in `Kit.take`."""
+    """Return the number of references to an entry that `Kit.take` counts."""
     taken = entries.pop()
     return sys.getrefcount(taken)
 
@@ -35,12 +35,12 @@ class Kit:
     Parameters
     ----------
     names : tuple of str
-        Names of the State's properties; a later State with the same names reuses it.
+        Names of the State's properties; a later State with the same names reuses the
+        kit.
     pools : tuple of dict
         Pools of its sets.
     is_lent : callable
-        Returns whether another library may reference an array, which is then not
-        reused.
+        Returns whether another library may refer to an array, which is then not reused.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Kit:
         is_lent: Callable[[Array], bool],
     ) -> None:
         self.names, self.pools, self._is_lent = names, pools, is_lent
-        #: Arrays of the State, and those of an earlier one.
+        #: Arrays of the State, and unused arrays of the State before.
         self._own: dict[Hashable, Array] = {}
         self._left: dict[Hashable, list[Array]] = {}
-        #: Bytes of the arrays of the earlier one.
+        #: Bytes of the unused arrays.
         self.byte_count = 0
 
     def take(self, use: Hashable, shape: tuple[int, ...], dtype: Any) -> Array | None:
@@ -73,7 +73,7 @@ class Kit:
         return found
 
     def note(self, use: Hashable, array: Array) -> None:
-        """Note the use of an array by the State."""
+        """Add an array that the State uses."""
         self._own[use] = array
 
     def end(self) -> None:
@@ -87,13 +87,13 @@ class Kit:
 class SpareMemory:
     """The kits of deleted States on one graph.
 
-    A State may be deleted in any thread, and within any allocation there: nothing here
+    A State may be deleted in any thread, and within any allocation there. So no method
     waits for a lock, and each change of the list is one atomic call.
 
     Parameters
     ----------
     lend_pools : callable
-        ``lend_pools(to)`` returns pools of sets, reserved while an object lives.
+        ``lend_pools(to)`` returns pools of sets, reserved while `to` lives.
     is_lent : callable
         See `Kit`.
     most_bytes : int, optional
@@ -130,7 +130,7 @@ class SpareMemory:
             kit = Kit(names, None, self._is_lent)
             kit.pools = self._lend_pools(kit)
         ending = weakref.finalize(to, self._give_back, kit, arrays)
-        ending.atexit = False  # the driver may be gone before
+        ending.atexit = False  # the driver may have shut down by then
         return kit, ending
 
     def release(self) -> bool:
@@ -155,7 +155,7 @@ class SpareMemory:
         kits, least = self._kits, _LEAST_BYTES
         total = kit.byte_count + sum([k.byte_count for k in kits.copy()])
         if total <= least and len(kits) < _MOST_KITS:
-            kits.append(kit)  # to add up the graph takes longer
+            kits.append(kit)  # computing the graph's bytes takes longer
             return
         most = max(sum([a.size * a.dtype.itemsize for a in [*arrays.values()]]), least)
         # A large kit would displace all others.

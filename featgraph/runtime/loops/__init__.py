@@ -1,1 +1,1 @@
-"""Many supersteps: what is due, and the ways to run them, a file each."""
+"""Runs of many supersteps: pending vertices, and the loops, a file each."""

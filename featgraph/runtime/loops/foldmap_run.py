@@ -1,9 +1,16 @@
-"""One foldmap of a run: which of its kernels runs a superstep."""
+"""One foldmap of a run, and the choices of how its supersteps run.
+
+`FoldmapRun.choose` decides between patching and recomputing aggregates, pulling and
+pushing, and sweeping due or all vertices. `commit_in_place` finds the foldmaps whose
+supersteps may write to the current buffers (0022).
+"""
 
 from __future__ import annotations
 
 import weakref
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from featgraph.base.errors import PlanError
 from featgraph.fold.compiling.kernel import Kernel
@@ -11,8 +18,8 @@ from featgraph.fold.plan.options import IN_PLACE, Changes, join_changes
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
-from featgraph.runtime.background.ready import is_ready
 from featgraph.runtime.devices.protocol import Device, Reach, is_dense
+from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     is_push_shorter,
@@ -27,57 +34,58 @@ from featgraph.runtime.superstep.incremental import Incremental
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = [
-    "Step",
+    "FoldmapRun",
     "check_any_order",
     "check_dense",
-    "connect_steps",
+    "commit_in_place",
+    "connect_runs",
     "decide",
     "decides",
     "patches_left",
 ]
 
 Words = Any
-#: "auto" patches while no more than this share of the vertices that it may gather from
-#: is active. With more, a patch took as long as all edges or longer, since it reads two
-#: versions of a row; with less, a half to a sixth (bench change-driven, 2026-11-21, two
-#: cores of an AMD EPYC).
+#: Largest fraction of the vertices gathered from that are active where "auto" patches.
+#: With more, a patch took as long as all edges or longer, since it reads two versions
+#: of a row; with less, a half to a sixth (bench change-driven, 2026-11-21, two cores of
+#: an AMD EPYC).
 MOST_ACTIVE = 0.125
-#: "auto" patches nothing where the mean degree times the features is less: there is too
-#: little to save for what a vertex with incremental aggregates has to do.
+#: Smallest mean degree times features where "auto" patches: below, a patch saves less
+#: than incremental aggregates cost per vertex.
 FEWEST_A_VERTEX = 64
-#: "auto" patches nothing where edges times features are fewer: a kernel more takes a
-#: second or more to compile, and rows that fit the caches are read as fast as tested.
+#: Fewest edges times features where "auto" patches: another kernel takes a second or
+#: more to compile, and rows in the caches are read as fast as they are tested.
 FEWEST_CONTRIBUTIONS = 1 << 23
-#: "auto" sweeps all vertices on a GPU from so many active ones and out-edges of theirs
-#: a vertex on: about two in three are due then. Finding them, and refreshing entries of
-#: the others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
+#: Active vertices and their out-edges, per vertex, from which "auto" sweeps all
+#: vertices on a GPU: about two in three are due then. Finding them, and refreshing the
+#: others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
 MOST_DUE = 1.0
-#: The same where a thread has a vertex: with one in four due, a superstep over them
-#: took 75 of the 88 us of a sweep where they stood in runs, and more than a sweep where
-#: they were anywhere.
+#: The same with one thread per vertex: with one vertex in four due, a superstep over
+#: them took 75 of the 88 us of a sweep if they were consecutive, and more than a sweep
+#: if they were scattered.
 MOST_DUE_ALONE = 1 / 4
-#: Where finding the due vertices costs what evaluating them does.
+#: Targets on which finding due vertices costs as much as evaluating them.
 SWEEPING_TARGETS = {"cuda"}
 
 
-#: Kernel -> what a run changes -> whether any aggregate can be incremental in it.
+#: Kernel -> changes of a run -> whether any aggregate can be incremental in it.
 _patching: weakref.WeakKeyDictionary[Kernel, dict[Changes, bool]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class _Traits(NamedTuple):
-    """What all runs of a kernel on a graph have in common.
+    """Traits of a kernel on a graph, which all runs share.
 
     Attributes
     ----------
     most_in, most_reached : int
-        In-edges of a vertex, and of it and its targets, at most, where a push may be
-        chosen.
+        Upper bounds of the in-edges of a vertex, and of it and its targets; 0 if no
+        push may be chosen.
     width : int
         Features of its widest phase.
     is_alone : bool
-        Whether a thread has a vertex for itself.
+        Whether each vertex has a thread of its own.
     """
 
     most_in: int
@@ -87,7 +95,7 @@ class _Traits(NamedTuple):
 
 
 def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
-    """Return the traits of what runs supersteps, which keeps them."""
+    """Return the traits of a superstep, which caches them."""
     known: _Traits | None = plain.traits
     if known is None:
         plan = plain.plan
@@ -100,16 +108,16 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
     return known
 
 
-class Step:
-    """One foldmap of a run: a kernel that patches aggregates, and one that does not.
+class FoldmapRun:
+    """One foldmap of a run, with its kernels that patch aggregates and that do not.
 
     Attributes
     ----------
     plain : Superstep
         Recomputes aggregates.
     work : str
-        What the last superstep did with them: "recomputed", "kept" (recomputed and
-        kept), "patched", or "-" where nothing gathers.
+        Treatment of aggregates in the last superstep: "recomputed", "kept" (recomputed
+        and kept), "patched", or "-" without a gather.
     """
 
     def __init__(
@@ -127,7 +135,7 @@ class Step:
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
         self.only = foldmap.restriction(state, device)
-        #: What `only` has left out.
+        #: Due vertices that `only` excludes.
         self.left_out: LeftOut | None = None
         if self.only is not None:
             self.left_out = LeftOut(device, self.only.words)
@@ -135,7 +143,6 @@ class Step:
         self.spreads = True
         #: Whether supersteps that recompute write to the current buffers.
         self.in_place = False
-        #: What holds for each run of the kernel on the graph.
         self._traits = traits = _traits_of(self.plain, state.graph)
         #: Whether a gather is pulled or pushed; "-" without one.
         self.direction = self.plain.plan.facts.direction
@@ -149,20 +156,20 @@ class Step:
         self.may_pay = _may_pay(state.graph, traits.width)
         self._patching: Superstep | None = None
         self._incremental: Incremental | None = None
-        #: In which sums or products of reals were patched since they were recomputed.
+        #: Supersteps that patched sums or products of reals since the last recompute.
         self.patched_supersteps = 0
-        #: Whether a thread has a vertex for itself.
+        #: Whether each vertex has a thread of its own.
         self.is_alone = traits.is_alone
         self.announces = self.plain.plan.facts.is_announced
-        #: Whether a vertex that is not due may be evaluated all the same.
+        #: Whether vertices that are not due may be evaluated, too.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
         self._knows_all = False
         #: Whether the last superstep could have been pushed.
         self._looks_ahead = False
-        #: Whether what is active is all that is due.
+        #: Whether exactly the active vertices are due.
         self.is_played = False
-        #: What the next superstep reaches, where that was found behind the last one.
+        #: The reach of the next superstep, if it was found after the last one.
         self._reach: Reach | None = None
 
     @property
@@ -181,15 +188,15 @@ class Step:
         return self.plain.kernel if self._patching is None else self._patching.kernel
 
     def choose(self, frontier: Frontier, changed: Words | None) -> Superstep:
-        """Decide how the next superstep is run; return what runs it from `frontier`.
+        """Choose how the next superstep runs; return its `Superstep`.
 
         Parameters
         ----------
         frontier : Frontier
-            Where it starts; it is told how the superstep is run.
+            Its input; the choices are written to it.
         changed : words or None
-            The vertices that were committed since this foldmap last ran, which is less
-            where ``.on`` left out due ones; None if they are not known.
+            The vertices committed since this foldmap last ran, except due ones excluded
+            by ``.on``; None if they are unknown.
         """
         frontier.only, frontier.left_out = self.only, self.left_out
         frontier.spreads, frontier.options = self.spreads, self.options
@@ -216,12 +223,12 @@ class Step:
         return patching
 
     def end(self) -> None:
-        """Note that the superstep has run."""
+        """Count the superstep that has run."""
         if self.work == "patched" and self._incremental is not None:
             self._count_patches(self._incremental)
 
     def _shorter(self, frontier: Frontier) -> Superstep:
-        """Return what runs a superstep along fewer edges: pulled or pushed."""
+        """Return the superstep along fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
         sets, bound = self.device.sets, self.plain.bound
         arrays = buffers_of(self.state, self.device).graph
@@ -253,9 +260,10 @@ class Step:
         return self.plain
 
     def _pushing(self, count: int | None, frontier: Frontier) -> Superstep | None:
-        """Return what pushes, if its kernels are there.
+        """Return the superstep that pushes, if its kernels are compiled.
 
-        Results are the same in both directions, so that they do not depend on when.
+        Results are the same in both directions, so that they do not depend on
+        compilation.
         """
         options = {**self.options, "direction": "push"}
         other = self.foldmap.prepare(self.state, self.device, options)
@@ -265,7 +273,7 @@ class Step:
         return other
 
     def _reached(self, active: Words) -> Reach:
-        """Return how far a set reaches, counted: a wait, where there are any."""
+        """Return the reach of a set, with its count; wait if counting waits."""
         sets, arrays = self.device.sets, self.plain.bound.buffers.graph
         reach = sets.reach(active, arrays)
         if reach is None:
@@ -274,10 +282,10 @@ class Step:
         return reach
 
     def look_ahead(self, committed: Words) -> Reach | None:
-        """Return what the next superstep has to know to choose, from vertices like A.
+        """Return the reach that the next superstep needs to choose a direction.
 
-        Its count comes with others that are waited for. None if it has no choice, as
-        far as the last superstep tells, or if to count waits for nothing.
+        Its count is read together with others. None if there is no choice, judged by
+        the last superstep, or if counting needs no wait.
         """
         self._reach = None
         if self._looks_ahead:
@@ -286,16 +294,16 @@ class Step:
         return self._reach
 
     def edges_out_of(self, words: Words) -> int | None:
-        """Return how many edges lead out of a set, if the next superstep's is known."""
+        """Return the number of out-edges of a set, if the next superstep needs it."""
         reach = self._reach
         return reach.pushed if reach is not None and reach.active is words else None
 
     def note_edges(self, words: Words, edges: int) -> None:
-        """Note how many edges lead out of what is active behind others' supersteps."""
+        """Store the number of out-edges of the active set, found by another loop."""
         self._reach = Reach(words, edges)
 
     def unproven(self) -> Words | None:
-        """Return the vertices whose aggregates hold only up to what patches rounded."""
+        """Return the vertices whose aggregates are exact only up to rounded patches."""
         known = self._incremental
         if known is None or not known.is_known or known.is_exact:
             return None
@@ -305,7 +313,7 @@ class Step:
         )
 
     def prove(self, words: Words) -> Words:
-        """Run a superstep on some vertices with their aggregates recomputed."""
+        """Run a superstep on some vertices with recomputed aggregates."""
         patching, incremental = self._prepare()
         none = self.device.sets.empty(words.size)
         self._begin(patching, incremental, none)
@@ -321,7 +329,7 @@ class Step:
         return committed
 
     def forget(self) -> None:
-        """Take nothing for granted: no aggregate, nor that all were evaluated."""
+        """Forget all aggregates, and that all vertices were evaluated."""
         self._knows_all = False
         self._reach = None
         if self._incremental is not None:
@@ -335,14 +343,14 @@ class Step:
         return self.changes in _patching.get(self.plain.kernel, {})
 
     def takes_folding(self, active_count: int | None) -> bool:
-        """Whether another kernel is folded to know what so many vertices decide."""
+        """Whether the choice for an active count needs another folded kernel."""
         return self._may_patch(active_count) and not self.knows_patching
 
     def _is_incremental(self, active_count: int | None) -> bool:
         return self._may_patch(active_count) and self._can_be_incremental()
 
     def _may_patch(self, active_count: int | None) -> bool:
-        """Whether aggregates are incremental with so many active, if any can be."""
+        """Whether aggregates are incremental for an active count, if any can be."""
         if self.change_driven is False or not self.may_be_incremental:
             return False
         if self.change_driven is True:
@@ -354,8 +362,8 @@ class Step:
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.
 
-        That gives the same only if each of them has been evaluated before, and whatever
-        it reads is announced where it changes.
+        The result is the same only if each vertex has been evaluated before, and all
+        changes of values that it reads are announced.
         """
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
@@ -367,15 +375,15 @@ class Step:
         return active_count * size >= most * graph.vertex_count**2
 
     def _may_push(self, active_count: int | None) -> bool:
-        """Whether enough vertices could be reached for a push to be shorter."""
-        # Few vertices cannot have enough edges into the vertices they reach.
+        """Whether active vertices may reach enough edges for a push to be shorter."""
+        # An upper bound of the in-edges of the vertices reached from few active ones.
         most = self.state.graph.edge_count
         if active_count is not None:
             most = min(most, active_count * self._traits.most_reached)
         return most > least_pulled(self.plan, self.state.graph)
 
     def _can_be_incremental(self) -> bool:
-        """Whether any aggregate can be, in a run that changes `changes`."""
+        """Whether any aggregate can be incremental, given the changes of the run."""
         if not self.plan.incremental.gathers:
             return False
         known = _patching.setdefault(self.plain.kernel, {})
@@ -400,14 +408,14 @@ class Step:
     def _begin(
         self, patching: Superstep, incremental: Incremental, changed: Words | None
     ) -> bool:
-        """Begin a superstep; return whether anything is left to patch."""
+        """Begin a superstep; return whether aggregates can be patched."""
         buffers, ghosts = buffers_of(self.state, self.device), patching.bound.ghosts
-        if ghosts is not None:  # of which copies may be taken
+        if ghosts is not None:  # aggregates may copy their rows
             ghosts.refresh_all(buffers)
         return incremental.begin(buffers, changed)
 
     def _count_patches(self, incremental: Incremental) -> None:
-        """Have what was patched recomputed from time to time: roundings add up."""
+        """Recompute patched aggregates after some supersteps: roundings add up."""
         self.patched_supersteps += 1
         if self.recompute_every is None or incremental.is_exact:
             return
@@ -417,13 +425,13 @@ class Step:
 
 
 def _may_pay(graph: Graph, width: int) -> bool:
-    """Whether "auto" patches aggregates where few vertices are active."""
+    """Whether "auto" patches aggregates if few vertices are active."""
     fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
     return graph.edge_count * width >= fewest
 
 
-def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
-    """Return what the number of active vertices decides of a superstep."""
+def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
+    """Return the choices that the number of active vertices determines."""
     incremental = step._is_incremental(active_count)
     if not incremental and step._sweeps_all(active_count):
         return ("all",)
@@ -443,11 +451,11 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     )
 
 
-def decides(step: Step, active_count: int, meant: tuple[Any, ...]) -> bool:
-    """Whether so many active vertices decide what is meant, as `decide` has it.
+def decides(step: FoldmapRun, active_count: int, meant: tuple[Any, ...]) -> bool:
+    """Whether an active count leads to the choices `meant`, as `decide` returns them.
 
-    Nothing is folded, nor a superstep made, to know that: where it would take some, the
-    answer is no.
+    Nothing is folded and no superstep is made for the answer: if that were needed, it
+    is False.
     """
     if step.takes_folding(active_count):
         return False
@@ -457,8 +465,8 @@ def decides(step: Step, active_count: int, meant: tuple[Any, ...]) -> bool:
     return decide(step, active_count) == meant
 
 
-def patches_left(step: Step) -> int | None:
-    """Return how many supersteps may yet patch before all is recomputed; None: any."""
+def patches_left(step: FoldmapRun) -> int | None:
+    """Return how many supersteps may patch before a recompute; None for any number."""
     known = step._incremental
     is_bounded = known is not None and not known.is_exact and step.work == "patched"
     if not is_bounded or step.recompute_every is None:
@@ -466,20 +474,20 @@ def patches_left(step: Step) -> int | None:
     return step.recompute_every - 1 - step.patched_supersteps
 
 
-def connect_steps(steps: list[Step]) -> None:
-    """Tell each step of a run what all of them change.
+def connect_runs(steps: list[FoldmapRun]) -> None:
+    """Pass the changes of all foldmaps of a run to each of them.
 
     Raises
     ------
     PlanError
-        If due vertices that ``.on`` leaves out would miss something.
+        If due vertices that ``.on`` excludes would miss a change.
     """
     for step in steps:
         found = step.plan.facts.from_active
         if found and step.on is not None:
             raise PlanError(
-                f"{found[0]} gathers from active vertices only, and what "
-                ".on leaves out would miss them",
+                f"{found[0]} gathers from active vertices only, and vertices that "
+                ".on excludes would miss them",
                 where=".on",
                 fix='drop sources="active", or .on',
             )
@@ -491,35 +499,35 @@ def connect_steps(steps: list[Step]) -> None:
         step.may_sweep_all = sweeps and announces
 
 
-def check_any_order(steps: list[Step], where: str) -> None:
-    """See that a run may evaluate vertices in any order, and keep nothing.
+def check_any_order(steps: list[FoldmapRun], where: str) -> None:
+    """Check that a run may evaluate vertices in any order, and keeps no aggregates.
 
     Raises
     ------
     PlanError
-        Where a function or an option is against it.
+        If a function or an option does not allow it.
     """
     change_driven = steps[0].change_driven
     if change_driven is True or (change_driven is False and where != IN_PLACE):
         raise PlanError(
-            "kept aggregates account for what sources were when a superstep began"
+            "kept aggregates need the values of sources at the start of a superstep"
             if change_driven
             else "every vertex is active in every superstep, and none can wait",
             where=where,
             got=f"change_driven={change_driven}",
-            fix="use change_driven='auto', which keeps nothing here",
+            fix="use change_driven='auto', which keeps no aggregates here",
         )
     for step in steps:
         step.plan.check_any_order(step.changes, where)
 
 
-def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
-    """See that evaluating every vertex in every superstep changes no result.
+def check_dense(steps: list[FoldmapRun], active: Any, goes_on: bool) -> None:
+    """Check that evaluating every vertex in every superstep changes no result.
 
     Raises
     ------
     PlanError
-        Where it could.
+        If it could.
     """
     where = "change_driven=False"
     if active is not None or goes_on:
@@ -532,3 +540,48 @@ def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
     plans = [step.plan for step in steps]
     for place, plan in enumerate(plans):
         plan.check_dense(plans[:place] + plans[place + 1 :], where)
+
+
+def commit_in_place(steps: list[FoldmapRun]) -> None:
+    """Have the foldmaps of a run commit in place that can.
+
+    Incremental aggregates need earlier values. And if buffers of a property swap for
+    one foldmap, they swap for all that write the property.
+    """
+    if any(_may_be_incremental(step) for step in steps):
+        return
+    found = [step for step in steps if _can_commit_in_place(step)]
+    while True:
+        swapped = {n for s in steps if s not in found for n in _written_next(s)}
+        left = [step for step in found if not _written_next(step) & swapped]
+        if len(left) == len(found):
+            break
+        found = left
+    for step in found:
+        step.in_place = True
+
+
+def _may_be_incremental(step: FoldmapRun) -> bool:
+    """Whether aggregates of a superstep of the run may be incremental."""
+    if step.change_driven is False or not step.may_be_incremental:
+        return False
+    is_wanted = step.change_driven is True or step.may_pay
+    return is_wanted and bool(step.plan.incremental.gathers)
+
+
+def _written_next(step: FoldmapRun) -> set[str]:
+    return set(step.plan.facts.writes_next)
+
+
+def _can_commit_in_place(step: FoldmapRun) -> bool:
+    """Whether no vertex reads what another one commits in the superstep."""
+    plan = step.plan
+    if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:
+        return False
+    if plan.options.asynchronous:
+        return False
+    if _written_next(step).isdisjoint(plan.facts.seen_elsewhere):
+        return True
+    found = np.array([step.foldmap.is_independent(step.state)], np.int64)
+    # A rank tests its own edges, and all ranks must commit in one way.
+    return bool(step.plain.bound.exchange.all_reduce(found, "min")[0])

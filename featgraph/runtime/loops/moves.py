@@ -1,6 +1,6 @@
-"""Moves of a run: when ranks are to own other vertices, and what is told of it (0062).
+"""Repartitions of a run: moves of vertices to other ranks, and their options (0062).
 
-Ranks are the layer above: it sets up what measures them and moves a State.
+The layer of ranks, above this one, registers the functions that measure and move.
 """
 
 from __future__ import annotations
@@ -15,111 +15,111 @@ from featgraph.base.errors import ArgumentError, PlanError
 from featgraph.program.state import State
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["Moves", "asking", "checked_repartition", "make_moves", "makers"]
+__all__ = ["Moves", "checked_repartition", "make_moves", "makers", "repartition_option"]
 
-#: Of the layer above.
-Agenda = Any
+#: `run_state.RunState`, which imports this module.
+RunState = Any
 
 
 class Moves(Protocol):
-    """Measures the ranks of a run, and has them own other vertices where that pays.
+    """Measures the ranks of a run, and moves vertices between them if that pays.
 
     All ranks call the same methods in the same order.
     """
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note what each rank has taken for a superstep, without waits."""
+        """Add the time of each rank for a superstep, without waits."""
 
     def move(
-        self, run: Run, agenda: Agenda, left: int
-    ) -> Callable[[Agenda], None] | None:
-        """Move the State of a run if that pays within so many supersteps, at most.
+        self, run: Run, run_state: RunState, left: int
+    ) -> Callable[[RunState], None] | None:
+        """Move the State of a run if that pays within `left` supersteps.
 
         Returns
         -------
         callable or None
-            None where nothing has moved. Else what is pending has to go to another
-            agenda, on the graph that the State has now: it is given that.
+            None if nothing has moved. Otherwise a function that moves pending vertices
+            to another run state, on the new graph of the State.
         """
 
     def end(self, run: Run) -> None:
-        """Have the record of a run complete."""
+        """Complete the record of a run."""
 
 
-#: Takes a State and the most moves; the layer of ranks registers it.
+#: Takes a State and the most moves; registered by the layer of ranks.
 makers: list[Callable[[State, int | None], Moves]] = []
-#: What a call has been asked for that iterates.
-_asked: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
+#: The option `repartition` of the algorithm in progress.
+_of_algorithm: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
 
 
 @contextmanager
-def asking(repartition: Any) -> Iterator[None]:
-    """Have runs within move as asked for, unless they are asked themselves."""
-    token = _asked.set(repartition)
+def repartition_option(repartition: Any) -> Iterator[None]:
+    """Set `repartition` for runs within the block that do not have the option."""
+    token = _of_algorithm.set(repartition)
     try:
         yield
     finally:
-        _asked.reset(token)
+        _of_algorithm.reset(token)
 
 
-def checked_repartition(asked: Any) -> Any:
-    """Return how often ranks may get other vertices; ArgumentError for anything else.
+def checked_repartition(option: Any) -> Any:
+    """Return the option `repartition`; ArgumentError for a wrong value.
 
-    None is as the call was asked.
+    None stands for the option of the algorithm.
     """
-    is_count = type(asked) is int and 0 < asked < 1 << 63
-    is_auto = isinstance(asked, str) and asked == "auto"
-    if not (asked is None or asked is False or is_count or is_auto):
+    is_count = type(option) is int and 0 < option < 1 << 63
+    is_auto = isinstance(option, str) and option == "auto"
+    if not (option is None or option is False or is_count or is_auto):
         raise ArgumentError(
-            "not how often ranks may get other vertices",
+            "not a number of repartitions",
             where="repartition=",
-            got=shown(asked),
+            got=shown(option),
             expected="'auto', False, or a number of moves, 1 or more",
         )
-    return asked
+    return option
 
 
-def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
-    """Return what moves the State of a run; None where nothing is to.
+def make_moves(option: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
+    """Return the moves of a run; None if nothing may move.
 
-    A State on which another run is in progress stays where that one has it.
+    A State with another run in progress keeps its partition.
 
     Parameters
     ----------
-    asked : object
-        "auto", False, or how many moves there may be; None: as the call was asked.
+    option : object
+        "auto", False, or the most moves; None: the option of the algorithm.
     options : mapping
-        Of the run.
+        Options of the run.
 
     Raises
     ------
     ArgumentError
-        If it is something else.
+        If `option` is something else.
     PlanError
-        Where rows are rounded on their way, for new owners have them exactly; the graph
-        has sides, or ranks that are to stay without vertices: a number was said.
+        If rows are rounded on their way to ghosts, since new owners have them exactly;
+        if the graph has sides; or if some ranks must stay without vertices.
     """
-    asked = checked_repartition(_asked.get() if asked is None else asked)
-    if asked is False or state.graph.ranks is None or state.live:
+    option = checked_repartition(_of_algorithm.get() if option is None else option)
+    if option is False or state.graph.ranks is None or state.live:
         return None
     if options.get("wire_dtype") is not None:
         raise PlanError(
-            "rows of ghosts that are rounded stay where they are",
+            "a graph with rounded rows of ghosts cannot be repartitioned",
             where="repartition=",
             got=f"wire_dtype={options['wire_dtype']!r}",
             fix="drop one of the two",
         )
     if state.graph.sides is not None:
         raise PlanError(
-            "ranks have a range of each side, and keep it",
+            "a graph with sides cannot be repartitioned: ranks keep a range of each",
             where="repartition=",
             got=f"a graph of {len(state.graph.sides)} sides",
             fix="repartition=False",
         )
-    most = asked if type(asked) is int else None
+    most = option if type(option) is int else None
     if state.graph.ranks.keeps_idle:
         raise PlanError(
-            "ranks that are to have no vertices get none",
+            "ranks without vertices get none by a repartition",
             where="repartition=",
             got=f"a graph on {state.graph.shard.partition.working} of the ranks, by "  # type: ignore[attr-defined]
             "ranks=",

@@ -1,8 +1,8 @@
-"""Near and far: vertices whose key is beyond a moving threshold wait (S4, S8).
+"""Near and far: vertices with a key beyond a moving threshold wait (S4, S8).
 
-A vertex that has been announced is processed when its key is near. Until then it stays
-due, so a run ends where every other one does; but what would be improved again before
-it counts is not handed on. With a distance for a key this is what delta-stepping does.
+An announced vertex is processed when its key is near. Until then it stays due, so that
+a run ends where every other run does; but values that would be improved again before
+they count are not passed on. With a distance as the key this is delta-stepping.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from featgraph.runtime.superstep.exchange import Exchange
 __all__ = ["NEAR_FAR", "NearFar", "Waiting", "checked_near_far"]
 
 Words = Any
-#: How the option is called in messages.
+#: Name of the option in messages.
 NEAR_FAR = "near_far="
-#: Combines that compare keys: the smallest, or the largest, come first.
+#: Combines that compare keys, smallest or largest first.
 _ORDERED = [name for name, rules in RULES.items() if rules.order]
-#: The derived delta is so many mean weights, over the mean degree: about as many edges
-#: lead from a bucket as a warp has lanes (Davidson et al., "Work-efficient parallel GPU
-#: methods for single-source shortest paths", 2014).
+#: Default delta in mean weights over the mean degree: a bucket then has about as many
+#: out-edges as a warp has lanes (Davidson et al., "Work-efficient parallel GPU methods
+#: for single-source shortest paths", 2014).
 _EDGES = 32
-#: The same where supersteps run in a compiled loop, by its target, and cost next to
-#: nothing on a CPU. Of 1 to 256 on kron-15 and on a grid of 708 x 708, mean weight 32,
-#: delta = 1 and 16 were fastest (2026-11-21, two cores of an AMD EPYC). On a GPU a
-#: superstep costs 8 us: of 2, 8, 32 and 128 edges, 32 were fastest on grid4096, 157 ms
-#: (NVIDIA H200, 2026-11-23; 219 with 8, 412 with 2, 734 with 128).
+#: The same for a compiled loop, by target; on a CPU its supersteps cost almost nothing.
+#: Of 1 to 256 on kron-15 and on a grid of 708 x 708, mean weight 32, delta = 1 and 16
+#: were fastest (2026-11-21, two cores of an AMD EPYC). On a GPU a superstep costs 8 us:
+#: of 2, 8, 32 and 128 edges, 32 were fastest on grid4096, 157 ms (NVIDIA H200,
+#: 2026-11-23; 219 with 8, 412 with 2, 734 with 128).
 _EDGES_IN_A_LOOP = {"cpu": 2, "cuda": 32}
-#: Weights of which the mean is taken, at most.
+#: Most weights in the sample for the mean.
 _MOST_SAMPLED = 1 << 13
 
 
 @dataclass(frozen=True)
 class NearFar:
-    """Which vertices `iterate` processes first.
+    """The order in which `iterate` processes vertices, by a key.
 
     Parameters
     ----------
@@ -58,16 +58,16 @@ class NearFar:
         within the threshold, and wait otherwise. With min and argmin small keys are
         near, with max and argmax large ones.
     delta : float, optional
-        By how much the threshold passes the first key that waits, when nothing is near.
-        Small ones evaluate fewer edges in more supersteps. By default, 32 times the
-        mean absolute value of what the gather reads of an edge, over the mean degree;
-        at least that mean value. Where it reads nothing of an edge, the mean value
-        is 1. On the CPU, where supersteps run in a compiled loop and write the key, it
-        is twice that mean value over the mean degree.
+        Distance of the threshold from the first waiting key, when nothing is near.
+        Small values evaluate fewer edges in more supersteps. By default, 32 times the
+        mean absolute value that the gather reads of an edge, over the mean degree; at
+        least that mean value. If the gather reads no value of an edge, the mean value
+        is 1. On the CPU, if supersteps run in a compiled loop and write the key, it is
+        twice that mean value over the mean degree.
     optional : bool, optional
-        Let `iterate` decide whether vertices wait: they do where supersteps run in a
-        compiled loop and write the key; on a GPU, where few edges lead out of a vertex,
-        from the second run on, for which the loop is compiled.
+        Let `iterate` decide whether vertices wait. They do if supersteps run in a
+        compiled loop and write the key; on a GPU, for graphs of small degree, from the
+        second run on, for which the loop is compiled.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class NearFar:
     def __post_init__(self) -> None:
         if not isinstance(self.key, str):
             raise PlanError(
-                "near and far are told by a vertex property",
+                "the key of near and far vertices is a vertex property",
                 where="NearFar(key=)",
                 got=repr(self.key),
                 expected="its name",
@@ -107,24 +107,24 @@ class NearFar:
 
 
 class Waiting:
-    """Splits the active sets of a run by a threshold that moves.
+    """Splits the active sets of a run by a moving threshold.
 
     Parameters
     ----------
     given : NearFar
-        What was asked for.
+        The option of the run.
     plans : iterable of FoldPlan
         The foldmaps of the run.
     state : State
     exchange : Exchange
-        What is done together with other ranks: there is one threshold for all.
+        Exchanges with other ranks: all have one threshold.
     in_a_loop : bool
-        Whether supersteps run in a compiled loop that knows the key.
+        Whether supersteps run in a compiled loop that handles the key.
 
     Raises
     ------
     PlanError
-        If the key is none, or a foldmap does not hand it on.
+        If the key is not usable, or a foldmap does not pass it on.
     """
 
     def __init__(
@@ -147,37 +147,38 @@ class Waiting:
                 where=NEAR_FAR,
                 fix="iterate them one after the other",
             )
-        #: Keys times this come smallest first.
+        #: Keys times this are processed in ascending order.
         self.sign = 1.0 if first == {True} else -1.0
         delta = given.delta
         if delta is None:
             loop = self.device.name if in_a_loop else ""
             delta = _mean_step(readers, state, exchange, loop)
         self.delta = float(delta)
-        #: Keys times `sign` up to here are near.
+        #: A key is near if the key times `sign` is at most this.
         self.limit = -math.inf
 
     @property
     def threshold(self) -> float:
-        """Keys up to here (from here on, where large ones come first) are near."""
+        """The largest near key (the smallest, if large keys come first)."""
         return self.sign * self.limit
 
     def forget(self) -> None:
-        """Begin at the first key again."""
+        """Start at the first key again."""
         self.limit = -math.inf
 
     def split(
         self, words: Words, reach_of: Callable[[Words], Reach | None]
     ) -> tuple[Words, int, int | None]:
-        """Return which of some vertices are near, how many, and how many are not.
+        """Return the near vertices of a set, their number, and the number of far ones.
 
-        The threshold moves where none is. Then one is, unless there is no vertex. Ranks
-        do not count the far ones: None.
+        If none is near, the threshold moves so that one is, unless the set is empty.
+        Ranks do not count the far ones: None.
 
         Parameters
         ----------
         reach_of : callable
-            Returns what is to be counted of the near ones besides: see `VertexSets`.
+            Returns the reach of the near ones, to be counted in the same wait: see
+            `VertexSets`.
         """
         keys, width = self._keys()
         if self.state.graph.ranks is None:
@@ -203,23 +204,23 @@ class Waiting:
         return self.exchange.with_ghosts(near)
 
     def _keys(self) -> tuple[Any, int]:
-        """Return the keys, and how many a vertex has."""
+        """Return the array of keys, and the number of keys per vertex."""
         keys = buffers_of(self.state, self.device).property(self.key)
         return keys, math.prod(self.state.signature[self.key].item_shape)
 
 
 def checked_near_far(given: Any) -> NearFar | None:
-    """Return what `iterate` was given.
+    """Return the option `near_far`.
 
     Raises
     ------
     PlanError
-        If it is something else.
+        If it has a wrong type.
     """
     if given is None or isinstance(given, NearFar):
         return given
     raise PlanError(
-        "near and far are told by a property",
+        "not a way to tell near vertices from far ones",
         where=NEAR_FAR,
         got=repr(given),
         expected='fg.NearFar("name", delta=None)',
@@ -231,7 +232,7 @@ def _check_key(name: str, state: State) -> None:
     is_vertex = type_ is not None and type_.kind is PropertyKind.VERTEX
     if type_ is None or not is_vertex or not type_.iterated or type_.dtype == "bool":
         raise PlanError(
-            f"{name!r} tells no near from far",
+            f"{name!r} is no key of near and far vertices",
             where=NEAR_FAR,
             got="no property of the State" if type_ is None else type_.describe(),
             expected="an iterated vertex property of numbers",
@@ -239,14 +240,14 @@ def _check_key(name: str, state: State) -> None:
 
 
 def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
-    """Return the gathers that hand the key on; refuse a foldmap without."""
+    """Return the gathers that pass the key on; refuse a foldmap without any."""
     gathers = [g for g in plan.facts.gathers if name in g.of_neighbors]
     found = [g for g in gathers if g.combine.rules.order]
     if not found:
         names = " + ".join(plan.facts.names)
         raise PlanError(
-            f"{names} has no gather that takes the smallest or the largest of what it "
-            f"makes of {name}",
+            f"{names} has no gather that takes the smallest or largest value computed "
+            f"from {name}",
             where=NEAR_FAR,
             got=", ".join(f"{g.name} ({g.combine.name})" for g in gathers)
             or f"no gather that reads {name} at its sources",
@@ -256,9 +257,9 @@ def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
 
 
 def _sampled(state: State, name: str) -> npt.NDArray[np.float64]:
-    """Return some values of an edge property, in any order; nothing of size E is made.
+    """Return some values of an edge property, in any order, without an array of size E.
 
-    Those that a device has, alone, come from there.
+    Values that only a device has are read from there.
     """
     values = state._columns[name].values
     if isinstance(values, Filled) and values.apart is None:
@@ -286,7 +287,7 @@ def _mean_step(
     }
     if len(names) > 1:
         raise PlanError(
-            "which of several edge properties a key grows by is not known",
+            "the key depends on several edge properties, so that delta= has no default",
             where=NEAR_FAR,
             got=", ".join(sorted(names)),
             fix="give NearFar(delta=)",

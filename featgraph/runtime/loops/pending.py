@@ -1,4 +1,7 @@
-"""What each foldmap of a run has not seen yet, also from one call to the next."""
+"""Pending vertices of each foldmap of a run, and those left for the next call.
+
+A vertex is pending for a foldmap if it was committed after the foldmap last ran.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
 from featgraph.program.following import Seen
-from featgraph.program.snapshot import Left
+from featgraph.program.saved import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
@@ -32,26 +35,34 @@ __all__ = [
 
 @dataclass
 class Pending:
-    """What one foldmap has not seen yet: committed vertices, and due ones left out.
+    """Vertices that one foldmap has not processed yet.
 
-    `words` is A; None means every vertex is due.
+    Attributes
+    ----------
+    words : words or None
+        A, the committed vertices; None if every vertex is due.
+    left : words or None
+        Due vertices that ``.on`` excluded.
+    scalars : tuple or None
+        Values of the scalars that the foldmap last read.
+    count : int or None
+        Upper bound of the size of `words`; None if it is unknown.
     """
 
     words: Any
     left: Any = None
     scalars: tuple[Any, ...] | None = None
-    #: How many vertices `words` has at most; None if that is not known.
     count: int | None = None
 
     @property
     def active_count(self) -> int | None:
-        """How many vertices have not been seen, if that is known; None for all."""
+        """Number of pending vertices, if it is known; None if all are."""
         return None if self.words is None else self.count
 
 
 @dataclass(eq=False)
 class _Left:
-    """What a call has left for the next one, on the device that it ran on."""
+    """Pending vertices that a call has left for the next one, on its device."""
 
     device: Device
     words: Any
@@ -66,7 +77,7 @@ class _Left:
 
 
 def host_left(pending: Pending, device: Device, seen: Seen | None = None) -> Left:
-    """Return a copy of what is pending, in host memory."""
+    """Return a copy of pending vertices in host memory."""
     words, left = (
         None if w is None else np.array(device.download(w), np.uint32)
         for w in (pending.words, pending.left)
@@ -75,9 +86,9 @@ def host_left(pending: Pending, device: Device, seen: Seen | None = None) -> Lef
 
 
 def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pending]:
-    """Return what is pending for so many foldmaps where some vertices are given.
+    """Return the pending vertices of `of` foldmaps, given the active ones of a call.
 
-    Each has words of its own; on ranks, what is brought there is found on the host.
+    Each has a set of its own. On ranks, the sets are made on the host.
     """
     holder = exchange_of(state.graph, device).holder
     given = as_active(active, state)
@@ -90,9 +101,9 @@ def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pe
 def recall_pending(
     foldmap: FoldMap, state: State, device: Device, plan: FoldPlan
 ) -> Pending:
-    """Return what an earlier call has left, and what has become due since.
+    """Return the pending vertices that an earlier call left, and those due since.
 
-    That is everything, if there was no call.
+    All vertices, if there was no call.
     """
     version, entries = state.left
     if version != state.version:
@@ -109,7 +120,7 @@ def recall_pending(
 def _catch_up(
     pending: Pending, plan: FoldPlan, state: State, device: Device, since: Seen
 ) -> None:
-    """Add what has become due since a version of the graph, and some puts."""
+    """Add the vertices that have become due since a version of the graph, and puts."""
     added = find_due(plan, state, since)
     warn_of_losses(plan, state, since)
     if added is None or added.everything:
@@ -126,14 +137,14 @@ def _catch_up(
 
 
 def _recalled(known: Any, state: State, device: Device) -> Pending:
-    """Return what an earlier call has left, on a device."""
+    """Return the pending vertices that an earlier call left, on a device."""
     room = word_count(arrays_for(state, device).vertex_count)
     sets = known.words, known.left
     if isinstance(known, _Left):
         if known.device is device and all(w is None or w.size == room for w in sets):
             return Pending(*sets, known.scalars)
         known = known.on_host()
-    words, left = (  # of a copy, of another process, or of a graph with other room
+    words, left = (  # from a copy, another process, or a graph of another capacity
         None if w is None else device.sets.upload(resized(w, room))
         for w in (known.words, known.left)
     )
@@ -141,16 +152,16 @@ def _recalled(known: Any, state: State, device: Device) -> Pending:
 
 
 def _key(foldmap: FoldMap, entries: dict[Any, Any]) -> Any:
-    """Return by what a State knows a foldmap: itself, or the digest of its program."""
+    """Return the key of a foldmap in a State: itself, or the digest of its program."""
     is_named = foldmap.base not in entries and any(isinstance(k, str) for k in entries)
     return foldmap.program.digest if is_named else foldmap.base
 
 
 def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
-    """Forget what an earlier call has left, once it has been recalled.
+    """Drop the sets that an earlier call left, once they have been recalled.
 
-    The memory of those sets is used again then, and where it is decides which: a run
-    that is repeated has the same sets.
+    Their memory is reused then, in a fixed order: a run that is repeated gets the same
+    sets.
     """
     _, entries = state.left
     for foldmap in foldmaps:
@@ -164,16 +175,16 @@ def announce(
     number: int,
     join: Callable[[int, Any], Any],
 ) -> None:
-    """Tell every foldmap which vertices the one at `place` has committed.
+    """Add the vertices that the foldmap at `place` has committed to all pending sets.
 
     Parameters
     ----------
     committed : words or None
-        None for all vertices: that saves finding the vertices that gather from them.
+        None for all vertices, which saves finding the vertices that gather from them.
     number : int
-        How many they are.
+        Number of committed vertices.
     join : callable
-        ``join(other, words)`` gives the set in which another foldmap finds them, too.
+        ``join(other, words)`` returns the pending set of another foldmap with them.
     """
     for other, waiting in enumerate(pending):
         if committed is None:
@@ -194,9 +205,9 @@ def store_pending(
     seen: Seen,
     has_run: bool,
 ) -> None:
-    """Remember what stays due for a later call, and as of which version.
+    """Store the pending vertices for a later call, with their version.
 
-    Where supersteps have run, everything is due for other foldmaps.
+    If supersteps have run, everything is due for other foldmaps.
     """
     version, entries = state.left
     if version != state.version:

@@ -1,13 +1,13 @@
-"""Sets of a run that the device records, and has supersteps run on (0097).
+"""Vertex sets of a run that are recorded on the device, or read from there (0097).
 
-A `SetLog` is memory of a GPU to which supersteps append what they have committed: of
-each set the words that are not zero. The operations are the same in each superstep, so
-that they are recorded with it, and run in loops of the device. `RecordedSets` are the
-logs of a run: where one is nearly full, the next superstep begins another.
+A `SetLog` is GPU memory to which supersteps append the nonzero words of committed sets.
+Its operations are the same in each superstep, so that they are recorded with it, and
+run in loops on the device. `RecordedSets` are the logs of a run: when one is nearly
+full, the next superstep begins another.
 
-`PlayedSets` are those on which a run with ``due=`` has its supersteps. Behind each the
-next set comes in the place of what was committed: from a log by operations that are
-recorded, too; other sets come from the host, one by one.
+`PlayedSets` are the sets of a run with ``due=``. After each superstep the next set
+takes the place of the committed one: a set of a log by operations that are recorded,
+too; other sets are uploaded one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from featgraph.base.errors import PlanError
 from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.pending import Pending, begin_pending
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.memory.buffers import buffers_of
@@ -33,9 +33,9 @@ from featgraph.runtime.superstep.foldmap import as_active
 __all__ = ["PlayedSets", "RecordedSets", "check_played"]
 
 Words = Any
-#: A log has place for so many sets, and for so many of which no word is zero.
+#: Most sets of a log; and most sets without a zero word.
 _MOST_SETS, _MOST_WHOLE = 1 << 14, 64
-#: Another log is begun where there is place for fewer than this.
+#: A new log begins when fewer sets than this may fit.
 _FEWEST = 16
 #: State -> logs of its runs that are in use.
 _logs: weakref.WeakKeyDictionary[State, weakref.WeakSet[SetLog]] = (
@@ -44,14 +44,14 @@ _logs: weakref.WeakKeyDictionary[State, weakref.WeakSet[SetLog]] = (
 
 
 class SetLog:
-    """Sets on a GPU, in the order in which they were appended; none is empty.
+    """Nonempty sets on a GPU, in the order in which they were appended.
 
-    It is the holder of its sets. Its memory is used again when nothing refers to it.
+    The log is the `Holder` of its sets. Its memory is reused when nothing refers to it.
 
     Parameters
     ----------
     state : State
-        Whose memory it takes.
+        The State whose working memory it uses.
     device : Device
     """
 
@@ -91,7 +91,7 @@ class SetLog:
         return words
 
     def read_ends(self, count: int) -> list[int]:
-        """Return how many pairs there are, and the ends of so many sets."""
+        """Return the number of pairs, and the ends of `count` sets."""
         return self._sets.read_rows(self.ends, 1, count + 3).tolist()  # type: ignore[no-any-return]
 
 
@@ -107,10 +107,10 @@ class RecordedSets:
 
     def __init__(self, state: State, device: Device) -> None:
         self._state, self._device = state, device
-        #: Logs, and how many vertices each set of theirs has.
+        #: Logs with the sizes of their sets.
         self._logs: list[tuple[SetLog, list[int]]] = []
         self._counts: list[int] = []
-        #: Supersteps whose counts are among these.
+        #: Number of supersteps whose counts are in `_counts`; pairs used at most.
         self._seen = self._used = 0
         self._begin()
 
@@ -125,12 +125,12 @@ class RecordedSets:
 
     @property
     def room(self) -> int:
-        """How many supersteps may run before `follow` is called again."""
+        """Number of supersteps that may run before the next call of `follow`."""
         pairs = (self._log.most_pairs - self._used) // max(self._log.word_count, 1)
         return min(pairs, _MOST_SETS - len(self._counts))
 
     def follow(self, run: Run) -> bool:
-        """Begin another log if the one at hand could be full soon; return whether."""
+        """Begin a new log if the current one could be full soon; return whether."""
         new = list(filter(None, run.active_counts[self._seen :]))
         self._seen = run.supersteps
         self._counts += new
@@ -143,7 +143,7 @@ class RecordedSets:
         return True
 
     def end(self, run: Run) -> None:
-        """Have the record of a run refer to them."""
+        """Add the sets to the record of a run."""
         self.follow(run)
         count, found = self._state.graph.vertex_count, []
         for log, counts in self._logs:
@@ -157,7 +157,7 @@ class RecordedSets:
 
 
 class PlayedSets:
-    """Sets on which supersteps of a run are, in turn; none of them is empty.
+    """Sets that the supersteps of a run process, in order; none of them is empty.
 
     Parameters
     ----------
@@ -171,16 +171,16 @@ class PlayedSets:
         self._state, self._device = state, device
         found = [(one, n) for one in sets if (n := len(as_active(one, state)))]
         self._sets, self._sizes = [one for one, _ in found], [n for _, n in found]
-        #: How many sets have been brought to where supersteps take them, and of how
-        #: many the record of the run has the sizes.
+        #: Number of sets that supersteps can read on the device, and number of sets
+        #: whose sizes are in the record of the run.
         self._brought = self._noted = 0
-        #: The pairs of their log, and their order; None where one came from the host.
+        #: The pairs of the log and the order of sets; None for a set from the host.
         self._order: tuple[Any, Any] | None = None
 
     def next(self, committed: Words) -> Words:
-        """Return the next set, or an empty one where `follow` brings it.
+        """Return the next set; an empty one where `follow` uploads it.
 
-        It has as many words as what a superstep has committed.
+        It has as many words as the committed set.
         """
         sets: Any = self._device.sets
         count = int(committed.size)
@@ -189,9 +189,9 @@ class PlayedSets:
         return sets.play(*self._order, count)
 
     def follow(self, run: Run) -> Pending | None:
-        """Return the next due set, behind the supersteps of a run; None if it is known.
+        """Return the next due set if it has to be uploaded, after supersteps of a run.
 
-        The record of the run has the sizes of the sets on which they were.
+        The sizes of the processed sets are written to the record of the run.
         """
         done = run.supersteps
         ran = slice(self._noted, done)
@@ -209,7 +209,7 @@ class PlayedSets:
                 break
             entries.append(one._held[1][:2])
         self._brought = done + len(entries)
-        # Of few sizes, and in the same memory: what is recorded has its address.
+        # Few sizes, and the same memory: recorded supersteps refer to its address.
         order = np.zeros((1 << len(entries).bit_length(), 2), np.int64)
         order[0, 1], order[1 : len(entries) + 1] = len(entries), entries
         key = "order of played sets", "int64", order.shape
@@ -219,35 +219,34 @@ class PlayedSets:
         return Pending(sets.play(*self._order, log.word_count), count=self._sizes[done])
 
 
-def check_played(steps: Sequence[Step], asked: Mapping[str, Any]) -> None:
-    """See that nothing else says which vertices are due than ``due=`` does.
+def check_played(steps: Sequence[FoldmapRun], options: Mapping[str, Any]) -> None:
+    """Check that only ``due=`` determines which vertices are due.
 
     Parameters
     ----------
-    steps : sequence of Step
-    asked : mapping
-        Other options of the run, None or False where they are not asked for.
+    steps : sequence of FoldmapRun
+    options : mapping
+        Other options of the run, None or False if they are not set.
 
     Raises
     ------
     PlanError
-        If something does.
+        If something else does.
     """
-    [step, *others], given = steps, [name for name, value in asked.items() if value]
+    [step, *others], given = steps, [name for name, value in options.items() if value]
     facts = step.plan.facts
     whys = (
-        (given, f"{(given or [''])[0]}= is another way to say what is due or recorded"),
+        (given, f"{(given or [''])[0]}= also determines what is due or recorded"),
         (others, f"{len(steps)} foldmaps take turns"),
         (facts.along_edges, "functions of edges or triangles run on edges"),
-        (facts.from_active, "a gather from active vertices asks which are active"),
+        (facts.from_active, "a gather from active vertices depends on active ones"),
         (facts.reductions, "a reduce is over all vertices"),
-        (step.on is not None, ".on says which vertices may run, too"),
+        (step.on is not None, ".on restricts the vertices, too"),
     )
     why = next((why for holds, why in whys if holds), None)
     if why is not None:
         raise PlanError(
-            "supersteps on given sets are of one foldmap of vertex functions and "
-            "gathers",
+            "supersteps on given sets need one foldmap of vertex functions and gathers",
             where="due=",
             got=why,
             fix="call foldmap.on(vertices) for each set instead",

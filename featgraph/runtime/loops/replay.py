@@ -1,18 +1,17 @@
-"""Supersteps that repeat, run by the device alone (docs/design/0019-replay.md).
+"""Supersteps that repeat, launched from recordings (0019, 0039).
 
-Behind its first supersteps a run asks the device for the same operations again and
-again: the same kernels, on the same memory, since buffers and sets change places in a
-cycle. Once a cycle has come round, its supersteps are launched as they were recorded,
-until something that is decided by the number of active vertices has been decided
-otherwise for some time, or nothing is active. First the host launches each, and reads
-how many vertices were committed while the next one runs; a run that goes on is left to
-the device (docs/design/0039-device-loops.md).
+After its first supersteps a run makes the same calls again and again: the same kernels
+on the same memory, since buffers and sets swap in a cycle. Once a cycle has repeated,
+its supersteps are launched as recorded, until a choice that depends on the number of
+active vertices has differed for some time, or nothing is active. At first the host
+launches each, and reads the number of committed vertices while the next one runs
+(`HostReplay`). A longer run becomes a loop on the device (`DeviceReplay`).
 
-The first superstep of a run may be the first of a known cycle. The host asks for it as
-for any other, and the device for nothing, as long as these are the operations of the
-cycle's first (`runtime.recording.concurrent_calls`). Where the host would read how many
-vertices it has committed, a loop of the cycle runs, whose first superstep it is: the
-log begins with that count.
+The first superstep of a run may be the first of a known cycle. The host then makes its
+calls, which are held back while they equal those of the cycle
+(`runtime.recording.cycles`). At the read of the number of committed vertices, a loop of
+the cycle runs instead, of which it is the first superstep (`StartedLoop`): the log
+begins with that number.
 """
 
 from __future__ import annotations
@@ -32,55 +31,50 @@ from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.foldmap_run import patches_left
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.in_flight import Flight, Flown
-from featgraph.runtime.loops.protocol import SHARED, Watched
-from featgraph.runtime.loops.replay_report import Accounts
+from featgraph.runtime.loops.replay_report import HostReplay, ReplayMode, ReplayReport
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import SHARED, RunState, Watched
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
-from featgraph.runtime.recording.concurrent_calls import Aside
 from featgraph.runtime.recording.control import (
     ABOVE,
     ANY,
     BELOW,
     EVERYTHING,
+    DeviceLoop,
     Orders,
     Report,
 )
-from featgraph.runtime.recording.cycles import Cycles, Traced
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.cycles import Cycles, DeferredCalls, Traced
 
 __all__ = ["ReplayLoop"]
 
-#: Up to so many supersteps before the limit of a run a loop has a node for each, to end
-#: behind any: each takes 9 us longer, and the host 200 us for each of those that a loop
-#: leaves which ends behind several (NVIDIA H100, R-MAT 2^14).
+#: Most remaining supersteps for which a loop has a node each, to end after any of them:
+#: each takes 9 us longer, and the host takes 200 us for each that a loop with longer
+#: steps would leave (NVIDIA H100, R-MAT 2^14).
 _FEW = 32
-#: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
-#: that is launched ahead for nothing costs as long.
+#: Longest superstep, in s, that is replayed: longer ones keep the device busy anyway,
+#: and one that is launched ahead in vain costs as much.
 _MOST_SECONDS = 1e-3
-#: The same on ranks, of which none is ahead of what it knows. What the host takes from
-#: one superstep to the next is not divided by their number, and each waits for the
-#: slowest host.
+#: The same on ranks, which launch nothing in vain. The host's time between supersteps
+#: does not shrink with their number, and each waits for the slowest host.
 _MOST_SHARED_SECONDS = 2e-2
-#: Supersteps are launched as they were recorded, though they would be run otherwise by
-#: now, until they have taken so long, in s: to change takes the host about as much,
-#: which runs three or four supersteps and records them (NVIDIA H200). So no run takes
-#: much longer than it would either way.
+#: Longest time, in s, of supersteps that are launched as recorded though their choices
+#: have changed. The host takes about as long to change: it runs three or four
+#: supersteps and records them (NVIDIA H200). So no run takes much longer either way.
 _MOST_LATE = 5e-4
 
 
-def may_be_late(agenda: Agenda, traced: Traced) -> bool:
-    """Whether the next supersteps may be run in the way of one before.
+def may_be_late(run_state: RunState, traced: Traced) -> bool:
+    """Whether the next supersteps may keep the choices of a recorded one for some time.
 
-    Where all vertices are due without a set, edges are looked at whose sources have not
-    been announced, and incremental aggregates are recomputed. That must not go on, but
-    where all that changes is announced and no aggregate is incremental. Nor does a
-    reduce give another result behind the end, where all that changes is announced.
+    If all vertices are due without a set, the recorded superstep reads edges of sources
+    that were not announced, and recomputes incremental aggregates. It may only be
+    repeated if all changes are announced and no aggregate is incremental. A reduce
+    gives the same result again after the end of a run if all changes are announced.
     """
-    all_due, step = traced.decisions[0], agenda.steps[traced.place]
+    all_due, step = traced.decisions[0], run_state.runs[traced.place]
     all_due = all_due or step.plan.facts.reads_foreign
-    if agenda.is_dense or not (all_due or step.plan.facts.reductions):
+    if run_state.is_dense or not (all_due or step.plan.facts.reductions):
         return True
     return step.announces and not (all_due and traced.keeps)
 
@@ -90,29 +84,30 @@ class ReplayLoop:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     """
 
     name: ClassVar[str] = "replay"
 
-    def __init__(self, agenda: Agenda) -> None:
-        recorder = agenda.device.recorder
+    def __init__(self, run_state: RunState) -> None:
+        recorder = run_state.device.recorder
         if recorder is None:
             raise TypeError("a device without a recorder")
-        self._agenda = agenda
-        self._host = HostLoop(agenda, traces=True)
+        self._run_state = run_state
+        self._host = HostLoop(run_state, traces=True)
         self._recorder = recorder
-        self._cycles = Cycles(len(agenda.steps), recorder.known)
-        self._stage = agenda.stage
-        #: By what it is known what the run begins with, once it has begun.
+        self._cycles = Cycles(len(run_state.runs), recorder.known)
+        self._stage = run_state.stage
+        #: Key of the beginning of the run, once it has begun.
         self._begins: tuple[Any, ...] | None = None
-        self._is_shared = agenda.state.graph.ranks is not None
-        for step in agenda.steps:  # so that the first superstep asks for what others do
+        self._is_shared = run_state.state.graph.ranks is not None
+        # Uploads would differ in the first superstep.
+        for step in run_state.runs:
             step.plain.bound.bring()
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
-        """Return why it cannot run any superstep of a run; "" if it can."""
+        """Return why the loop cannot run any superstep of a run; "" if it can."""
         if watched.device.recorder is None:
             return f"{watched.device.name} has no launches to record"
         if watched.is_shared and not watched.stays_on_device:
@@ -120,30 +115,30 @@ class ReplayLoop:
         if watched.sets and not watched.are_sets_here:
             return f"{watched.sets} takes sets of each superstep to the host"
         if watched.is_timed:
-            return "repartition= looks at each superstep"
+            return "repartition= inspects each superstep"
         if watched.by and not watched.looks_at_results:
-            return f"{watched.by} looks at each superstep"
+            return f"{watched.by} inspects each superstep"
         return "" if config.replay else "fg.config.replay is False"
 
     def run(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
-        agenda = self._agenda
-        if self._stage != agenda.stage:  # with other scalars, and other sets
-            self._stage = agenda.stage
+        run_state = self._run_state
+        if self._stage != run_state.stage:  # other scalars, and other sets
+            self._stage = run_state.stage
             self._cycles.forget()
         if self._replay(run, most):
             return True
-        if self._begins is None and len(agenda.steps) == 1:
+        if self._begins is None and len(run_state.runs) == 1:
             self._begins = self._beginning()
             cycle = self._recorder.known.begins(self._begins)
             if cycle is not None and self._is_likely(cycle):
                 return self._start(run, cycle, most)
         return self._trace(run, most)
 
-    def _trace(self, run: Run, most: int, aside: Any = None) -> bool:
-        """Run a superstep as the host does, and remember what it asks for."""
-        agenda = self._agenda
-        self._recorder.begin(self._buffers.pools[0], aside)
+    def _trace(self, run: Run, most: int, deferred: Any = None) -> bool:
+        """Run a superstep as the host does, and record its calls."""
+        run_state = self._run_state
+        self._recorder.begin(self._buffers.pools[0], deferred)
         try:
             is_run = self._host.run(run, most)
         finally:
@@ -152,33 +147,33 @@ class ReplayLoop:
         if is_run and made is not None:
             made.operations, made.taken = operations, self._recorder.taken
             made.stale = held_sets(self._buffers)
-            sets = [s for p in agenda.pending for s in (p.words, p.left)]
+            sets = [s for p in run_state.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)
         return is_run
 
     @property
     def _buffers(self) -> Buffers:
-        return buffers_of(self._agenda.state, self._agenda.device)
+        return buffers_of(self._run_state.state, self._run_state.device)
 
     def _beginning(self) -> tuple[Any, ...]:
-        """Return by what it is known what a run of one foldmap begins with.
+        """Return the key of a run's beginning, for a run of one foldmap.
 
-        Another run with the same may ask for something else all the same.
+        Another run with this key may make other calls.
         """
-        buffers, agenda = self._buffers, self._agenda
+        buffers, run_state = self._buffers, self._run_state
         arrays = map(id, buffers.current.values())
-        extremes, kernel = agenda.watching.extremes, agenda.steps[0].plain.kernel
+        extremes, kernel = run_state.watching.extremes, run_state.runs[0].plain.kernel
         return id(kernel), extremes, id(buffers.pools[0]), *arrays
 
     def _is_likely(self, cycle: Sequence[Traced]) -> bool:
-        """Whether the first superstep of a run may be that of a cycle."""
-        [pending], [step] = self._agenda.pending, self._agenda.steps
+        """Whether the first superstep of a run may be the first of a cycle."""
+        [pending], [step] = self._run_state.pending, self._run_state.runs
         is_all = pending.words is None and pending.left is None and step.on is None
         return is_all and not self._is_shared and self._continues(cycle[0])
 
     def _start(self, run: Run, cycle: Sequence[Traced], most: int) -> bool:
-        """Run a superstep, and with it all that a loop which it begins can run."""
+        """Run a superstep, and all that a loop which begins with it can run."""
         _, how = self._how(cycle, most)
         recordings = [self._recorder.record(t.operations) for t in cycle]
         loop = None
@@ -188,16 +183,16 @@ class ReplayLoop:
             return self._trace(run, most)
         with deferred_interrupts() as came:
             started = StartedLoop(
-                self._agenda, run, cycle, loop, how, came, self._recorder.are_free
+                self._run_state, run, cycle, loop, how, came, self._recorder.are_free
             )
-            # Nothing refers back to it: the State is gone without the collector.
-            aside = Aside(cycle[0].operations or (), started.run)
+            # No reference cycle: the State is freed without the garbage collector.
+            deferred = DeferredCalls(cycle[0].operations or (), started.run)
             self._host.others_s = lambda: started.away_s
             try:
-                is_run = self._trace(run, most, aside)
+                is_run = self._trace(run, most, deferred)
             except BaseException:
                 started.account()
-                for waiting in self._agenda.pending:
+                for waiting in self._run_state.pending:
                     waiting.words = None
                 raise
             finally:
@@ -207,9 +202,9 @@ class ReplayLoop:
         return is_run
 
     def _replay(self, run: Run, most: int) -> bool:
-        """Run supersteps of a cycle, if one was seen; False if none was run."""
-        if self._is_shared and not self._agenda.knows_counts:
-            return False  # hosts count together what is pending
+        """Run supersteps of a repeated cycle; False if none was run."""
+        if self._is_shared and not self._run_state.knows_counts:
+            return False  # counting pending vertices takes an exchange of hosts
         longest = _MOST_SECONDS
         if self._is_shared:
             longest = max(longest, _MOST_SHARED_SECONDS)
@@ -223,41 +218,41 @@ class ReplayLoop:
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            if not self._fly(run, cycle, recordings, how, looped):
+            if not self._run_cycles(run, cycle, recordings, how, looped):
                 continue
             return True
         return False
 
-    def _how(self, cycle: Sequence[Traced], most: int) -> tuple[Flown, Flown]:
+    def _how(self, cycle: Sequence[Traced], most: int) -> tuple[ReplayMode, ReplayMode]:
         """Return how the host launches supersteps of a cycle, and how a loop runs them.
 
-        A loop that ends behind any of few supersteps leaves none of them to the host.
+        A loop that can end after any superstep leaves none to the host.
         """
-        may_all = all(may_be_late(self._agenda, t) for t in cycle)
-        # Another rank may run a superstep as its host does: none is run here that
-        # the host would not run, and all hosts decide that by the same counts.
+        may_all = all(may_be_late(self._run_state, t) for t in cycle)
+        # Another rank may run a superstep by its host. So no superstep is run that the
+        # host would not run, which all hosts decide by the same counts.
         late = _MOST_LATE if may_all and not self._is_shared else 0
-        is_exact = late == 0 or self._agenda.watching.test is not None
-        how = Flown(self._limit(cycle, most, is_exact), late, is_exact)
+        is_exact = late == 0 or self._run_state.watching.test is not None
+        how = ReplayMode(self._limit(cycle, most, is_exact), late, is_exact)
         if is_exact or most > _FEW or any(t.work == "kept" for t in cycle):
             return how, how
-        return how, Flown(self._limit(cycle, most, True), late, True)
+        return how, ReplayMode(self._limit(cycle, most, True), late, True)
 
-    def _fly(
+    def _run_cycles(
         self,
         run: Run,
         cycle: list[Traced],
         recordings: list[Any],
-        how: Flown,
-        looped: Flown,
+        how: ReplayMode,
+        looped: ReplayMode,
     ) -> bool:
-        """Run supersteps of a cycle, by the device if it pays; False if none is run."""
-        agenda = self._agenda
-        turns = len(agenda.steps)
+        """Run supersteps of a cycle, on the device if it pays; False if none is run."""
+        run_state = self._run_state
+        turns = len(run_state.runs)
         loop_of = partial(self._recorder.loop, recordings, turns, looped.is_exact)
         loop = loop_of()
-        wants_host = agenda.wants_host or bool
-        known = agenda.knows_counts
+        wants_host = run_state.wants_host or bool
+        known = run_state.knows_counts
         is_looped = loop is not None and loop.step <= looped.limit and known
         if not is_looped and how.limit == 0:
             return False
@@ -266,181 +261,183 @@ class ReplayLoop:
             begun = [cycle[-1], *cycle[:-1]]
             self._recorder.known.note_beginning(self._begins, begun)
         if is_looped and loop is not None:
-            is_whole = DeviceFlight(agenda, run, cycle, loop).run(looped)
+            is_whole = DeviceReplay(run_state, run, cycle, loop).run(looped)
         else:
-            flight = Flight(agenda, run, cycle, recordings, how)
+            host_replay = HostReplay(run_state, run, cycle, recordings, how)
             is_short = loop is not None and known
-            is_whole = flight.run(
+            is_whole = host_replay.run(
                 lambda: (not is_short and loop_of() is not None) or wants_host()
             )
-        if not is_whole:  # what comes next is not the first of the cycle
+        if not is_whole:  # the next superstep is not the first of the cycle
             self._cycles.forget()
         return True
 
     def _limit(self, cycle: Sequence[Traced], most: int, is_exact: bool) -> int:
-        """Return how many supersteps may be replayed: whole cycles, unless exactly."""
-        agenda, length = self._agenda, len(cycle)
+        """Return the most supersteps to replay: whole cycles, unless `is_exact`."""
+        run_state, length = self._run_state, len(cycle)
         if is_exact and any(t.work == "kept" for t in cycle):
-            return 0  # each makes sets of its own, which are known behind a cycle only
+            return 0  # each makes sets, which are known after a whole cycle only
         places = [t.place for t in cycle]
-        turns = len(agenda.steps)
-        if places != [(agenda.turn + i) % turns for i in range(length)]:
+        turns = len(run_state.runs)
+        if places != [(run_state.turn + i) % turns for i in range(length)]:
             return 0
         if turns > 1 and any(made() is None for t in cycle for made in t.pending):
-            return 0  # what others have not seen yet was in no set
+            return 0  # all vertices were pending for a foldmap, without a set
         lefts = [
             length * (left // places.count(place))
-            for place, step in enumerate(agenda.steps)
+            for place, step in enumerate(run_state.runs)
             if (left := patches_left(step)) is not None
         ]
-        if agenda.asks_within is not None:
-            most = min(most, agenda.asks_within())
-        if agenda.recorded is not None:
-            most = min(most, agenda.recorded.room)
+        if run_state.asks_within is not None:
+            most = min(most, run_state.asks_within())
+        if run_state.recorded is not None:
+            most = min(most, run_state.recorded.room)
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:
-        """Whether a superstep may come that was run behind one like the last.
+        """Whether a superstep that followed one like the last may come next.
 
-        Ranks run what they have seen to come round, and nothing is left out.
+        Not on ranks, which need whole repetitions, and not with vertices excluded by
+        ``.on``.
         """
-        agenda, place = self._agenda, following.place
-        if self._is_shared or agenda.steps[place].on is not None:
+        run_state, place = self._run_state, following.place
+        if self._is_shared or run_state.runs[place].on is not None:
             return False
-        if agenda.pending[place].words is not None and agenda.reads_others(place):
+        if run_state.pending[place].words is not None and run_state.reads_others(place):
             return False
         pools = self._buffers.pools
         return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:
-        """Whether the next superstep is due, and would be like the first of a cycle."""
-        agenda = self._agenda
-        agenda.refresh_version()
-        is_due = agenda.pending[first.place].active_count != 0
-        return is_due and agenda.decisions(first.place) == first.decisions
+        """Whether the next superstep is due, and is like the first of a cycle."""
+        run_state = self._run_state
+        run_state.refresh_version()
+        is_due = run_state.pending[first.place].active_count != 0
+        return is_due and run_state.decisions(first.place) == first.decisions
 
 
 class StartedLoop:
-    """A loop that begins with a superstep that the host is about to ask for.
+    """A loop that begins with a superstep whose calls the host is about to make.
 
     Parameters
     ----------
-    agenda : Agenda
-        Of one foldmap, for which every vertex is due.
+    run_state : RunState
+        Of one foldmap, with every vertex due.
     run : Run
     cycle : sequence of Traced
-        Its first is what the superstep is expected to be.
+        The expected supersteps.
     loop : DeviceLoop
-    how : Flown
+    how : ReplayMode
     came : list
         The interrupts that have come; they are deferred until the end.
     are_free : callable
-        Whether sets that were taken from some pools are there, and nobody's.
+        Returns whether sets that were taken from some pools exist and are unused.
 
     Attributes
     ----------
     away_s : float
-        How long supersteps behind that one have taken.
+        Time of the supersteps after the first, in s.
     """
 
     def __init__(
         self,
-        agenda: Agenda,
+        run_state: RunState,
         run: Run,
         cycle: Sequence[Traced],
         loop: DeviceLoop,
-        how: Flown,
+        how: ReplayMode,
         came: list[int],
         are_free: Any,
     ) -> None:
-        self._agenda, self._cycle, self._how, self._came = agenda, cycle, how, came
-        self._flight = DeviceFlight(agenda, run, cycle, loop)
+        self._run_state, self._cycle = run_state, cycle
+        self._how, self._came = how, came
+        self._replay_on_device = DeviceReplay(run_state, run, cycle, loop)
         self._are_free = are_free
         self.away_s = 0.0
 
     def run(self) -> npt.NDArray[np.int64] | None:
-        """Run the loop; return what its first superstep has handed over.
+        """Run the loop; return the values of its first superstep.
 
-        The host has asked for all of that by now. None where what comes next is not
-        sure to be the second of the cycle: see `Cycles.find`.
+        The host has made all calls of that superstep by now. None if the next superstep
+        is not certain to be the second of the cycle: see `Cycles.find`.
         """
-        agenda, first, following = self._agenda, self._cycle[0], self._cycle[1]
-        buffers = buffers_of(agenda.state, agenda.device)
+        run_state, first, following = self._run_state, self._cycle[0], self._cycle[1]
+        buffers = buffers_of(run_state.state, run_state.device)
         if first.committed() is None or held_sets(buffers) != first.stale:
             return None
         if not self._are_free(following.taken, buffers.pools[0]):
             return None
-        report = self._flight.fly(self._how, self._came)
+        report = self._replay_on_device.launch(self._how, self._came)
         self.away_s = sum(report.seconds[1:])
         seen = np.array(report.seen[0], np.float64).view(np.int64)
         return np.concatenate([np.array(report.counts[:1], np.int64), seen])
 
     def account(self) -> bool:
-        """Account for what has run behind the first; return whether to go on so."""
-        return self._flight.account(1)
+        """Record the supersteps after the first; return whether to continue so."""
+        return self._replay_on_device.account(1)
 
 
-#: So long, in s, the device may be away.
+#: Time limit of a loop on the device, in s, so that interrupts are handled.
 _MOST_AWAY = 0.05
 Counts = tuple[int, int]
-#: The counts of a superstep that is never run as it was recorded.
+#: Counts of a superstep that must not be launched as recorded.
 _NONE = 1, 0
 
 
-class DeviceFlight:
-    """A loop of cycles, which the host hears of when it has ended.
+class DeviceReplay:
+    """A loop of cycles on the device, whose results the host reads at its end.
 
-    It ends where `Flight` would begin no further cycle: nothing is due, the limit is
-    reached, or supersteps have been run too long otherwise than is decided by now. Then
-    the host accounts for what has run. Besides, it ends when it has taken some time, so
-    that an interrupt is heard, or when one has come.
+    It ends where `HostReplay` would begin no further cycle: nothing is due, the limit
+    is reached, or supersteps have run too long with other choices than their counts
+    imply. Then the host records the supersteps. It also ends after some time and at an
+    interrupt.
 
     Parameters
     ----------
-    agenda : Agenda
-        It knows how many vertices are pending for each foldmap, where not all are.
+    run_state : RunState
+        It has the number of pending vertices of each foldmap, unless all are pending.
     run : Run
     cycle : sequence of Traced
         The first of them is due.
     loop : DeviceLoop
-        Of these.
+        The loop of the cycle.
     """
 
     def __init__(
-        self, agenda: Agenda, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
+        self, run_state: RunState, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
     ) -> None:
-        self._agenda, self._cycle, self._loop = agenda, cycle, loop
+        self._run_state, self._cycle, self._loop = run_state, cycle, loop
         self._run = run
         self._report: Report | None = None
 
-    def run(self, how: Flown) -> bool:
-        """Run supersteps, some at least; return whether the last cycle is whole."""
+    def run(self, how: ReplayMode) -> bool:
+        """Run at least some supersteps; return whether the last cycle is whole."""
         with deferred_interrupts() as came:
             try:
                 try:
-                    self.fly(how, came)
+                    self.launch(how, came)
                 finally:
                     is_whole = self.account()
             except BaseException:
-                for waiting in self._agenda.pending:
+                for waiting in self._run_state.pending:
                     waiting.words = None
                 raise
         return is_whole
 
-    def fly(self, how: Flown, came: list[int]) -> Report:
-        """Run supersteps, some at least; return what they have left.
+    def launch(self, how: ReplayMode, came: list[int]) -> Report:
+        """Run at least some supersteps; return their results.
 
-        Interrupts are deferred, and end the loop where one is in `came`.
+        Interrupts are deferred; one in `came` ends the loop.
         """
-        agenda, loop = self._agenda, self._loop
+        run_state, loop = self._run_state, self._loop
         orders = Orders(
             limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
             late_seconds=how.most_late,
-            vertices=agenda.state.graph.living_count or -1,
+            vertices=run_state.state.graph.living_count or -1,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
-                for p in agenda.pending
+                for p in run_state.pending
             ),
             steps=tuple(
                 (t.place, *self._counts(t), self._tested(t)) for t in self._cycle
@@ -448,7 +445,7 @@ class DeviceFlight:
             test=self._test(),
         )
         begun = time.perf_counter()
-        ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
+        ACTIVITY.enter(run_state.state.superstep, "all, in a loop of the GPU")
         loop.launch(orders)
         try:
             while not loop.is_done():
@@ -462,79 +459,81 @@ class DeviceFlight:
         return report
 
     def _test(self) -> tuple[int, float]:
-        """Return the stopping test of the run, as the device takes it."""
-        test = self._agenda.watching.test
+        """Return the stopping test of the run for the device."""
+        test = self._run_state.watching.test
         side = ABOVE if test is not None and test.side == "above" else BELOW
         return side, 0.0 if test is None else test.limit
 
     def _tested(self, traced: Traced) -> int:
-        """Return which of the values that a superstep hands over is tested, or 0."""
-        return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
+        """Return the 1-based index of the tested value of a superstep, or 0."""
+        return self._run_state.watching.tested(self._run_state.runs[traced.place].plan)
 
     def account(self, first: int = 0) -> bool:
-        """Account for what has run, all of it but a superstep that a rank has left.
+        """Record the supersteps that have run, except one that another rank has left.
 
         Parameters
         ----------
         first : int
-            Supersteps that the host has accounted for.
+            Number of supersteps that the host has recorded itself.
 
         Returns
         -------
         bool
-            Whether what comes next is what has come behind these.
+            Whether the next superstep is the next of the cycle.
         """
         report, shape, cycle = self._report, self._loop.shape, self._cycle
         if report is None:
             return True
-        accounts = Accounts(self._agenda, self._run, [*cycle[first:], *cycle[:first]])
+        rotated = [*cycle[first:], *cycle[:first]]
+        records = ReplayReport(self._run_state, self._run, rotated)
         lost = min(report.counts[-1], 0)
         ran = slice(first, len(report.counts) - (lost < 0))
         counts = report.counts[ran]
-        # An exact loop has run nothing that the host would not have run.
+        # An exact loop runs no superstep that the host would not run.
         last = shape.together + -first % shape.length
         last = len(counts) % shape.length if shape.is_exact else last
         last = min(last, len(counts))
-        accounts.add_all(counts, report.seconds[ran], report.seen[ran], last)
-        accounts.settle()
-        self._agenda.exchange.check_count(lost)
-        return accounts.is_whole
+        records.add_all(counts, report.seconds[ran], report.seen[ran], last)
+        records.settle()
+        self._run_state.exchange.check_count(lost)
+        return records.is_whole
 
     def _counts(self, traced: Traced) -> Counts:
-        """Return the counts of pending vertices with which a superstep is run so."""
-        agenda, place, meant = self._agenda, traced.place, traced.decisions
-        if agenda.is_dense:
+        """Return the smallest and largest count for which a superstep runs so."""
+        run_state, place, meant = self._run_state, traced.place, traced.decisions
+        if run_state.is_dense:
             return ANY
         if meant[0]:
             return EVERYTHING, EVERYTHING
 
         def is_meant(count: int) -> bool:
-            return agenda.would_decide(place, count, meant)
+            return run_state.would_decide(place, count, meant)
 
-        # What takes another kernel to be known is found out when it is decided.
-        key = place, meant, agenda.steps[place].knows_patching
+        # A choice that needs another kernel is made when it is due.
+        key = place, meant, run_state.runs[place].knows_patching
         known: Counts | None = self._loop.decided.get(key)
         if known is None or not all(map(is_meant, known)):
-            count = agenda.pending[place].count or 1
-            most = len(agenda.steps) * agenda.state.graph.vertex_count
+            count = run_state.pending[place].count or 1
+            most = len(run_state.runs) * run_state.state.graph.vertex_count
             known = self._loop.decided[key] = find_counts(is_meant, count, most)
         return known
 
 
 def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts:
-    """Return the least and the largest count of which something holds.
+    """Return the smallest and the largest count for which a condition holds.
 
-    It is taken to hold for all between them, since each thing that is decided changes
-    at one count, and not to hold where it does for no power of two, nor `near`.
+    The condition is assumed to hold for all counts in between, since each choice
+    changes at one count, and to hold nowhere if it holds for no power of two and not
+    for `near`.
 
     Parameters
     ----------
     is_meant : callable
-        Whether it holds of a count.
+        Whether the condition holds for a count.
     near : int
-        Which is tried first.
+        The count that is tried first.
     most : int
-        The largest count that there is; the least is 1.
+        The largest possible count; the smallest is 1.
     """
     tried = chain([near], (1 << bit for bit in range(most.bit_length())), [most])
     known = next(filter(is_meant, tried), None)
@@ -544,7 +543,7 @@ def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts
 
 
 def _last(is_meant: Callable[[int], bool], known: int, end: int) -> int:
-    """Return the last count that holds on the way from one that does to an end."""
+    """Return the last count that holds between one that holds and an end."""
     if is_meant(end):
         return end
     while abs(end - known) > 1:

@@ -1,42 +1,51 @@
-"""What the host does about supersteps of a cycle that the device has run."""
+"""Replayed supersteps of a cycle: launches by the host, and their records.
+
+`HostReplay` launches recordings one superstep ahead. `ReplayReport` updates the run and
+the pending vertices, as the host does for its own supersteps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from featgraph.base.activity import ACTIVITY
+from featgraph.base.dataclass import dataclass
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 
-__all__ = ["Accounts"]
+__all__ = ["HostReplay", "ReplayMode", "ReplayReport"]
 
 
-class Accounts:
-    """Records supersteps of a cycle, and what is pending behind them.
+class ReplayReport:
+    """Records supersteps of a cycle, and the pending vertices after them.
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     run : Run
-        Where they are recorded.
+        The record to add them to.
     traced : sequence of Traced
-        A cycle: what runs, again and again; the first of them is due.
+        The cycle, which is repeated; its first superstep is due.
 
     Attributes
     ----------
     done : int
-        Supersteps that have run.
+        Number of supersteps that have run.
     """
 
-    def __init__(self, agenda: Agenda, run: Run, traced: Sequence[Traced]) -> None:
-        self._agenda, self._run, self._cycle = agenda, run, traced
+    def __init__(self, run_state: RunState, run: Run, traced: Sequence[Traced]) -> None:
+        self._run_state, self._run, self._cycle = run_state, run, traced
         self.done = 0
-        #: Supersteps that the host would not have run.
+        #: Number of supersteps that the host would not have run.
         self._idle = 0
-        self._first = agenda.state.superstep
-        self._everything = agenda.state.graph.living_count
+        self._first = run_state.state.superstep
+        self._everything = run_state.state.graph.living_count
 
     @property
     def is_whole(self) -> bool:
@@ -45,18 +54,18 @@ class Accounts:
 
     @property
     def following(self) -> Traced:
-        """The superstep that comes next."""
+        """The next superstep."""
         return self._cycle[self.done % len(self._cycle)]
 
     def add(self, number: int, seconds: float, seen: Sequence[float]) -> bool:
-        """Account for the next superstep, which has committed `number` vertices.
+        """Record the next superstep, which has committed `number` vertices.
 
-        False if the host would not have run it. `seen` are the extremes of its results
-        that the run looks at. What the State is told, it is told by `number`.
+        False if the host would not have run it. `seen` are the watched extremes of its
+        results. The State is updated by `number`.
         """
-        agenda, traced = self._agenda, self.following
+        run_state, traced = self._run_state, self.following
         place = traced.place
-        before = agenda.pending[place].active_count
+        before = run_state.pending[place].active_count
         self._announce(traced, number)
         self.done += 1
         if before == 0 and number == 0:
@@ -65,11 +74,11 @@ class Accounts:
         self._run.add(number, seconds, traced.direction, traced.work)
         if traced.pieces is not None:
             self._run.pieces.append(traced.pieces)
-        step = agenda.steps[place]
+        step = run_state.runs[place]
         if seen:
-            agenda.watching.note(step.plan, seen)
+            run_state.watching.note(step.plan, seen)
         step.patched_supersteps += traced.work == "patched"
-        agenda.turn = (place + 1) % len(agenda.steps)
+        run_state.turn = (place + 1) % len(run_state.runs)
         return True
 
     def add_all(
@@ -79,10 +88,10 @@ class Accounts:
         seen: Sequence[Sequence[float]],
         last: int,
     ) -> None:
-        """Account for cycles of which only the `last` supersteps may have been idle.
+        """Record cycles of which only the `last` supersteps may have been idle.
 
-        What is pending follows from these, and from the cycle before them: each
-        foldmap has its turn there.
+        The pending vertices follow from these, and from the cycle before them, in which
+        each foldmap runs.
         """
         length = len(self._cycle)
         many = len(numbers) - last
@@ -90,7 +99,7 @@ class Accounts:
         for place, traced in enumerate(self._cycle if many else ()):
             self._announce(traced, numbers[many - length + place])
             patches = cycles if traced.work == "patched" else 0
-            self._agenda.steps[traced.place].patched_supersteps += patches
+            self._run_state.runs[traced.place].patched_supersteps += patches
         self._run.add_all(
             numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
             [t.work for t in self._cycle] * cycles,
@@ -98,45 +107,198 @@ class Accounts:
         self._run.pieces += [
             t.pieces for t in self._cycle if t.pieces is not None
         ] * cycles
-        # Where there is one foldmap, all of the cycle is its.
-        plans = [step.plan for step in self._agenda.steps]
+        # With one foldmap, all supersteps of the cycle are its own.
+        plans = [step.plan for step in self._run_state.runs]
         if len(plans) > 1:
             plans = [plans[t.place] for t in self._cycle]
-        self._agenda.watching.note_all(plans, seen[:many])
+        self._run_state.watching.note_all(plans, seen[:many])
         self.done += many
         for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):
             self.add(*rest)
 
     def settle(self) -> None:
-        """Have buffers where they are within a cycle, if a run has ended there."""
-        buffers = buffers_of(self._agenda.state, self._agenda.device)
+        """Swap buffers as far as the last cycle has run."""
+        buffers = buffers_of(self._run_state.state, self._run_state.device)
         for traced in self._cycle[: self.done % len(self._cycle)]:
-            step = self._agenda.steps[traced.place]
+            step = self._run_state.runs[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
-        # What waits behind a whole cycle is in the sets that the host knows.
-        ghosts = self._agenda.steps[0].plain.bound.ghosts
+        # After a whole cycle, the unsent sets are those that the host knows.
+        ghosts = self._run_state.runs[0].plain.bound.ghosts
         if ghosts is not None and not self.is_whole:
             last = self._cycle[self.done % len(self._cycle) - 1]
             ghosts.have_wait(buffers, last.unsent)
-        for place in range(len(self._agenda.steps)):
-            self._agenda.note_scalars(place)
+        for place in range(len(self._run_state.runs)):
+            self._run_state.note_scalars(place)
         self.number()
 
     def number(self) -> None:
-        """Tell the State how many supersteps the host would have run.
+        """Set the superstep number of the State to that of a run by the host.
 
-        Of what their reduces have left it has no copy yet.
+        Results of reduces have not been copied to the host yet.
         """
-        agenda, number = self._agenda, self._first + self.done - self._idle
-        agenda.superstep = agenda.state.superstep = number
-        for step in agenda.steps:
+        run_state, number = self._run_state, self._first + self.done - self._idle
+        run_state.superstep = run_state.state.superstep = number
+        for step in run_state.runs:
             step.plain.bound.go_on()
 
     def _announce(self, traced: Traced, number: int) -> None:
-        """Announce what was committed: its sets are where the recording makes them."""
-        agenda, made = self._agenda, traced.pending
+        """Announce the committed vertices, in the sets of the recording."""
+        run_state, made = self._run_state, traced.pending
         everything = 0 < number == self._everything
-        told = None if everything else traced.committed()
+        committed = None if everything else traced.committed()
         announce(
-            agenda.pending, traced.place, told, number, lambda other, _: made[other]()
+            run_state.pending,
+            traced.place,
+            committed,
+            number,
+            lambda other, _: made[other](),
         )
+
+
+#: Fewest active vertices, extrapolated from the last two supersteps, with which the
+#: next superstep is launched ahead.
+_FEWEST = 8
+
+
+@dataclass
+class ReplayMode:
+    """How supersteps of a cycle are run.
+
+    Attributes
+    ----------
+    limit : int
+        Most supersteps: whole cycles, unless exact.
+    most_late : float
+        Longest time, in s, of supersteps that run as recorded though their choices have
+        changed.
+    is_exact : bool
+        Whether no superstep is run before it is known that the host would run it. Then
+        they end anywhere in the cycle.
+    """
+
+    limit: int
+    most_late: float
+    is_exact: bool
+
+
+class HostReplay:
+    """Launches of a cycle by the host, one superstep ahead of the known counts.
+
+    A late choice changes no result except the rounding of kept sums, which may be
+    patched some more times: a count only determines how a superstep runs, and one
+    without active vertices commits nothing. `may_be_late` finds the exceptions.
+
+    Parameters
+    ----------
+    run_state : RunState
+    run : Run
+    cycle : sequence of Traced
+        The first of them is due.
+    recordings : sequence
+        The recording of each, with `launch` and `wait`.
+    how : ReplayMode
+    """
+
+    def __init__(
+        self,
+        run_state: RunState,
+        run: Run,
+        cycle: Sequence[Traced],
+        recordings: Sequence[Any],
+        how: ReplayMode,
+    ) -> None:
+        self._run_state = run_state
+        self._report = ReplayReport(run_state, run, cycle)
+        self._recordings = recordings
+        self._first, self._launched = run_state.state.superstep, 0
+        self._begun = time.perf_counter()
+        #: Time of supersteps that ran with other choices than their counts imply, in s.
+        self._late, self._how = 0.0, how
+        #: (place, whether all are due, active count) -> choices. Nothing else changes
+        #: them in a replay, and counts mostly repeat.
+        self._decided: dict[tuple[int, bool, int | None], tuple[Any, ...]] = {}
+        #: Whether no further cycle is begun.
+        self._ends = False
+
+    def run(self, is_enough: Callable[[], bool]) -> bool:
+        """Run supersteps until `is_enough` returns True at the end of a cycle.
+
+        Return whether the last cycle is whole.
+        """
+        with deferred_interrupts() as came:
+            try:
+                self._run_cycles(came, is_enough)
+                self._report.settle()
+            except BaseException:
+                try:
+                    self._complete()
+                finally:
+                    for waiting in self._run_state.pending:
+                        waiting.words = None
+                raise
+        return self._report.is_whole
+
+    def _run_cycles(self, came: list[int], is_enough: Callable[[], bool]) -> None:
+        """Launch and record supersteps until the last cycle has ended."""
+        limit, report, ahead = self._how.limit, self._report, 0
+        length, is_exact = len(self._recordings), self._how.is_exact
+        while True:
+            if self._launched % length == 0:
+                self._ends = self._ends or bool(came) or is_enough()
+            while self._launched <= report.done + ahead:
+                must_go_on = self._launched % length != 0 and not is_exact
+                if not must_go_on and (self._ends or self._launched == limit):
+                    break
+                self._launch()
+            if self._launched == report.done:
+                return
+            ahead = self._account()
+
+    def _is_within_a_cycle(self) -> bool:
+        return self._launched % len(self._recordings) != 0
+
+    def _launch(self) -> None:
+        ACTIVITY.enter(self._first + self._launched, "all, from a recording")
+        self._recordings[self._launched % len(self._recordings)].launch()
+        self._launched += 1
+
+    def _complete(self) -> None:
+        """Run the cycle to its end, where buffers are as the host expects them.
+
+        A further interrupt is ignored: one is being handled.
+        """
+        while self._is_within_a_cycle() or self._report.done < self._launched:
+            try:
+                if self._is_within_a_cycle():
+                    self._launch()
+                else:
+                    self._account()
+            except KeyboardInterrupt:
+                continue
+        self._report.number()
+
+    def _account(self) -> int:
+        """Wait for a superstep; return how many may be launched ahead of the next."""
+        run_state, report = self._run_state, self._report
+        recording = self._recordings[report.done % len(self._recordings)]
+        before = run_state.pending[report.following.place].active_count
+        is_last = self._launched == report.done + 1
+        number, seen = recording.wait(is_last=is_last)
+        run_state.exchange.check_count(number)
+        begun, self._begun = self._begun, time.perf_counter()
+        seconds = self._begun - begun
+        is_run = report.add(number, seconds, seen)
+        following = report.following
+        pending, place = run_state.pending[following.place], following.place
+        count = pending.active_count
+        if count == 0 or run_state.watching.is_met:
+            self._ends = True
+        key = place, pending.words is None, count
+        decided = self._decided.get(key)
+        if decided is None:
+            decided = self._decided[key] = run_state.decisions(place)
+        is_late = decided != following.decisions
+        self._late = self._late + seconds if is_late else 0.0
+        self._ends |= self._late > self._how.most_late
+        is_soon_over = not is_run or number * number < _FEWEST * (before or 0)
+        return int(not (self._how.is_exact or is_soon_over))

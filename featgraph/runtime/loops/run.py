@@ -19,27 +19,28 @@ __all__ = ["Repartition", "Run", "progress_bar"]
 
 @dataclass
 class Repartition:
-    """Other cuts that ranks have taken within a run.
+    """A move of vertices between ranks within a run.
 
     Attributes
     ----------
     superstep : int
-        Behind how many supersteps of the run.
+        Number of supersteps of the run before it.
     cuts : ndarray of int64, shape (P + 1,)
-        Rank r owns what stands at places ``cuts[r]`` to ``cuts[r + 1]`` from then on.
+        Rank r owns the vertices at positions ``cuts[r]`` to ``cuts[r + 1]`` from then
+        on.
     moved : int
-        How many vertices have another owner.
+        Number of vertices with another owner.
     slowest_s : float
-        Seconds of a superstep that the slowest rank has taken before, without waits.
+        Time of a superstep of the slowest rank before the move, without waits, in s.
     expected_s : float
-        Seconds of a superstep that were expected to be gained.
+        Expected gain per superstep, in s.
     gained_s : float
-        How many were, by what the slowest rank has taken since; NaN where no superstep
-        has run since.
+        Measured gain per superstep of the slowest rank, in s; NaN if no superstep has
+        run since.
     cost_s : float
-        Seconds that moving has taken.
+        Time of the move, in s.
     within_hosts : bool
-        Whether each host has kept its range, and only its ranks have shared it anew.
+        Whether each host has kept its range, and only its ranks have divided it anew.
     """
 
     superstep: int
@@ -59,66 +60,69 @@ class Run:
     Attributes
     ----------
     supersteps : int
-        How many ran.
+        Number of supersteps.
     converged : bool
         Whether nothing was active, or `until` was met, at the end.
     target : str
         "cpu" or "cuda".
     active_counts : list of int
-        Vertices committed by each superstep; with `due`, those that it was on.
+        Vertices committed by each superstep; with `due`, those that it processed.
     directions : list of str
         "pull", "push" or "-" (no gather), for each superstep.
     aggregates : list of str
-        What each superstep did with the aggregates of its gathers: "recomputed",
-        "kept" (recomputed and kept), "patched" or "-" (no gather).
+        Treatment of the aggregates of gathers in each superstep: "recomputed", "kept"
+        (recomputed and kept), "patched" or "-" (no gather).
     seconds : list of float
-        Time of each superstep; the first holds compilation. Supersteps that ran in one
-        go on a CPU share theirs evenly.
+        Time of each superstep; the first includes compilation. Supersteps that ran in
+        one launch on a CPU have equal shares of its time.
     waits : list of float
-        On several ranks, which part of each time was spent in exchanges: the wire, and
-        waiting for slower ranks. Empty on one.
+        On several ranks, the part of each time that was spent in exchanges: on the
+        wire, and waiting for slower ranks. Empty on one.
     forms : dict of str to int
-        On several ranks, how many messages of rows this one has sent in each form: see
-        ``exchange=``. What kernels store into other GPUs' memory has none.
+        On several ranks, the number of messages of rows that this rank has sent in each
+        form: see ``exchange=``. Stores of kernels to other GPUs' memory are not
+        counted.
     sent_bytes : dict of str to list of int
-        On several ranks, the bytes that this one has sent to each, by rank: "messages",
-        and of what kernels have stored into other GPUs' memory the rows and what says
-        which they are, by their form, and "numbers", which are counts and results.
+        On several ranks, the bytes that this rank has sent to each rank: "messages";
+        the rows that kernels have stored in other GPUs' memory with their indices, by
+        form; and "numbers", which are counts and results.
     evaluated : int or None
-        On a graph that changes, along how many edges gathers went;
-        None where nothing has counted them: on GPUs, and on other graphs.
+        On a graph that changes, the number of edges that gathers went along; None where
+        they are not counted: on GPUs, and on other graphs.
     pieces : list of int
-        On several ranks, in how many pieces each superstep has sent its rows while it
-        swept others; 0 where they went behind it: see ``overlap=``. Empty on one.
+        On several ranks, the number of pieces in which each superstep has sent its rows
+        while it swept others; 0 if they were sent after it: see ``overlap=``. Empty on
+        one.
     wire_dtype : str or None
-        On several ranks, what the rows of ghosts were rounded to: the run has ended
-        where nothing was due given these.
+        On several ranks, the type that the rows of ghosts were rounded to: the run has
+        ended where nothing was due given rounded rows.
     working : int or None
-        On several ranks, how many of them had vertices when it began; None for all.
+        On several ranks, the number of ranks with vertices at the start; None for all.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
-        What each superstep committed, if asked for.
+        The vertices that each superstep committed, with `record_active`.
     asynchronous : bool
         Whether updates could be seen within their superstep.
     watched : list of float
-        With `watch`, the largest entry of that result behind each superstep that gave
-        it, as float64; NaN if any is.
+        With `watch`, the largest entry of that result after each superstep that
+        computed it, as float64; NaN if any entry is.
     thresholds : list of float
         With `near_far`, the threshold of each superstep.
     refused : dict of str to str
-        Ways to run many supersteps at once -> why this run could not take them.
+        Loops that run many supersteps at once -> why this run could not use them.
     notes : dict of str to list of float
-        For callbacks: what they put here is in checkpoints, and is there again when the
-        run is gone on with.
+        For callbacks: their entries are saved in checkpoints, and restored when the run
+        is resumed.
     partitions : list of Repartition
-        With `repartition`, what was moved between ranks, what that has cost and gained.
+        With `repartition`, the moves of vertices between ranks, with their cost and
+        gain.
     preparation : Preparation
-        What schedules have prepared in the run, as seconds and bytes; zero where they
-        need nothing, or found it there.
+        Time and bytes of arrays that schedules prepared in the run; zero if they need
+        none, or found them prepared.
     graph : Graph or None
-        The graph between the last of these cuts, for what is run next; None where
-        nothing has moved, and in copies of other processes.
+        The graph after the last move, for later runs; None if nothing has moved, and in
+        copies of other processes.
     """
 
     target: str
@@ -147,7 +151,7 @@ class Run:
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes, but for the graph, which belongs to this rank."""
+        """Return the attributes without the graph, which belongs to this rank."""
         return vars(self) | {"graph": None}
 
     def add(self, number: int, seconds: float, direction: str, work: str) -> None:
@@ -159,16 +163,16 @@ class Run:
         self.aggregates.append(work)
 
     def explain(self) -> str:
-        """Return what ran, why no faster loop could run it, and what ranks sent."""
+        """Return the supersteps, reasons against faster loops, and sent bytes."""
         lines = [f"  not by {name}: {why}" for name, why in self.refused.items()]
         if self.working is not None:
             lines.append(f"  ranks with vertices: the first {self.working}")
         if self.forms:
-            told = (f"{count} as {form!r}" for form, count in self.forms.items())
-            lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
+            texts = (f"{count} as {form!r}" for form, count in self.forms.items())
+            lines.append(f"  messages of rows to other ranks: {', '.join(texts)}")
         if self.sent_bytes:
-            told = (f"{sum(to):,} as {kind!r}" for kind, to in self.sent_bytes.items())
-            lines.append(f"  bytes to other ranks: {', '.join(told)}")
+            texts = (f"{sum(to):,} as {kind!r}" for kind, to in self.sent_bytes.items())
+            lines.append(f"  bytes to other ranks: {', '.join(texts)}")
         if any(self.pieces):
             count = sum(n > 0 for n in self.pieces)
             lines.append(
@@ -193,7 +197,7 @@ class Run:
         directions: Sequence[str],
         works: Sequence[str],
     ) -> None:
-        """Record supersteps that ran in one go; see `add`."""
+        """Record supersteps that ran in one launch; see `add`."""
         self.supersteps += len(numbers)
         self.active_counts += numbers
         self.seconds += seconds
@@ -202,7 +206,7 @@ class Run:
 
 
 class _NoBar:
-    """Stands in for a progress bar that was not asked for."""
+    """A progress bar that shows nothing."""
 
     def update(self, count: int) -> None: ...
     def set_postfix(self, **values: Any) -> None: ...
@@ -210,7 +214,7 @@ class _NoBar:
 
 
 def progress_bar(wanted: bool, total: int) -> Any:
-    """Return a progress bar, or what stands in for it."""
+    """Return a progress bar; one that shows nothing unless `wanted`."""
     if not wanted:
         return _NoBar()
     from tqdm.auto import tqdm

@@ -1,13 +1,19 @@
-"""The agenda of a run: its foldmaps, what is due for each, and what was announced."""
+"""The state of a run, and the interface of the loops that run its supersteps (0033).
+
+`RunState` has the foldmaps of a run and the pending vertices of each. A `SuperstepLoop`
+is made for one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
-from featgraph.base.dataclass import replace
-from featgraph.program.snapshot import Left
-from featgraph.runtime.loops.foldmap_run import Step, decide, decides
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.program.saved import Left
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.foldmap_run import FoldmapRun, decide, decides
 from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import (
@@ -18,46 +24,53 @@ from featgraph.runtime.loops.pending import (
     store_pending,
 )
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.watching import Watching
-from featgraph.runtime.memory.buffers import buffers_of
-from featgraph.runtime.memory.scalars import ScalarsRead
+from featgraph.runtime.loops.stopping import Watching
+from featgraph.runtime.memory.buffers import ScalarsRead, buffers_of
 from featgraph.runtime.superstep.foldmap import FoldMap
 
-__all__ = ["Agenda", "all_pending", "left_over"]
+__all__ = [
+    "SHARED",
+    "QueueRun",
+    "RunState",
+    "SuperstepLoop",
+    "Watched",
+    "all_pending",
+    "left_over",
+]
 
 
-class Agenda:
-    """The foldmaps of a run, and what is pending for each.
+class RunState:
+    """The foldmaps of a run, and the pending vertices of each.
 
     Parameters
     ----------
-    steps : list of Step
+    steps : list of FoldmapRun
         One for each foldmap.
     pending : list of Pending
-        What each has not seen yet.
+        The vertices that each has not processed yet.
     waiting : Waiting or None
-        Tells near vertices from far ones.
+        Splits near vertices from far ones.
     watching : Watching
-        What is looked at behind each superstep.
+        The results that are inspected after each superstep.
 
     Attributes
     ----------
     turn : int
-        The foldmap whose turn is next.
+        Index of the foldmap that runs next.
     stage : int
-        How often the run has begun anew, or has gone on in another way.
+        Number of times that the run has started again, or changed to other sets.
     is_dense : bool
         Whether every vertex is active in every superstep.
     """
 
     def __init__(
         self,
-        steps: list[Step],
+        steps: list[FoldmapRun],
         pending: list[Pending],
         waiting: Waiting | None,
         watching: Watching,
     ) -> None:
-        self.steps = steps
+        self.runs = steps
         self.pending = pending
         self.waiting = waiting
         self.watching = watching
@@ -68,34 +81,34 @@ class Agenda:
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
         self.superstep = self.begun = self.state.superstep
-        #: What the pending sets account for: the graph's version, and puts.
+        #: Version of the graph, and puts, that the pending sets include.
         self.seen = self.state.follow()
         self.turn = self.stage = 0
-        #: Tells whether loops are to come back to the host before they would.
+        #: Returns whether loops should return to the host early.
         self.wants_host: Callable[[], bool] | None = None
-        #: Tells how many supersteps may run before ranks ask each other something.
+        #: Returns how many supersteps may run before the next exchange of hosts.
         self.asks_within: Callable[[], int] | None = None
-        #: The sets that are recorded on the device, and those that say what is due;
-        #: None where there are none.
+        #: The sets that are recorded on the device, and those that are processed in
+        #: order; None without the options.
         self.recorded: Any = None
         self.played: Any = None
-        #: Has ranks own other vertices; None where they keep theirs.
+        #: Moves vertices between ranks; None if they keep theirs.
         self.moves: Moves | None = None
-        #: A foldmap that runs where nothing is due, and loops may run (0098).
+        #: A foldmap that runs when nothing is due, and that loops may run (0098).
         self.then: FoldMap | None = None
-        #: Of each foldmap.
+        #: The scalars that each foldmap reads.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
     def begin(self, active: Any) -> bool:
-        """Go on with some vertices, and no others; False if there are none."""
-        begun = self.pending  # nothing is due, but for what .on leaves out
+        """Continue with these active vertices and no others; False for none."""
+        begun = self.pending  # nothing is due except vertices excluded by .on
         if active is not None:
             begun = begin_pending(active, self.state, self.device, len(begun))
-            for left_out in filter(None, (s.left_out for s in self.steps)):
+            for left_out in filter(None, (s.left_out for s in self.runs)):
                 left_out.forget()
-        for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
+        for pending, step, scalars in zip(begun, self.runs, self.scalars, strict=True):
             pending.scalars = scalars.read()
-            step.forget()  # what was written was not announced
+            step.forget()  # earlier writes were not announced
         if self.waiting is not None:
             self.waiting.forget()
         self.pending, self.stage = begun, self.stage + 1
@@ -103,7 +116,7 @@ class Agenda:
         return active is not None and bool(begun[0].count)
 
     def follow(self, run: Run) -> None:
-        """Go on with sets that are recorded, or played, behind supersteps of a run."""
+        """Update recorded and played sets after supersteps of a run."""
         if self.recorded is not None and self.recorded.follow(run):
             self.stage += 1
         due = None if self.played is None else self.played.follow(run)
@@ -112,11 +125,11 @@ class Agenda:
             self.version, self.superstep = self.state.version, self.state.superstep
 
     def release(self) -> None:
-        """Let go of what an earlier call has left; `store_pending` ends that."""
+        """Drop the sets that an earlier call left; `store_pending` replaces them."""
         release_pending(self.foldmaps, self.state)
 
     def store_pending(self) -> None:
-        """Remember what stays due for a later call: all, behind a write that failed."""
+        """Store the pending vertices for a later call; all, after a failed write."""
         self.refresh_version()
         pending = all_pending(self)
         has_run = self.state.superstep != self.begun
@@ -125,7 +138,7 @@ class Agenda:
         )
 
     def refresh_version(self) -> None:
-        """Make everything due behind a write, or a superstep, from outside."""
+        """Make everything due after a write, or a superstep, by the caller."""
         seen = (self.version, self.superstep)
         if (self.state.version, self.state.superstep) != seen:
             self.version, self.superstep = self.state.version, self.state.superstep
@@ -135,14 +148,14 @@ class Agenda:
                 self.waiting.forget()
 
     def let_go(self) -> None:
-        """Have everything due: the sets that were pending are of no use any more."""
-        self.pending = [Pending(None) for _ in self.steps]
-        for step in self.steps:
+        """Make everything due: the pending sets do not fit any more."""
+        self.pending = [Pending(None) for _ in self.runs]
+        for step in self.runs:
             step.left_out = None
 
     def is_due(self, place: int) -> bool:
-        """Whether a foldmap has something to do."""
-        pending, step = self.pending[place], self.steps[place]
+        """Whether a foldmap has due vertices."""
+        pending, step = self.pending[place], self.runs[place]
         if pending.words is None or self.reads_others(place):
             return True
         count = pending.count  # 0 only if nothing was committed
@@ -157,26 +170,26 @@ class Agenda:
 
     @property
     def knows_counts(self) -> bool:
-        """Whether it is known how many vertices are pending for each foldmap."""
+        """Whether the number of pending vertices of each foldmap is known."""
         return all(p.words is None or p.count is not None for p in self.pending)
 
     def has_work(self) -> bool:
-        """Whether any foldmap has something due, or rounded aggregates."""
+        """Whether any foldmap has due vertices, or rounded aggregates."""
         self.refresh_version()
-        places = range(len(self.steps))
+        places = range(len(self.runs))
         return any(self.is_due(p) for p in places) or self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
-        """Return a foldmap whose aggregates are rounded by patches, and where."""
-        for place, step in enumerate(self.steps):
+        """Return a foldmap with aggregates rounded by patches, and their vertices."""
+        for place, step in enumerate(self.runs):
             words = step.unproven()
             if words is not None and self.exchange.count(words) > 0:
                 return place, words
         return None
 
     def find_due(self) -> int | None:
-        """Return the next foldmap that has something due; its turn is over then."""
-        count = len(self.steps)
+        """Return the next foldmap with due vertices, and advance the turn."""
+        count = len(self.runs)
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
             if self.is_due(place):
@@ -184,85 +197,191 @@ class Agenda:
         return None
 
     def cannot_announce(self, number: int) -> None:
-        """Have everything due behind an error, if anything may have been committed.
+        """Make everything due after an error, if anything may have been committed.
 
         Parameters
         ----------
         number : int
-            Of supersteps on the State, before this one.
+            Number of supersteps on the State before this one.
         """
-        in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
+        in_place = self.is_asynchronous or any(s.in_place for s in self.runs)
         if in_place or self.state.superstep != number:
             for waiting in self.pending:
                 waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
-        """Return what is looked at behind a foldmap: arrays, and if for the largest."""
-        extremes = self.watching.given_by(self.steps[place].plan)
+        """Return the watched results of a foldmap: arrays, and True for the largest."""
+        extremes = self.watching.given_by(self.runs[place].plan)
         current = buffers_of(self.state, self.device).current
         return [(current[name], is_largest) for name, is_largest in extremes]
 
     def note_scalars(self, place: int) -> None:
-        """Remember what a foldmap has read, behind its superstep.
+        """Store the scalars that a foldmap has read, after its superstep.
 
-        Where everything is due anyway nothing asks for it, and a result of a reduce
-        would have to be waited for.
+        If everything is due anyway they are not needed, and reading a result of a
+        reduce would wait.
         """
         pending = self.pending[place]
         everything = pending.words is None
         pending.scalars = () if everything else self.scalars[place].read()
 
     def reads_others(self, place: int) -> bool:
-        """Whether scalars that a foldmap reads are not what it has read last."""
+        """Whether scalars that a foldmap reads have changed since it last ran."""
         before = self.pending[place].scalars
         return before is not None and before != self.scalars[place].read()
 
     def has_all_due(self, place: int) -> bool:
         """Whether every vertex is due for a foldmap, whatever is active (S7)."""
-        is_late = self.steps[place].plan.facts.has_late_reduce
+        is_late = self.runs[place].plan.facts.has_late_reduce
         is_first = self.pending[place].scalars is None
         return self.reads_others(place) or (is_late and not is_first)
 
     def decisions(self, place: int) -> tuple[Any, ...]:
-        """Return what the number of active vertices decides of a superstep."""
+        """Return the choices that the number of active vertices determines."""
         pending = self.pending[place]
         return self.decided(place, pending.words is None, pending.active_count)
 
     def decided(
         self, place: int, everything: bool, count: int | None
     ) -> tuple[Any, ...]:
-        """Return what would be decided if so many vertices were active."""
+        """Return the choices for an active count."""
         if self.is_dense:  # everything is due, however many were active
             return (True,)
-        return everything, *decide(self.steps[place], count)
+        return everything, *decide(self.runs[place], count)
 
     def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
-        """Whether so many active vertices, not all, would decide what is meant.
+        """Whether an active count, less than all, leads to the choices `meant`.
 
-        Nothing is folded to know that: see `decides`.
+        Nothing is folded for the answer: see `decides`.
         """
-        return not meant[0] and decides(self.steps[place], count, meant[1:])
+        return not meant[0] and decides(self.runs[place], count, meant[1:])
 
 
-def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
-    """Return what a later call would have to know if a run ended here."""
-    state = agenda.state
-    seen = (agenda.version, agenda.superstep, agenda.seen)
+def left_over(run_state: RunState) -> dict[FoldMap, Left]:
+    """Return the pending vertices for a later call, if a run ended here."""
+    state = run_state.state
+    seen = (run_state.version, run_state.superstep, run_state.seen)
     is_whole = (state.version, state.superstep, state.follow()) == seen
-    told = {}
-    for foldmap, pending in zip(agenda.foldmaps, all_pending(agenda), strict=True):
+    found = {}
+    pairs = zip(run_state.foldmaps, all_pending(run_state), strict=True)
+    for foldmap, pending in pairs:
         known = pending if is_whole else replace(pending, words=None)
-        told[foldmap.base] = host_left(known, agenda.device)
-    return told
+        found[foldmap.base] = host_left(known, run_state.device)
+    return found
 
 
-def all_pending(agenda: Agenda) -> list[Pending]:
-    """Return what is pending, with what ``.on`` has left out."""
-    if agenda.played is not None:  # committed vertices were not announced
+def all_pending(run_state: RunState) -> list[Pending]:
+    """Return the pending vertices, with the due ones that ``.on`` excluded."""
+    if run_state.played is not None:  # committed vertices were not announced
         return [Pending(None)]
     return [
         pending
         if pending.left is not None or step.left_out is None
         else replace(pending, left=step.left_out.words)
-        for pending, step in zip(agenda.pending, agenda.steps, strict=True)
+        for pending, step in zip(run_state.pending, run_state.runs, strict=True)
     ]
+
+
+#: Reason why only the host runs supersteps of several ranks.
+SHARED = "other ranks need an exchange after each superstep"
+
+
+@dataclass(eq=False)
+class Watched:
+    """Properties of a run that a loop has to support, besides its plans.
+
+    Attributes
+    ----------
+    device : Device
+    size : int
+        Vertices and edges of its graph together.
+    by : str
+        The option of `iterate` that inspects each superstep; "" without one.
+    looks_at_results : bool
+        Whether that inspects results of reduces only, which a device can do.
+    is_dense : bool
+        Whether every vertex is active in every superstep.
+    key : str
+        The property that separates near vertices from far ones; "" where none wait.
+    is_shared : bool
+        Whether other ranks take part, with an exchange after each superstep.
+    stays_on_device : bool
+        Whether that exchange needs no host.
+    is_timed : bool
+        Whether the host collects the times of ranks after each superstep.
+    sets : str
+        The option that records or sets the vertices of each superstep; "" without one.
+    are_sets_here : bool
+        Whether these sets stay on the device.
+    """
+
+    device: Device
+    size: int
+    by: str = ""
+    looks_at_results: bool = False
+    is_dense: bool = False
+    key: str = ""
+    is_shared: bool = False
+    stays_on_device: bool = True
+    is_timed: bool = False
+    sets: str = ""
+    are_sets_here: bool = False
+
+
+@dataclass
+class QueueRun:
+    """Results of a run of supersteps by a worklist loop.
+
+    Attributes
+    ----------
+    counts : list of int
+        Vertices committed by each superstep.
+    seconds : list of float
+        The time of each superstep.
+    thresholds : list of float
+        The threshold of each superstep, if some vertices wait.
+    words : words
+        The set that is due next.
+    size : int
+        Its number of vertices.
+    edges : int
+        Number of edges that were followed.
+    stages : int
+        Number of stages that ran in between (0098).
+    has_ended : bool
+        Whether the last superstep committed nothing.
+    """
+
+    counts: list[int]
+    seconds: list[float]
+    thresholds: list[float]
+    words: Any
+    size: int
+    edges: int
+    stages: int = 0
+    has_ended: bool = False
+
+
+class SuperstepLoop(Protocol):
+    """A way to run supersteps of a run, made for one `RunState`.
+
+    All loops give the same results: values, vertices due after each superstep, and
+    numbers of committed vertices.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, run_state: RunState) -> None: ...
+
+    @staticmethod
+    def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
+        """Return why the loop cannot run any superstep of a run; "" if it can."""
+
+    def run(self, run: Run, most: int) -> bool | None:
+        """Run up to `most` supersteps, and record them.
+
+        Returns
+        -------
+        bool or None
+            False if nothing is due; None if another loop must run the next superstep.
+        """

@@ -1,29 +1,32 @@
-"""Stopping tests that can be looked at: a run need not call Python to judge them."""
+"""Stopping tests and watched results, which a run evaluates without calling Python."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from featgraph.base.arguments import shown
+from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import ArgumentError, StateError
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 
-__all__ = ["StoppingTest", "above", "below"]
+__all__ = ["Extreme", "StoppingTest", "Watching", "above", "below", "make_watching"]
 
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
 
 @dataclass(frozen=True)
 class StoppingTest:
-    """Whether all entries of a result are on one side of a limit.
+    """A test whether all entries of a result are on one side of a limit.
 
     Made by `below` and `above`, for ``until=`` of `iterate`. Called with a State, it
-    says whether the test is met. Values are compared as float64; NaN is on no side.
+    returns whether the test is met. Values are compared as float64; NaN is on no side.
 
     Attributes
     ----------
@@ -47,12 +50,12 @@ class StoppingTest:
         Raises
         ------
         StateError
-            If it has no such value, or one that belongs to vertices or edges.
+            If it has no such value, or the value belongs to vertices or edges.
         """
         values = np.asarray(state[self.name], np.float64)
         if state.signature[self.name].kind not in _LOOSE:
             raise StateError(
-                "a stopping test looks at what belongs to no vertex or edge",
+                "a stopping test needs a value that belongs to no vertex or edge",
                 where=repr(self),
                 got=state.signature[self.name].describe(),
                 expected="the result of a reduce",
@@ -134,3 +137,130 @@ def _test(name: Any, side: str, limit: Any) -> StoppingTest:
             expected="a number that float64 can hold, not NaN",
         )
     return StoppingTest(name, side, number)
+
+
+#: The result of a reduce, and True for its largest entry, False for its smallest.
+Extreme = tuple[str, bool]
+
+
+@dataclass
+class Watching:
+    """The results that a run watches.
+
+    Attributes
+    ----------
+    log : str
+        The result whose largest entry is logged; "" for none.
+    test : StoppingTest or None
+        Ends the run after the first superstep that computes its result and meets it.
+    values : list of float
+        The log: a value for each superstep that computes the result.
+    is_met : bool
+        Whether the test is met.
+    """
+
+    log: str = ""
+    test: StoppingTest | None = None
+    values: list[float] = field(default_factory=list)
+    is_met: bool = False
+
+    def __post_init__(self) -> None:
+        wanted: list[Extreme] = []
+        if self.log:
+            wanted.append((self.log, True))
+        if self.test is not None:
+            wanted.append((self.test.name, self.test.side == "below"))
+        #: The watched extremes, without duplicates.
+        self.extremes = tuple(dict.fromkeys(wanted))
+        #: Plan -> index of the logged extreme among those that it computes, and 1-based
+        #: index of the tested one.
+        self._places: dict[FoldPlan, tuple[int | None, int]] = {}
+
+    def given_by(self, plan: FoldPlan) -> tuple[Extreme, ...]:
+        """Return the extremes of results that a foldmap computes."""
+        return tuple(e for e in self.extremes if e[0] in plan.facts.reductions)
+
+    def tested(self, plan: FoldPlan) -> int:
+        """Return the 1-based index of the tested extreme of a foldmap, or 0.
+
+        It is the last one.
+        """
+        return self._place_of(plan)[1]
+
+    def note(self, plan: FoldPlan, values: Sequence[float]) -> None:
+        """Log and test the extremes of a superstep of a foldmap, in order.
+
+        Further values are ignored.
+        """
+        self.note_all([plan], [values])
+
+    def note_all(
+        self, plans: Sequence[FoldPlan], seen: Sequence[Sequence[float]]
+    ) -> None:
+        """Log and test the extremes of supersteps of alternating foldmaps."""
+        if not self.extremes:
+            return
+        places, count = [self._place_of(plan) for plan in plans], len(plans)
+        if count == 1:
+            [(logged, _)] = places
+            if logged is not None:
+                self.values += [values[logged] for values in seen]
+        else:
+            for number, values in enumerate(seen):
+                logged, _ = places[number % count]
+                if logged is not None:
+                    self.values.append(values[logged])
+        if self.test is None:
+            return
+        for number in range(len(seen) - 1, -1, -1):  # the last one decides
+            _, tested = places[number % count]
+            if tested:
+                self.is_met = self.test.holds(seen[number][tested - 1])
+                return
+
+    def _place_of(self, plan: FoldPlan) -> tuple[int | None, int]:
+        """Return the indices of the logged and the tested extreme of a foldmap."""
+        known = self._places.get(plan)
+        if known is None:
+            given, logged = self.given_by(plan), (self.log, True)
+            place = given.index(logged) if logged in given else None
+            test = self.test
+            is_given = test is not None and test.name in plan.facts.reductions
+            tested = len(given) if is_given else 0
+            self._places[plan] = known = place, tested
+        return known
+
+
+def make_watching(
+    log: Any, test: StoppingTest | None, plans: Sequence[FoldPlan]
+) -> Watching:
+    """Return the watched results of a run.
+
+    Raises
+    ------
+    ArgumentError
+        If `log` is not a name.
+    StateError
+        If no foldmap of the run computes the result.
+    """
+    if not (log is None or isinstance(log, str)):
+        raise ArgumentError(
+            "not a name",
+            where="watch=",
+            got=shown(log),
+            expected="the name of a reduce's result, or None",
+        )
+    made = Watching(log or "", test)
+    known = sorted({name for plan in plans for name in plan.facts.reductions})
+    for name, _ in made.extremes:
+        if name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            raise StateError(
+                f"no reduce of the run's foldmaps gives {name!r:.100}",
+                where="watch=" if name == log else "until=",
+                expected=", ".join(known) or "a foldmap with a reduce",
+                fix=f"did you mean {near[0]!r}?"
+                if near
+                else f"@fg.reduce(into={name!r:.100}, combine=...)",
+            )
+    return made

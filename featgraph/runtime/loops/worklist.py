@@ -1,10 +1,11 @@
-"""Runs supersteps of few vertices in a loop that is compiled for them (0018, 0042).
+"""The loop over few vertices: many supersteps in one compiled call (0018, 0042).
 
-One call runs many. What Python finds afterwards is what it would have found had it run
-them one by one: both buffers of what is iterated, what is due, and how many vertices
-each superstep has committed.
+After a call, the State is as if the supersteps had run one by one: both buffers of
+iterated properties, the due vertices, and the number of vertices committed by each
+superstep.
 
-On the CPU the loop is part of the generated module.
+On the CPU the loop is part of the generated module; `worklist_cuda` has the kernel of a
+GPU.
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ from featgraph.base.interrupts import import_whole
 from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
-from featgraph.runtime.background.ready import is_ready
-from featgraph.runtime.loops.foldmap_run import Step
+from featgraph.runtime.loops.background import is_ready
+from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.pending import Pending
-from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import SHARED, QueueRun, RunState, Watched
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -35,13 +35,13 @@ from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["WorklistLoop", "pays_to_wait"]
 
-#: Graphs of fewer vertices and edges together are not worth compiling a loop for: a
-#: superstep takes some 50 microseconds, the compiler a second (CPU).
+#: Fewest vertices and edges together of a graph for which a loop is compiled: a
+#: superstep takes about 50 microseconds, the compiler a second (CPU).
 SMALLEST_GRAPH = 1 << 15
 
 
-#: Out of a vertex lead at most so many edges, in the mean, where near vertices alone
-#: are worth a loop of a GPU: with more, most supersteps have too many for it.
+#: Largest mean degree with which near vertices alone are worth a loop of a GPU: with
+#: more edges, most supersteps have too many for it.
 SPARSE = 8
 
 
@@ -50,21 +50,21 @@ class WorklistLoop:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     """
 
     name: ClassVar[str] = "worklist"
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
-        self._queue = _queue_of(agenda)
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._queue = _queue_of(run_state)
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
-        """Return why it cannot run any superstep of a run; "" if it can."""
+        """Return why the loop cannot run any superstep of a run; "" if it can."""
         facts, size, on_cpu = plans[0].facts, watched.size, watched.device.name == "cpu"
         whys = (
-            (watched.by, f"{watched.by} looks at each superstep"),
+            (watched.by, f"{watched.by} inspects each superstep"),
             (watched.sets, f"{watched.sets} takes sets of each superstep"),
             (watched.is_shared, SHARED),
             (watched.is_dense, "every vertex is active in every superstep"),
@@ -82,22 +82,22 @@ class WorklistLoop:
         return next((why for holds, why in whys if holds), "")
 
     def run(self, run: Run, most: int) -> bool | None:
-        """Run supersteps, up to `most`, while few edges lead out of active vertices.
+        """Run up to `most` supersteps, while active vertices have few out-edges.
 
-        None where that does not pay, or nothing or everything is due.
+        None if that does not pay, or if nothing or everything is due.
         """
-        agenda = self._agenda
-        agenda.refresh_version()
-        [pending] = agenda.pending
+        run_state = self._run_state
+        run_state.refresh_version()
+        [pending] = run_state.pending
         if pending.words is None or pending.left is not None or most < 2:
             return None
-        if agenda.reads_others(0) or not self._queue.wants(pending.count):
+        if run_state.reads_others(0) or not self._queue.wants(pending.count):
             return None
-        if not agenda.is_due(0):  # which may have to wait for a count
+        if not run_state.is_due(0):  # may wait for a count
             return None
-        scalars = agenda.scalars[0].read()
-        # Supersteps behind which an interrupt comes are from outside:
-        # `Agenda.store_pending`.
+        scalars = run_state.scalars[0].read()
+        # After an interrupt, supersteps count as those of the caller, which make
+        # everything due: `RunState.store_pending`.
         ran = self._queue.run_several(pending, most)
         if ran is None or not ran.counts:
             return None
@@ -106,47 +106,48 @@ class WorklistLoop:
         run.thresholds += ran.thresholds
         if run.evaluated is not None:
             run.evaluated += ran.edges
-        if ran.stages:  # as behind `Agenda.begin`
-            scalars = agenda.scalars[0].read()
-            agenda.steps[0].forget()
+        if ran.stages:  # as after `RunState.begin`
+            scalars = run_state.scalars[0].read()
+            run_state.runs[0].forget()
             run.converged = ran.has_ended
-        is_all = 0 < ran.size == agenda.state.graph.living_count
+        is_all = 0 < ran.size == run_state.state.graph.living_count
         pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars
-        agenda.superstep = agenda.state.superstep
-        agenda.stage += 1
+        run_state.superstep = run_state.state.superstep
+        run_state.stage += 1
         return True
 
 
-def pays_to_wait(step: Step) -> bool:
-    """Whether a GPU better has far vertices wait, and can at once."""
+def pays_to_wait(step: FoldmapRun) -> bool:
+    """Whether near and far pays on a GPU, and the loop is compiled."""
     graph = step.state.graph
     loops = import_whole("featgraph.runtime.loops.worklist_cuda")
     is_sparse = graph.edge_count <= SPARSE * graph.vertex_count
     return is_sparse and bool(loops.is_compiled(step.plain.kernel))
 
 
-def _queue_of(agenda: Agenda) -> Any:
+def _queue_of(run_state: RunState) -> Any:
     """Return the loop of a run on its target."""
-    stage, then = None, agenda.then
-    if then is not None and then.vertices is None and agenda.waiting is None:
-        stage = LoopStage(then, agenda.steps[0].plain)
-    if agenda.device.name == "cpu":
-        return CpuQueue(agenda, stage)
-    # It takes the dialect, which is not there without a GPU.
+    stage, then = None, run_state.then
+    if then is not None and then.vertices is None and run_state.waiting is None:
+        stage = LoopStage(then, run_state.runs[0].plain)
+    if run_state.device.name == "cpu":
+        return CpuQueue(run_state, stage)
+    # This imports the CUDA dialect, which may be missing without a GPU.
     loops = import_whole("featgraph.runtime.loops.worklist_cuda")
-    return loops.CudaQueue(agenda, stage)
+    return loops.CudaQueue(run_state, stage)
 
 
 Words = Any
-#: More edges out of active vertices than this may be left to all threads.
+#: Most out-edges of active vertices that the loop always runs; more may be left to all
+#: threads.
 MOST_EDGES = 60_000
-#: The same, times threads, where these would stop at the first source that they find: a
-#: search of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD
-#: EPYC, 2026-11-21).
+#: The same, times threads, if gathers stop at the first source that they find: a search
+#: of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD EPYC,
+#: 2026-11-21).
 _MOST_STOPPING = 400_000
-#: The same, times the square of threads, for each vertex of the graph: single
-#: supersteps look for due vertices among all. On one thread a search of coAuthorsDBLP,
+#: The same, times the square of threads, per vertex of the graph: single supersteps
+#: search due vertices among all. On one thread a search of coAuthorsDBLP,
 #: which has 6 edges a vertex, took 28.8 ms where it left the loop and 15.6 to 24.4
 #: where it did not; one of an R-MAT graph of 2^17 vertices, which has 29, took 17.2
 #: where it never left, and 6.4 to 7.7 with 4 to 16 edges a vertex (one core of an Intel
@@ -154,14 +155,13 @@ _MOST_STOPPING = 400_000
 #: edges a vertex, web-NotreDame 12.7, 9.6 and 9.2 (two cores of an AMD EPYC,
 #: 2026-11-28).
 _MOST_PER_VERTEX = 8
-#: On graphs of so many edges the loop goes on, however many lead out of active
-#: vertices, while single supersteps would have to be compiled first: that takes over a
-#: second, in which a thread goes along as many edges.
+#: Most edges of a graph on which the loop runs any superstep while single supersteps
+#: are not compiled: compiling takes over a second, in which a thread follows as many
+#: edges.
 _MOST_ALONE = 1 << 24
 _ANY_EDGES = 1 << 62
-#: A call goes along about so many edges at most, so that an interrupt is heard.
+#: Most edges that a call follows, so that interrupts are handled; most supersteps.
 _MOST_WORK = 1 << 25
-#: And runs at most so many supersteps.
 _MOST_SUPERSTEPS = 1 << 14
 
 
@@ -170,38 +170,38 @@ class CpuQueue:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     stage : LoopStage or None
-        What it runs where nothing is due.
+        The foldmap that it runs when nothing is due.
     """
 
-    def __init__(self, agenda: Agenda, stage: LoopStage | None) -> None:
-        [step] = agenda.steps
+    def __init__(self, run_state: RunState, stage: LoopStage | None) -> None:
+        [step] = run_state.runs
         queue = step.plain.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
-        self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
+        self.superstep, self.waiting, self.queue = step.plain, run_state.waiting, queue
         self._key, self._stage = -1, stage
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = self._was_left = False
-        self._graph = agenda.state.graph
+        self._graph = run_state.state.graph
         self._count = step.plain.bound.graph.vertex_count
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None
 
     @cached_property
     def _loops(self) -> Any:
-        """Compiled loops of the runtime; they are imported when a loop first runs."""
+        """Compiled loops of the runtime, imported when a loop first runs."""
         return import_whole("featgraph.runtime.devices.cpu_loops")
 
     @cached_property
     def _most_edges(self) -> int:
-        """How many edges may lead out of active vertices."""
+        """Most out-edges of active vertices."""
         return _most_edges(self.superstep, self.waiting is not None)
 
     def _find_arrays(self, buffers: Buffers) -> dict[str, Any]:
-        """Return the arrays that the loop works in, and the graph's."""
+        """Return the working arrays of the loop, and those of the graph."""
         if self._arrays and self._buffers is buffers:
             return self._arrays
         self._buffers, count = buffers, self._count
@@ -221,7 +221,7 @@ class CpuQueue:
         return known
 
     def wants(self, count: int | None) -> bool:
-        """Whether it may pay with so many active vertices: edges are counted later."""
+        """Return True: edges are counted in `run_several`."""
         return True
 
     def run_several(self, pending: Pending, most: int) -> QueueRun | None:
@@ -230,12 +230,12 @@ class CpuQueue:
         Parameters
         ----------
         pending : Pending
-            A; where vertices wait, what has been announced, near or far.
+            A; if vertices wait, the announced ones, near or far.
 
         Returns
         -------
         QueueRun or None
-            None where too many edges lead out of the active vertices.
+            None if the active vertices have too many out-edges.
         """
         active, waiting = pending.words, self.waiting
         buffers = self.superstep.bound.arrive()
@@ -246,19 +246,19 @@ class CpuQueue:
             return ran
         return self._run(pending, most, _ANY_EDGES)
 
-    def _can_leave(self, *, asks: bool = True) -> bool:
-        """Whether supersteps of more edges are left to single ones.
+    def _can_leave(self, *, queues: bool = True) -> bool:
+        """Whether supersteps with more edges are left to single ones.
 
-        They are not while these, which pull, would have to be compiled first; what the
-        loop commits is the same.
+        They are not while single supersteps, which pull, are not compiled. The loop
+        commits the same.
         """
         if self._graph.edge_count > _MOST_ALONE:
             return True
         step = self.superstep
-        return is_ready(step, step.forms(None, None), with_sets=True, asks=asks)
+        return is_ready(step, step.forms(None, None), with_sets=True, queues=queues)
 
     def _run(self, pending: Pending, most: int, most_edges: int) -> QueueRun:
-        """Run up to `most` supersteps, while no more edges than that lead out of A."""
+        """Run up to `most` supersteps, while A has at most `most_edges` out-edges."""
         step, waiting, count = self.superstep, self.waiting, self._count
         active, begun = pending.words, time.perf_counter()
         buffers = step.bound.buffers
@@ -269,7 +269,7 @@ class CpuQueue:
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         in_place = self.queue.overwrites
         step.bound.stale.begin(in_place)
-        # Where there are two buffers, both are equal behind this.
+        # Afterwards both buffers, if there are two, are equal.
         step.bound.stale.freshen(buffers, step.plan.phases[0], step.bound.empty_words())
         known = {
             **arrays,
@@ -289,15 +289,15 @@ class CpuQueue:
         try:
             try:
                 self._call(values)
-            finally:  # also behind an interrupt
-                # Of two buffers, the loop leaves both equal.
+            finally:  # after an interrupt, too
+                # The loop writes both buffers, if there are two.
                 stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
                 if stage is not None and sizes[4] > 0:
                     stale = stage.end() | stale
                 buffers.end_in_place(stale, int(sizes[0] + sizes[4]))
             number, size, far_count, edges, stages, has_ended = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
-            # Where none wait, lists change places as each superstep begins.
+            # If no vertex waits, the lists swap at the start of each superstep.
             left = "passed" if self._key < 0 and number % 2 == 0 else "sources"
             self._loops.fill_set(arrays[left], size, words)
             if waiting is not None:
@@ -319,24 +319,25 @@ class CpuQueue:
         return QueueRun(done, seconds, thresholds, words, size, edges, *more)
 
     def _call(self, values: list[Any]) -> None:
-        """Run the loop, which leaves a list of the vertices that are due behind it."""
+        """Run the loop, which returns the list of vertices that are due next."""
         kernel = self.superstep.kernel
         try:
             self._function(*values)
         except Exception as error:
-            told = explained(kernel, self.queue.name, error)
-            if told is error:
+            raised = explained(kernel, self.queue.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
-        """Whether it is worth compiling the loop for these vertices, or coming back.
+        """Whether the loop is worth compiling for these vertices, or entering again.
 
-        Behind a loop with one buffer, the next superstep outside copies all entries. So
-        it is not entered again before there is much less to do than it was left for.
+        After a loop with one buffer, the next single superstep copies all entries. So
+        the loop is entered again only when there is much less work than when it was
+        left.
         """
         is_back = self._was_left and self.queue.overwrites
-        if (self._has_run and not is_back) or not self._can_leave(asks=False):
+        if (self._has_run and not is_back) or not self._can_leave(queues=False):
             return True
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)
@@ -344,19 +345,19 @@ class CpuQueue:
 
 
 class LoopStage:
-    """A foldmap that a compiled loop runs where nothing is due (0098).
+    """A foldmap that a compiled loop runs when nothing is due (0098).
 
     Parameters
     ----------
     foldmap : FoldMap
-        What `iterate` was given as ``then=``.
+        The option ``then=`` of `iterate`.
     step : Superstep
-        The one whose loop it is.
+        The superstep whose loop it is.
 
     Attributes
     ----------
     kernel : Kernel
-        The stage's, since `bring`.
+        The kernel of the stage, since `bring`.
     """
 
     kernel: Kernel
@@ -365,10 +366,10 @@ class LoopStage:
         self._foldmap, self._step = foldmap, step
 
     def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
-        """Add what the stage works with to what is known of a loop.
+        """Add the arguments of the stage to those of a loop.
 
-        Return the loop with the stage in it; None where the host is to run that: its
-        results have no memory yet, or it ends in an error.
+        Return the loop with the stage in it; None if the host has to run the stage: its
+        results have no memory yet, or it raises an error.
         """
         step = self._step
         try:
@@ -401,17 +402,17 @@ class LoopStage:
         return staged
 
     def end(self) -> dict[str, Any]:
-        """Note what the stage has written; return where next buffers are stale."""
+        """Register the results of the stage; return where next buffers are stale."""
         self._bound.renew_reductions()
         return dict.fromkeys(self._bound.plan.facts.writes_next, ALL)
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:
-    """Return how many edges may lead out of active vertices.
+    """Return the most out-edges of active vertices.
 
-    All threads together would pull along all edges, or, where gathers stop at the first
-    source they find, along few of them. Where vertices wait, they would also have to be
-    found among all.
+    All threads together would pull along all edges or, if gathers stop at the first
+    source they find, along few of them. Near vertices would also have to be found among
+    all.
     """
     threads = int(import_whole("numba").get_num_threads())
     share = superstep.bound.graph.edge_count // (threads if waits else 2 * threads)
@@ -423,7 +424,7 @@ def _most_edges(superstep: Superstep, waits: bool) -> int:
 
 
 def _zeros(buffers: Buffers, name: str, dtype: str, count: int) -> Any:
-    """Return what is zero between runs, a number a vertex, kept with the state."""
+    """Return working memory of the State that is zero between runs, one per vertex."""
     key = (name, dtype, (count,))
     if key not in buffers.temporaries:
         buffers.temporaries[key] = np.zeros(count, dtype)

@@ -1,56 +1,265 @@
-"""Runs supersteps of few vertices in one kernel of a GPU (0042).
+"""The loop over few vertices as one kernel of a GPU (0042).
 
-The kernel is compiled behind a run, so that none waits for it (0045). That takes
-seconds, so it has to be wanted several times before.
+The kernel is compiled in the background, so that no run waits for it (0045). Compiling
+takes seconds, so that several supersteps must have needed the kernel before.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from featgraph.base.config import config
+from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import deferred_interrupts
+from featgraph.cuda.driver import address_of
+from featgraph.device import queue_cuda as words_of
 from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import WORKLIST
-from featgraph.runtime.background.queue import COMPILER, Job
-from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
+from featgraph.fold.printing.module import Queue
+from featgraph.program.active import word_count
+from featgraph.runtime.loops.background import COMPILER, Job
 from featgraph.runtime.loops.pending import Pending
-from featgraph.runtime.loops.protocol import QueueRun
-from featgraph.runtime.loops.run_state import Agenda
+from featgraph.runtime.loops.run_state import QueueRun, RunState
+from featgraph.runtime.recording.control import WORDS
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 
-__all__ = ["CudaQueue", "is_compiled"]
+__all__ = ["LOGGED", "CudaQueue", "Keys", "LoopReport", "QueueMemory", "is_compiled"]
 
-#: Sources and edges of theirs, together, that a superstep of the loop may have. One of
-#: 200,000 edges took 30 us, and a superstep of all of the GPU no less (NVIDIA H200).
+Array = Any
+Words = Any
+#: Most supersteps in the log.
+LOGGED = (WORDS - words_of.LOG) // words_of.OF_AN_ENTRY
+#: Entries of the log that are read at first; most runs have no more.
+_READ_AT_FIRST = 40
+#: Prefix of the names of its memory.
+_OWN = "queue"
+
+
+@dataclass
+class LoopReport:
+    """The results of a loop.
+
+    Attributes
+    ----------
+    counts : list of int
+        Vertices committed by each superstep.
+    seconds : list of float
+        Time of each superstep.
+    active, edges : int
+        Active vertices after the loop (near ones, if some wait), and their out-edges.
+    waiting : int
+        Number of waiting vertices.
+    limits : tuple of float
+        The limit of each superstep, and of the next one, if vertices wait.
+    stages : int
+        Number of stages that ran in between.
+    has_ended : bool
+        Whether the last stage committed nothing.
+    """
+
+    counts: list[int]
+    seconds: list[float]
+    active: int
+    edges: int
+    waiting: int = 0
+    limits: tuple[float, ...] = ()
+    stages: int = 0
+    has_ended: bool = False
+
+
+@dataclass
+class Keys:
+    """The keys that separate near vertices from far ones.
+
+    Attributes
+    ----------
+    number : int
+        Index of the property of keys; -1 if no vertices wait.
+    sign, delta, limit : float
+        Vertices with ``sign * key <= limit`` are near; `delta` is the step of the
+        limit.
+    """
+
+    number: int = -1
+    sign: float = 1.0
+    delta: float = 0.0
+    limit: float = 0.0
+
+
+class QueueMemory:
+    """The arrays of loops of one kernel on graphs of one size.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    queue : Queue
+    identities : sequence
+        The initial value of each array of gathered entries.
+    vertex_count : int
+    most : int
+        Most sources and edges of a superstep, together.
+    is_staged : bool
+        Whether a stage may leave more sources than that.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        queue: Queue,
+        identities: Sequence[Any],
+        vertex_count: int,
+        most: int,
+        is_staged: bool = False,
+    ) -> None:
+        self._device, self._most, self._count = device, most, vertex_count
+        # Each vertex occurs once in a list. Lists that are passed on are double
+        # buffers: a superstep reads one and fills the other.
+        self._size = size = max(min(most, vertex_count), 1)
+        if is_staged:
+            self._size = size = max(vertex_count, 1)
+        sources, begins = (
+            self._area(name, (2 * size,), "int32") for name in ("sources", "begins")
+        )
+        due = self._area("due", (size,), "int32")
+        chunks = self._area("chunks", (2 * (most // 32 + 2),), "int32")
+        marks = self._filled("marks", "int32", (), 0)
+        self._lists = sources, begins, chunks, due, marks
+        self._marks_steps = queue.marks_steps
+        self._far: Any = self._far_lists() if "far_lists" in queue.arguments else None
+        pairs = zip(queue.memory, identities, strict=True)
+        self.entries = [
+            self._filled(f"entries of {identity!r}", dtype, shape, identity)
+            for (_, dtype, shape), identity in pairs
+        ]
+
+    def _area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return memory that a loop writes before it reads."""
+        make = self._device.working_memory
+        return self._device.own.area(f"{_OWN} {name}", shape, dtype, make)
+
+    def _filled(
+        self, name: str, dtype: str, shape: tuple[int, ...], value: Any
+    ) -> Array:
+        """Return memory of all vertices that has a value between loops."""
+
+        def make(shape: tuple[int, ...], dtype: str) -> Array:
+            made = self._device.empty(shape, dtype)
+            self._device.fill(made, value)
+            return made
+
+        whole = (max(self._count, 1), *shape)
+        return self._device.own.area(f"{_OWN} {name}", whole, dtype, make)
+
+    def _far_lists(self) -> Any:
+        """Return the lists of waiting vertices, each once except for late entries."""
+        room = self._count + 4 * self._size
+        return words_of.Far(
+            self._area("vertices", (2, room), "int32"),
+            self._filled("waits", "int32", (), 0),
+            self._area("limits", (words_of.LIMITS + LOGGED + 1,), "float64"),
+        )
+
+    def begin(
+        self, active: Words, limit: int, seconds: float, keys: Keys
+    ) -> tuple[Any, ...]:
+        """Write the parameters and limits of a loop; return its lists."""
+        loops, driver = self._device.own.loops, self._device.driver
+        head = loops.landing[: words_of.LOG]
+        head[:] = 0
+        head[words_of.LIMIT] = min(limit, LOGGED)
+        head[words_of.MOST] = self._most
+        head[words_of.MOST_NS] = int(min(seconds * 1e9, 1 << 62))
+        head[words_of.KEY] = keys.number
+        size = 8 * words_of.LOG
+        driver.write(loops.address, int(head.ctypes.data), size)
+        left = self._device.sets.empty(word_count(self._count))
+        lists = words_of.Lists(active, left, *self._lists, loops.words)
+        if self._far is None:
+            return (lists,)
+        numbers = np.array([keys.limit, keys.sign, keys.delta, np.inf])
+        driver.write(
+            address_of(self._far.limits), int(numbers.ctypes.data), numbers.nbytes
+        )
+        return lists, self._far
+
+    def read(self, keys: Keys) -> LoopReport:
+        """Wait for the end of the loop; return its results."""
+        if self._marks_steps:
+            self._device.fill(self._lists[-1], 0)
+        words = self._landed(_READ_AT_FIRST)
+        number = int(words[words_of.DONE])
+        if number > _READ_AT_FIRST:
+            words = self._landed(number)
+        log = words[words_of.LOG :][: words_of.OF_AN_ENTRY * number]
+        log = log.reshape(number, words_of.OF_AN_ENTRY)
+        turn = number % words_of.TURNS
+        packed = int(words[words_of.ROWS + turn])
+        active = packed >> words_of.EDGE_BITS
+        active += int(words[words_of.LEAVES + turn])
+        counts, seconds = log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist()
+        waiting, edges = int(words[words_of.WAITING]), packed & words_of.EDGES
+        limits = () if keys.number < 0 else self._read_limits(number)
+        stages, last = int(words[words_of.STAGES]), int(words[words_of.STAGED])
+        has_ended = stages > 0 and active == 0 and last == number
+        return LoopReport(
+            counts, seconds, active, edges, waiting, limits, stages, has_ended
+        )
+
+    def _read_limits(self, number: int) -> tuple[float, ...]:
+        """Return the limit of each superstep, and of the next one."""
+        landing, count = self._device.own.loops.landing, words_of.LIMITS + number
+        landed, array = int(landing.ctypes.data), self._far.limits
+        self._device.driver.read(landed, address_of(array), 8 * count)
+        values = landing[:count].view(np.float64)
+        return *values[words_of.LIMITS :].tolist(), float(values[words_of.NEAR])
+
+    def _landed(self, entries: int) -> Any:
+        """Return words of the device, with some entries of the log."""
+        loops = self._device.own.loops
+        size = words_of.LOG + words_of.OF_AN_ENTRY * entries
+        landed = int(loops.landing.ctypes.data)
+        self._device.driver.read(landed, loops.address, 8 * size)
+        return np.asarray(loops.landing)
+
+    def forget(self) -> None:
+        """Drop the memory after a failed loop, which has not restored it."""
+        scratch = self._device.own.scratch
+        for key in [key for key in scratch if key.startswith(_OWN)]:
+            del scratch[key]
+
+
+#: Most sources and their edges, together, of a superstep of the loop. One of 200,000
+#: edges took 30 us, and a superstep on the whole GPU no less (NVIDIA H200).
 MOST_ACTIVE = 1 << 22
-#: Blocks that run it, if a GPU has as many multiprocessors: all of them must run at a
-#: time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
+#: Blocks of the kernel, if the GPU has as many multiprocessors: all must be resident at
+#: a time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
 BLOCKS = 132
-#: So long, in s, the device may be away: an interrupt is heard behind it.
+#: Time limit of a launch, in s, after which interrupts are handled.
 _MOST_AWAY = 0.05
-#: Supersteps of all runs of a kernel that would have been run in its loop, before that
-#: is compiled: a search of an R-MAT graph has two or three. Nothing is compiled between
-#: them, for what a run compiles itself waits for the compiler: 5 s, for this loop.
+#: Supersteps, in all runs of a kernel, that needed its loop before that is compiled: a
+#: search of an R-MAT graph has two or three. Nothing else may be compiled in between,
+#: since runs that compile would wait 5 s for this loop.
 WANTED = 8
 
-#: Kernel -> how many supersteps would have been run in its loop, and what had been
-#: compiled by then: kernels launched for the first time, and jobs behind runs.
+#: Kernel -> number of supersteps that needed its loop; and numbers of first launches
+#: and of background jobs at that time.
 _wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
-#: Kernel, or one with a stage -> what compiles its loop.
+#: Kernel, or kernel with a stage -> job that compiles its loop.
 _jobs: weakref.WeakKeyDictionary[Kernel | StagedKernel, Job] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def is_compiled(kernel: Kernel) -> bool:
-    """Whether the loop of a kernel can be taken at once."""
+    """Whether the loop of a kernel is compiled."""
     return kernel in _jobs and _jobs[kernel].is_done
 
 
@@ -59,21 +268,21 @@ class CudaQueue:
 
     Parameters
     ----------
-    agenda : Agenda
+    run_state : RunState
     stage : LoopStage or None
-        What it runs where nothing is due.
+        The foldmap that it runs when nothing is due.
     """
 
-    def __init__(self, agenda: Agenda, stage: Any) -> None:
-        [step] = agenda.steps
-        self._agenda, self._step, self._stage = agenda, step.plain, stage
-        self._device: Any = agenda.device
-        self._waiting = agenda.waiting
-        #: How often others are let go first, now and where it ends at once again.
+    def __init__(self, run_state: RunState, stage: Any) -> None:
+        [step] = run_state.runs
+        self._run_state, self._step, self._stage = run_state, step.plain, stage
+        self._device: Any = run_state.device
+        self._waiting = run_state.waiting
+        #: Supersteps left to other loops: from now on, and after the next early end.
         self._waits, self._patience = 0, 1
 
     def wants(self, count: int | None) -> bool:
-        """Whether it may pay with so many active vertices, and is compiled."""
+        """Whether the loop may pay for an active count, and is compiled."""
         return self._pays(count) and self._find_kernel() is not None
 
     def run_several(self, pending: Pending, most: int) -> QueueRun | None:
@@ -87,7 +296,7 @@ class CudaQueue:
         Returns
         -------
         QueueRun or None
-            None where too many edges lead out of the active vertices.
+            None if the active vertices have too many out-edges.
         """
         kernel = self._find_kernel()
         if kernel is None:
@@ -104,9 +313,9 @@ class CudaQueue:
         return ran
 
     def _pays(self, count: int | None) -> bool:
-        """Whether so few edges are likely to lead out of so many vertices.
+        """Whether an active count is likely to have few enough out-edges.
 
-        They may be more: behind a loop that has ended at once, others run for longer.
+        After a loop that has ended at once, other loops run for longer each time.
         """
         if self._waits > 0:
             self._waits -= 1
@@ -115,16 +324,16 @@ class CudaQueue:
             return True
         if count is None:
             return False
-        [step], [pending] = self._agenda.steps, self._agenda.pending
+        [step], [pending] = self._run_state.runs, self._run_state.pending
         edges = step.edges_out_of(pending.words)
         if edges is not None:
             return count + edges <= MOST_ACTIVE
-        graph = self._agenda.state.graph
+        graph = self._run_state.state.graph
         size = graph.vertex_count + graph.edge_count
         return count * size <= MOST_ACTIVE * graph.vertex_count
 
     def _find_kernel(self) -> Kernel | None:
-        """Return the kernel of the loop; have it compiled behind the run if need be."""
+        """Return the kernel of the loop, or have it compiled in the background."""
         kernel = self._step.kernel
         if kernel not in _jobs and config.compile_behind and COMPILER.is_idle:
             now = self._device.launches.firsts, COMPILER.ended
@@ -133,12 +342,13 @@ class CudaQueue:
             _wanted[kernel] = count, now
             if count >= WANTED:
                 _jobs[kernel] = _job(kernel, self._device)
-                COMPILER.ask(_jobs[kernel])
+                COMPILER.add(_jobs[kernel])
         return kernel.in_form(WORKLIST) if is_compiled(kernel) else None
 
     def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
         """Launch the loop, and wait for its end."""
-        agenda, device, queue = self._agenda, self._device, kernel.kernel_source.queue
+        run_state, device = self._run_state, self._device
+        queue = kernel.kernel_source.queue
         if queue is None or queue.entry is None:
             raise TypeError("a kernel without a loop")
         bound = self._step.bound_for(kernel)
@@ -148,7 +358,7 @@ class CudaQueue:
         is_staged = staged is not None
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
-        # Both buffers are equal behind this, and behind the loop.
+        # Both buffers are equal after this, and after the loop.
         bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
         data = bound.data(Frontier(), None)
         keys = self._keys()
@@ -164,10 +374,10 @@ class CudaQueue:
             memory.forget()
             bound.stale.fail(buffers)
             pending.words = None
-            told = explained(kernel, queue.name, error)
-            if told is error:
+            raised = explained(kernel, queue.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
         number = len(report.counts)
         is_over = report.active + report.edges > MOST_ACTIVE
         self._waits = self._patience if is_over else 0
@@ -181,7 +391,7 @@ class CudaQueue:
             *limits, self._waiting.limit = report.limits
             thresholds = [self._waiting.sign * limit for limit in limits]
         if self._waiting is None:
-            agenda.steps[0].note_edges(lists[0].left, report.edges)
+            run_state.runs[0].note_edges(lists[0].left, report.edges)
         return QueueRun(
             report.counts, report.seconds, thresholds, lists[0].left,
             report.active + report.waiting, report.edges, report.stages,
@@ -189,7 +399,7 @@ class CudaQueue:
         )  # fmt: skip
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
-        """Return the loop with the stage in it, if it is compiled, and more to give."""
+        """Return the loop with the stage in it, if compiled, and its arguments."""
         queue, known = loop.kernel_source.queue, dict[str, Any]()
         if self._stage is None or queue is None or queue.marks_steps:
             return None, []
@@ -199,7 +409,7 @@ class CudaQueue:
         return staged, [known[n] for n in staged.source.arguments if n in known]
 
     def _is_there(self, loop: Kernel, staged: StagedKernel) -> bool:
-        """Whether a loop with a stage is compiled; have that done behind the run."""
+        """Whether a loop with a stage is compiled; start that in the background."""
         if staged not in _jobs:
             types = loop.signature_with_stage(self._stage.kernel)
             launches = self._device.launches
@@ -208,11 +418,11 @@ class CudaQueue:
                 lambda: [lambda: launches.prepare(staged.function, types)],
                 lambda: int(launches.firsts),
             )
-            COMPILER.ask(_jobs[staged])
+            COMPILER.add(_jobs[staged])
         return _jobs[staged].is_done
 
     def _keys(self) -> Keys:
-        """Return what tells near vertices from far ones."""
+        """Return the keys that separate near vertices from far ones."""
         waiting = self._waiting
         if waiting is None:
             return Keys()
@@ -221,14 +431,14 @@ class CudaQueue:
 
 
 def _job(kernel: Kernel, device: Any) -> Job:
-    """Return what prints the loop of a kernel, and compiles it."""
+    """Return the job that prints the loop of a kernel and compiles it."""
 
     def prepare() -> list[Callable[[], None]]:
         loop = kernel.in_form(WORKLIST)
-        queue, told = loop.queue, loop.kernel_source.queue
-        if told is None or told.entry is None:
+        queue, source = loop.queue, loop.kernel_source.queue
+        if source is None or source.entry is None:
             raise TypeError("a kernel without a loop")
-        types = loop.signature(told.entry)
+        types = loop.signature(source.entry)
         return [lambda: device.launches.prepare(queue, types)]
 
     what = f"the loop over few vertices of {kernel}"

@@ -1,13 +1,16 @@
-"""The buffers of a State on a device, and what is stale in them.
+"""The buffers of a State on a device, and their stale entries.
 
-What was bound to a State that has ended is kept for the next one on its graph
-(0068).
+An iterated property has a current and a next buffer, which swap at the end of a
+superstep. The next buffer may differ from the current one at *stale* entries
+(`memory.stale` refreshes them). Memory of a State that has been deleted is kept for the
+next one on its graph (0068). Under a memory limit, `Places` finds GPU or host memory
+for values of edges (0063).
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,35 +20,45 @@ from featgraph.base.dataclass import replace
 from featgraph.base.errors import KernelFaultError
 from featgraph.base.padding import stored_shape
 from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
+from featgraph.fold.printing.module import KernelSource
 from featgraph.graph.views.view import Preparation, words_of
 from featgraph.program.active import ActiveSet
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.protocol import Device, Values
 from featgraph.runtime.devices.spare import Kit
 from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
-from featgraph.runtime.memory.places import Places
+from featgraph.runtime.streaming.needs import needs_of, shared_use, use_of
 
 if TYPE_CHECKING:
-    pass
+    from featgraph.runtime.streaming.placement import Placement
 
-__all__ = ["Buffers", "arrays_for", "buffers_of", "held_sets", "stall"]
+__all__ = [
+    "EDGE_STATE",
+    "Buffers",
+    "Places",
+    "ScalarsRead",
+    "arrays_for",
+    "buffers_of",
+    "held_sets",
+    "stall",
+]
 
-#: Before the name of a schedule, that of the memory that `Buffers.stalled` returns,
-#: and what the words there mean, from 1 on.
+#: Prefix of the name of the memory that `Buffers.stalled` returns; the schedule's name
+#: follows. Below: the reasons that a kernel stores there, from 1 on.
 _STALLED = "stalled "
 _WHY = ("a pass over the edges that were left ran none", "a worker waited for 60 s")
-#: Stale everywhere.
+#: Stale at all entries.
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
-#: Bytes of values on the device that are rather copied than bound where they are: 40 us
-#: (NVIDIA H200), where recording supersteps anew takes a millisecond or more.
+#: Most bytes of values on the device that are copied to known memory rather than used
+#: in place: a copy takes 40 us (NVIDIA H200), recording supersteps again 1 ms or more.
 _MOST_MOVED = 1 << 26
 
 
 def arrays_for(state: State, device: Device) -> GraphArrays:
-    """Return the arrays of a State's graph on `device`, where the State may be, too."""
+    """Return the arrays of a State's graph on `device`."""
     found = state.residency
     if isinstance(found, Buffers) and found.device is device:
         return found.graph
@@ -53,7 +66,7 @@ def arrays_for(state: State, device: Device) -> GraphArrays:
 
 
 def stall(schedule: str, why: str) -> KernelFaultError:
-    """Return the error for a kernel that has ended before its edges did."""
+    """Return the error for a kernel that ended before all of its edges ran."""
     return KernelFaultError(
         "a kernel has ended before all edges ran",
         where=f"schedule={schedule!r}",
@@ -64,37 +77,37 @@ def stall(schedule: str, why: str) -> KernelFaultError:
 
 
 class Buffers:
-    """Current values of a State on a device: the `Place` that holds its columns."""
+    """Current and next values of a State on a device: the `Place` of its columns."""
 
     def __init__(self, state: State, device: Device) -> None:
         self._state = weakref.ref(state)
         self.device = device
         self.graph = graph_arrays(state.graph.part, device, state.graph)
-        #: How many vertices and edges its arrays have entries for.
+        #: Capacities of vertices and edges of the arrays.
         self.room = self.graph.room
-        #: Where values of edges are, if not on the device.
+        #: Places of edge values under a memory limit.
         self.places = Places(self)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
-        #: Properties whose buffer is the graph's.
+        #: Properties whose buffer belongs to the graph.
         self._shared: set[str] = set()
-        #: Property -> memory of values that were overwritten, for those that come: what
-        #: has been recorded finds them there.
+        #: Property -> memory of overwritten values, reused for new ones: recorded
+        #: supersteps refer to its address.
         self.outdated: dict[str, Any] = {}
-        #: Property -> where its next buffer differs from the current one: None, words,
-        #: or `ALL`.
+        #: Property -> entries at which its next buffer differs from the current one:
+        #: None, words of vertices, or `ALL`.
         self.stale: dict[str, Stale] = {}
-        #: Property -> ghosts at which it differs besides.
+        #: Property -> ghosts at which it differs, too.
         self.stale_ghosts: dict[str, Any] = {}
-        #: Of these, ghosts that the superstep at hand has left as they were: behind it
-        #: those are refreshed that have not come.
+        #: Ghosts of these that the superstep in progress has not refreshed. After it,
+        #: those that were not received are refreshed.
         self.late_ghosts: dict[str, Any] = {}
-        #: What a State before has left for this one, and what gives it back.
+        #: Memory of an earlier State, and the function that returns it.
         self._kit: Kit | None = None
-        #: Sets of the next superstep, and of the one behind it, by their numbers of
-        #: words: they change places as buffers do.
+        #: Pools of sets of the next superstep, and of the one after it, by number of
+        #: words. They swap as buffers do.
         self.pools: tuple[dict[int, list[Any]], ...] = ({}, {})
-        # Results of reduces, which come and go, are no part of what it is.
+        # Results of reduces come and go, and are no part of the kit's key.
         columns = state._columns.items()
         names = tuple(n for n, column in columns if column.type.kind is not _VECTOR)
         lent = self.graph.lend_kit(names, self)
@@ -102,27 +115,27 @@ class Buffers:
             self._kit, self._give_back = lent
             self.pools = self._kit.pools
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
-        #: The number of a superstep that memory of the device holds, if it is known.
+        #: The superstep number in device memory, if it is known.
         self.clock: int | None = None
-        #: Property -> vertices, or edges, of this rank that were written since other
-        #: ranks that have them as ghosts were told.
+        #: Property -> vertices or edges of this rank that were written since they were
+        #: last sent to the ranks that have them as ghosts.
         self.unsent: dict[str, Any] = {}
-        #: Array with a property's rows of all vertices, and the property -> vertices of
-        #: this rank that were written since it was filled, or None. It is whole as soon
-        #: as these are in it; what is not here is filled anew.
+        #: (array of a property at all vertices, property) -> vertices of this rank that
+        #: were written since the array was filled, or None. The array is complete once
+        #: these are in it; an array without an entry is filled again.
         self.mirrored: dict[tuple[str, str], Any] = {}
-        #: Properties whose rows at ghosts kernels have read.
+        #: Properties that kernels have read at ghosts.
         self.read_at_ghosts: set[str] = set()
-        #: Property -> what its rows at ghosts are rounded to, where they are.
+        #: Property -> type that its rows at ghosts are rounded to, if they are.
         self.rounded: dict[str, str] = {}
-        #: What schedules have prepared for it since that was taken.
+        #: Time and bytes of arrays that schedules prepared since this was last read.
         self.preparation = Preparation()
-        #: What kernels have for all vertices, of which this rank has a part.
+        #: Arrays of properties at all vertices, of which this rank owns a part.
         self._everywhere: dict[str, Any] = {}
 
     @property
     def state(self) -> State:
-        """The State whose values these are."""
+        """The State that the values belong to."""
         state = self._state()
         if state is None:
             raise ReferenceError("the State is gone")
@@ -139,18 +152,18 @@ class Buffers:
         return column.values  # type: ignore[no-any-return]
 
     def _land(self, name: str) -> None:
-        """Have the State hold a vector, too: no kernel writes one but a reduce."""
+        """Copy a vector to the State, too: only reduces write it on the device."""
         column = self.state._columns[name]
         if column.values is None:
             column.values = np.array(self._downloaded(name))
 
     def written(self, name: str) -> None:
-        """Drop what a write from outside has put out of date."""
+        """Drop the buffers of a property that the caller has written."""
         found = self.current.pop(name, None)
         if name in self._shared:
             self._shared.remove(name)
             found = None
-        # A vector may be where a reduce puts its result.
+        # The buffer of a vector may be the memory of a reduce's result.
         is_own = self.state._columns[name].type.kind is not _VECTOR
         if found is not None and is_own and self.device.recorder is not None:
             self.outdated[name] = found
@@ -159,9 +172,9 @@ class Buffers:
         _fill_anew(self.mirrored, name)
 
     def array(self, name: str) -> Any:
-        """Return an array, or `DeviceValues`; None where the State has the values.
+        """Return an array, or `DeviceValues`; None if the values are in the State.
 
-        Vectors are lent by the host.
+        Vectors are shared from the host.
         """
         found = self.current.get(name)
         if self.state._columns[name].type.kind is _VECTOR:
@@ -173,17 +186,17 @@ class Buffers:
         return self.held(name, found) if on_host is None else on_host
 
     def held(self, name: str, array: Any) -> Any:
-        """Return an array as values of a property, for who holds or lends them."""
+        """Return an array in the shape of a property's values."""
         return self.device.rows.held(array, self._shape(name, array))
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
-        """Return the shape of the values that a buffer of a property has."""
+        """Return the shape of the values in a buffer of a property."""
         type_, rows = self.state._columns[name].type, array.shape[0]
         count, room = self._sizes_of(name)
         return (min(count, rows) if rows == room else rows, *type_.item_shape)
 
     def _sizes_of(self, name: str) -> tuple[int, int]:
-        """Return how many entries a property has, and how many it has room for."""
+        """Return the number of entries of a property, and its capacity."""
         is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
         changing = self.state.graph.changing
         if is_edge and changing is not None:
@@ -192,9 +205,9 @@ class Buffers:
         return count, self.room[is_edge]
 
     def _with_room(self, name: str, values: Any) -> Any:
-        """Return values with as many entries as the graph has room for, zeros behind.
+        """Return values padded with zeros to the capacity of the graph.
 
-        Values without room are returned themselves where the graph has none.
+        Values are returned as they are if the graph has no spare capacity.
         """
         count, room = self._sizes_of(name)
         if room == count:
@@ -205,7 +218,7 @@ class Buffers:
         return made
 
     def _downloaded(self, name: str) -> npt.NDArray[Any]:
-        """Return what a buffer has on the host."""
+        """Return the values of a buffer on the host."""
         self.check_stalled()
         found = self.current[name]
         if self.state._columns[name].type.kind is _VECTOR:
@@ -217,7 +230,7 @@ class Buffers:
         return self.device.rows.download(found, shape)
 
     def unshare(self, name: str) -> None:
-        """Have values in memory that is no other State's: they may be written."""
+        """Copy values that are shared with other States, to write them."""
         if name in self._shared:
             shared = self.current[name]
             shape, dtype = tuple(shared.shape), shared.dtype.name
@@ -230,7 +243,7 @@ class Buffers:
             self._shared.remove(name)
 
     def put(self, name: str, ids: Any, values: Any) -> bool:
-        """Write the rows of some vertices or edges; False if they are not here."""
+        """Write the rows of some vertices or edges; False if no buffer has them."""
         if name not in self.current or self.graph.placement is not None:
             return False
         self.own(name)
@@ -242,13 +255,13 @@ class Buffers:
         return True
 
     def make_room(self) -> None:
-        """Bring everything to the State if its graph has other capacities now."""
+        """Move all values to the State if the graph has other capacities now."""
         self.graph.follow()
         if self.room != self.graph.room:
             self.leave()
 
     def touched(self, name: str) -> None:
-        """Note that the current values have been written in place, from outside."""
+        """Mark the current values as written in place by the caller."""
         column = self.state._columns[name]
         if column.type.kind is _VECTOR:
             self._land(name)
@@ -263,7 +276,7 @@ class Buffers:
                 _fill_anew(self.mirrored, name)
 
     def own(self, name: str) -> None:
-        """Have values in memory that is not the caller's: they will be written."""
+        """Copy values in memory of the caller, so that they can be written."""
         column = self.state._columns.get(name)
         if column is None:
             return
@@ -280,7 +293,7 @@ class Buffers:
         column.borrowed = None
 
     def leave(self) -> None:
-        """Bring everything back to the State, for another device to take over."""
+        """Move all values to the State, so that another device can take over."""
         self.renew_ghosts()
         for name in self.current:
             column = self.state._columns[name]
@@ -289,10 +302,10 @@ class Buffers:
         self.drop()
 
     def drop(self) -> None:
-        """Let go of everything: the State has it, or takes other values."""
+        """Release all buffers: the values are in the State, or are replaced."""
         for name in self.current:
             self.state._columns[name].held = None
-        # Whatever is bound to this may outlive it; arrays of the device do not.
+        # Bound supersteps may outlive this object; arrays of the device must not.
         for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()
         if self._kit is not None:
@@ -308,12 +321,12 @@ class Buffers:
     # -- rows of other ranks
 
     def renew_ghosts(self) -> None:
-        """Have all that other ranks own as these have it; all ranks call it."""
+        """Receive all outdated ghost rows from their owners; all ranks call this."""
         if self.unsent or self.rounded:
             self.state.graph.ranks.exchange(self.device).renew(self)
 
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
-        """Note that rows of ghosts have come: the other buffers have earlier ones."""
+        """Mark rows of ghosts as received: they are stale in the other buffers."""
         names = tuple(names)
         note_written(self, names)
         for name in names:
@@ -341,15 +354,15 @@ class Buffers:
             self.current[name] = found
             column.held = self, name
             if not isinstance(column.values, np.ndarray):
-                column.values = None  # they are in the buffer, or it is they
+                column.values = None  # the buffer has them
         return found
 
     def _upload(self, name: str, values: Any) -> Any:
         """Return a buffer with some values of a property.
 
-        Values in another order are in new memory, and so are those that come with much
-        memory of their own. Few are copied to where those of the State before were:
-        what is recorded of supersteps has addresses, and is recorded anew elsewhere.
+        Reordered values are in new memory, and so are large values on the device, which
+        are used in place. Small ones are copied to the memory of an earlier State:
+        recorded supersteps refer to its address and would be recorded again elsewhere.
         """
         values = self._with_room(name, values)
         memory = self.outdated.pop(name, None)
@@ -373,8 +386,8 @@ class Buffers:
     def everywhere(self, name: str, of: str) -> Any:
         """Return memory for values of a property at all vertices of the graph.
 
-        Of a property of edges, at all that this rank has, of others, too.
-        `name` says which: there may be several for one property.
+        For a property of edges: at all edges of this rank, including those of other
+        owners. `name` tells several arrays of one property apart.
         """
         if name not in self._everywhere:
             type_, graph = self.state.signature[of], self.state.graph
@@ -387,7 +400,7 @@ class Buffers:
     def next_of(self, name: str) -> Any:
         """Return the next buffer of an iterated property.
 
-        New ones are stale everywhere.
+        A new buffer is stale everywhere.
         """
         if name not in self.next:
             self.next[name] = _empty_like(self, name, self.property(name))
@@ -397,10 +410,10 @@ class Buffers:
     def temporary(
         self, name: str, dtype: str, shape: tuple[int, ...], *, is_whole: bool = False
     ) -> Any:
-        """Return memory of the foldmap's own, cached between supersteps.
+        """Return working memory of a foldmap, cached between supersteps.
 
-        It begins as zeros, unless `is_whole` says that kernels write all of it before
-        they read any.
+        It starts as zeros, unless `is_whole` says that kernels write all of it before
+        they read.
         """
         key = (name, dtype, shape)
         found = self.temporaries.get(key)
@@ -409,11 +422,11 @@ class Buffers:
         return found
 
     def stalled(self, schedule: str) -> Any:
-        """Return the word in which a kernel says why it ended before its edges did."""
+        """Return the word in which a kernel stores the reason for an early end."""
         return self.temporary(f"{_STALLED}{schedule}", "int32", (1,))
 
     def check_stalled(self) -> None:
-        """Raise if a kernel has ended before its edges did; those behind it ran none.
+        """Raise if a kernel ended before all of its edges ran; later kernels ran none.
 
         Raises
         ------
@@ -436,7 +449,7 @@ class Buffers:
         found = None if kit is None else kit.take(key, shape, np.dtype(dtype))
         if found is not None:
             if not is_whole:
-                self.device.fill(found, 0)  # as new memory is
+                self.device.fill(found, 0)  # new memory is zero, too
             return found
         made = self.device.working_memory(shape, dtype)
         if kit is not None:
@@ -444,9 +457,9 @@ class Buffers:
         return made
 
     def swap(self, stale: Mapping[str, Stale]) -> None:
-        """Make the next buffer current.
+        """Swap current and next buffers.
 
-        The old one differs from it where `stale` says.
+        The next buffer then differs from the current one at the entries of `stale`.
         """
         current, next_ = dict(self.current), dict(self.next)
         for name in stale:
@@ -455,15 +468,15 @@ class Buffers:
         note_written(self, stale)
         state = self.state
         number = state.superstep + 1
-        # No calls from here on: Python handles an interrupt before or after them all.
+        # No calls below: Python handles an interrupt before or after all assignments.
         self.current, self.next, self.stale = current, next_, changed
         self.pools = pools
         state.superstep = number
 
     def end_in_place(self, stale: Mapping[str, Stale], number: int = 1) -> None:
-        """End supersteps of a kernel that has committed.
+        """End supersteps of a kernel that committed to the current buffers.
 
-        The next buffers differ from the current ones where `stale` says.
+        The next buffers differ from the current ones at the entries of `stale`.
         """
         note_written(self, stale)
         self.stale = {**self.stale, **stale}
@@ -472,7 +485,7 @@ class Buffers:
 
 
 def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
-    """Return where a next buffer differs, with some more entries."""
+    """Return the stale entries of a next buffer, with some more entries."""
     if buffers.state._columns[name].type.kind is PropertyKind.EDGE:
         return ALL
     more = ActiveSet(buffers.graph.vertex_count, ids).on(buffers.device)
@@ -480,7 +493,7 @@ def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
 
 
 def _upload_vector(buffers: Buffers, name: str, values: Any) -> Any:
-    """Return what belongs to no vertex where the State before had it."""
+    """Return a buffer of a vector, in memory of an earlier State if possible."""
     kit, use = buffers._kit, ("vector", name)
     memory = None if kit is None else kit.take(use, values.shape, values.dtype)
     found = buffers.device.upload(values, memory)
@@ -490,7 +503,7 @@ def _upload_vector(buffers: Buffers, name: str, values: Any) -> Any:
 
 
 def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
-    """Return another buffer of a property, with any contents."""
+    """Return another buffer of a property, with undefined contents."""
     use = "next", name
     if buffers._kit is not None:
         found = buffers._kit.take(use, current.shape, current.dtype)
@@ -515,15 +528,15 @@ def note_written(buffers: Buffers, names: Iterable[str]) -> None:
 
 
 def _fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:
-    """Have all arrays with a property's rows of all vertices be filled anew."""
+    """Drop all arrays with a property at all vertices; they are filled again."""
     for key in [key for key in mirrored if key[1] == name]:
         del mirrored[key]
 
 
 def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
-    """Return which sets are held: where buffers are stale, and what waits.
+    """Return the identities of all sets that the buffers refer to.
 
-    Behind two supersteps that leave the same, the next one asks for the same.
+    If they are equal after two supersteps, the next superstep makes the same calls.
     """
     held: dict[str, dict[Any, Any]] = {
         "": buffers.stale,
@@ -539,7 +552,7 @@ def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
 
 
 def buffers_of(state: State, device: Device) -> Buffers:
-    """Return the buffers of `state` on `device`, moving the state there."""
+    """Return the buffers of `state` on `device`; move the values there."""
     found = state.residency
     if isinstance(found, Buffers):
         if found.device is device and found.room == found.graph.room:
@@ -548,3 +561,143 @@ def buffers_of(state: State, device: Device) -> Buffers:
     made = Buffers(state, device)
     state.residency = made
     return made
+
+
+class ScalarsRead:
+    """The values of the scalars and vectors that a foldmap reads (S7).
+
+    Parameters
+    ----------
+    state : State
+    names : sequence of str
+        Names that a plan reads; those that the State does not have are left out.
+    """
+
+    def __init__(self, state: State, names: Sequence[str]) -> None:
+        self._state = state
+        self._names = names
+        #: Versions of the columns that were read.
+        self._seen: list[tuple[str, int]] = []
+        self._values: tuple[Any, ...] = ()
+
+    def read(self) -> tuple[Any, ...]:
+        """Return (name, bytes) of each value; bytes, since NaN does not equal NaN.
+
+        Values are read again if a column has another version.
+        """
+        columns = self._state._columns
+        seen = [(n, columns[n].version) for n in self._names if n in columns]
+        if seen != self._seen:
+            self._values = tuple(
+                [(n, np.asarray(columns[n].on_host()).tobytes()) for n, _ in seen]
+            )
+            self._seen = seen
+        return self._values
+
+
+Array = Any
+#: Working memory with an entry for each edge.
+EDGE_STATE = "edge_state"
+
+
+class Places:
+    """Memory for edge values of one State, under a memory limit if there is one.
+
+    Methods return None or False where the values are on the device without a limit.
+
+    Parameters
+    ----------
+    buffers : Buffers
+        The buffers of the State.
+    """
+
+    def __init__(self, buffers: Any) -> None:
+        self._buffers = weakref.proxy(buffers)  # `buffers` refers to this object
+        self._placement: Placement | None = buffers.graph.placement
+
+    def of(self, name: str) -> Placement | None:
+        """Return the placement of a property of edges; None without a limit."""
+        place = self._placement
+        if place is None:
+            return None
+        column = self._buffers.state._columns[name]
+        return place if column.type.kind is PropertyKind.EDGE else None
+
+    def reserve(self, source: KernelSource) -> None:
+        """Reserve the memory that a kernel needs.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If it does not fit even with all edges streamed.
+        """
+        place = self._placement
+        if place is None:
+            return
+        state = self._buffers.state
+        needs = needs_of(source, state.signature, state.graph.part)
+        edges = {self._counted_as(n): size for n, size in needs.edges.items()}
+        needs = replace(needs, edges=edges)
+        if not place.reserve(self, needs):
+            raise place.shortage(needs)
+
+    def _counted_as(self, use: str) -> str:
+        """Return the use that edge values count for; the graph's may be shared."""
+        column = self._buffers.state._columns.get(use.removeprefix(use_of("")))
+        values = None if column is None else column.values
+        if isinstance(values, Reordered) and values.is_shared:
+            return shared_use(values)
+        return use
+
+    def move_edges(self) -> None:
+        """Move edge values to host memory that kernels can read in place."""
+        own = self._buffers
+        for arrays in (own.current, own.next, own.outdated):
+            for name, array in list(arrays.items()):
+                place = self.of(name)
+                if place is not None:
+                    arrays[name] = place.pinned_copy(array)
+        for key in [k for k in own.temporaries if k[0] == EDGE_STATE]:
+            del own.temporaries[key]
+
+    def upload(self, name: str, values: Values, memory: Array | None) -> Array | None:
+        """Return an array with values of a property; `memory` may be reused for it."""
+        place = self.of(name)
+        return place and place.upload(self, use_of(name), values, memory)
+
+    def next_of(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Return memory for next values of a property."""
+        place = self.of(name)
+        return place and place.empty(self, use_of(f"{name}_next"), shape, dtype)
+
+    def another(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Return other memory for values of a property."""
+        place = self.of(name)
+        return place and place.empty(self, use_of(name), shape, dtype)
+
+    def working_memory(
+        self, name: str, shape: tuple[int, ...], dtype: str
+    ) -> Array | None:
+        """Return working memory of edges."""
+        place = self._placement if name == EDGE_STATE else None
+        return place and place.empty(self, use_of(name), shape, dtype)
+
+    def on_host(self, name: str, array: Array, shape: tuple[int, ...]) -> Any | None:
+        """Return values of a property that are in host memory."""
+        place = self.of(name)
+        return place and place.held(array, shape)
+
+    def touched(self, array: Array) -> None:
+        """Count a write to an array by the caller: copies of it are outdated."""
+        if self._placement is not None:
+            self._placement.touched(array)
+
+    def copy(self, target: Array, source: Array) -> bool:
+        """Copy values to another array."""
+        place = self._placement
+        return place is not None and place.copy(target, source)
+
+    def clear(self, memory: Array) -> bool:
+        """Set all elements of working memory to zero."""
+        place = self._placement
+        return place is not None and place.fill(memory, 0)

@@ -23,38 +23,38 @@ __all__ = ["DataFields"]
 _COUNTS = ("vertex_count", "living_count", "edge_count")
 #: The memory that holds the number of the superstep, as `Buffers.temporary` takes it.
 _CLOCK = "superstep", "int64", (1,)
-#: What fields are found by, in the order in which `DataFields.find` does.
+#: Kinds of fields, in the order in which `DataFields.find` collects them.
 _KINDS = (
     "fixed", "current", "next", "count", "everywhere", "scalar", "temporary", "extra",
 )  # fmt: skip
 
 
 class DataFields:
-    """Finds the fields of `d`, sorted once by where they are.
+    """The fields of `d`, sorted once by their kind.
 
     Parameters
     ----------
     source : KernelSource
-        What has these fields.
+        The module with these fields.
     graph : Graph
     arrays : GraphArrays
-        The arrays on the device of its part.
+        The arrays of its part on the device.
     """
 
     def __init__(self, source: KernelSource, graph: Graph, arrays: GraphArrays) -> None:
-        #: Those that stay, and for all others their places: fields are found by where
-        #: they are, and brought into their order at the end.
+        # Values of constant fields, and the positions of the fields of each kind.
+        # `find` collects values by kind, and puts them in order at the end.
         fixed: list[Any] = []
         places: dict[str, list[int]] = {kind: [] for kind in _KINDS}
         current: list[str] = []
         next_: list[str] = []
-        #: Rows of all vertices, and the properties.
+        #: Arrays of properties at all vertices: name, and property.
         self._everywhere: list[tuple[str, str]] = []
         self._arrays = arrays
         self._counts: list[str] = []
         self._scalars: list[_Scalar] = []
         self._temporaries: list[tuple[str, str, tuple[int, ...]]] = []
-        #: What only the superstep knows, by its name.
+        #: Names of fields that the superstep passes.
         self._extra: list[str] = []
         for place, field in enumerate(source.fields):
             kind = "fixed"
@@ -102,7 +102,7 @@ class DataFields:
         self._in_order = picker(sorted(range(len(found)), key=found.__getitem__))
 
     def bring(self, state: State, buffers: Buffers) -> None:
-        """Bring the values of properties to the device that are not there yet."""
+        """Upload the values of properties that are not on the device yet."""
         for name in self._current:
             if name in state:
                 buffers.property(name)
@@ -116,16 +116,16 @@ class DataFields:
         ----------
         state : State
         buffers : Buffers
-            Where its values are.
+            The buffers of the State.
         extra : mapping of str to array
-            Arrays that are neither the State's nor the graph's.
+            Arrays that belong neither to the State nor to the graph.
         in_place : bool
-            Whether the current buffers stand for the next ones.
+            Use the current buffers in place of the next ones.
         """
         try:
             current = self._pick_current(buffers.current)
             next_ = self._pick_next(buffers.current if in_place else buffers.next)
-        except KeyError:  # it is not there yet
+        except KeyError:  # a buffer does not exist yet
             current = tuple([buffers.property(name) for name in self._current])
             find_next = buffers.property if in_place else buffers.next_of
             next_ = tuple([find_next(name) for name in self._next])
@@ -166,9 +166,9 @@ class DataFields:
 
 
 class _Scalar:
-    """A field that is a number of the State, and its last value as kernels take it.
+    """A scalar field, and its last value in the type of the kernel.
 
-    The same object stays the same number, so that it is packed once.
+    The same object is returned for the same number, so that it is packed once.
     """
 
     __slots__ = ("given", "name", "type", "typed")
@@ -179,7 +179,7 @@ class _Scalar:
         self.typed: Any = None
 
     def put(self, value: Any) -> None:
-        """Take another number, which the type of the kernel has to hold."""
+        """Set another number; raise if the type of the kernel cannot hold it."""
         with np.errstate(over="ignore"):
             typed = self.type(value)
         if isinstance(value, float) and math.isfinite(value) and np.isinf(typed):

@@ -30,8 +30,7 @@ from featgraph.program.active import pack_mask, resized
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
-from featgraph.runtime.streaming.needs import is_of_edges, shared_use
-from featgraph.runtime.streaming.sizes import shown
+from featgraph.runtime.streaming.needs import is_of_edges, shared_use, shown
 
 if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
@@ -41,17 +40,17 @@ __all__ = [
     "is_prepared", "prepared_options",
 ]  # fmt: skip
 
-#: What is counted in a version.
+#: Counts of a version of a graph.
 _COUNTED = "vertex_count", "edge_count", "living_count"
-#: Keys, and things of one key, that are kept at a time.
+#: Most keys, and objects per key, of `Idle`.
 _MOST_KEYS, _MOST_OF_A_KEY = 64, 4
 
 
 class Idle:
-    """Things that are bound to a graph on a device, and to no State any more.
+    """Objects that are bound to a graph on a device, and to no State any more.
 
-    A State ends in any thread, and within whatever allocates there: nothing here waits
-    for a lock, and each change of a list is one call.
+    A State may be deleted in any thread, and within any allocation there. So no method
+    waits for a lock, and each change of a list is one atomic call.
     """
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class Idle:
         self._is_over = False
 
     def take(self, key: Hashable) -> Any | None:
-        """Return a thing that is nobody else's from here on; None if there is none."""
+        """Return an unused object for the caller; None if there is none."""
         found = self._things.get(key)
         if not found:
             return None
@@ -69,7 +68,7 @@ class Idle:
             return None
 
     def give(self, key: Hashable, thing: Any) -> None:
-        """Keep a thing for the next State; where there are many, it goes."""
+        """Keep an object for the next State; drop it if there are enough."""
         if self._is_over:
             return
         if key not in self._things and len(self._things) >= _MOST_KEYS:
@@ -79,11 +78,11 @@ class Idle:
             found.append(thing)
 
     def clear(self) -> None:
-        """Let go of all of them."""
+        """Drop all objects."""
         self._things.clear()
 
     def end(self) -> None:
-        """Let go of all of them, and keep none that comes: of a State that is left."""
+        """Drop all objects, and those that are given later."""
         self._is_over = True
         self._things.clear()
 
@@ -91,9 +90,9 @@ class Idle:
         return sum(map(len, list(self._things.values())))
 
 
-#: Entries of kernels that a graph has bound at a time.
+#: Most entries of kernels that are bound to a graph.
 _MOST_ENTRIES = 128
-#: Sets of arrays of schedules that a graph has at a time, such as for several seeds.
+#: Most prepared arrays of schedules of a graph, such as for several seeds.
 _MOST_PREPARED = 8
 
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
@@ -102,10 +101,10 @@ _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
 
 
 class GraphArrays(GraphView, Mapping[str, Any]):
-    """A view with its arrays, uploaded when first asked for, and kernels in place.
+    """A view of a graph with its arrays, uploaded on demand, and with bound kernels.
 
-    Kernels that go along its rows are of its layout. All of it holds until the graph's
-    arrays move or its shape changes; a new version is in the same arrays.
+    Kernels that sweep its rows are of its layout. Everything stays valid until the
+    graph's arrays move or its shape changes; a new version uses the same arrays.
     """
 
     def __init__(
@@ -114,38 +113,38 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         super().__init__(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
-        #: Name of a count -> how many there are in this version.
+        #: Name of a count -> its value in this version.
         self._counts: dict[str, int] | None = None
-        #: Number of an array that the graph has -> it, in the order of edge ids.
+        #: Identity of an array of the graph -> its copy in the order of edge ids.
         self._shared: dict[Any, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
-        #: Of the kernels of all foldmaps that have run on the graph of late.
+        #: Entries of recent kernels of all foldmaps.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
-        #: Schedule, mapping, and what else arrays of a schedule depend on -> these.
+        #: Key of a schedule (see `_key`) -> the arrays that it prepared.
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
-        #: Name of a count -> the set of all that it counts, how many they are, and
-        #: which ids of vertices are living.
+        #: Name of a count -> the set of all that it counts, the count, and the mask of
+        #: living ids.
         self._full: dict[str, tuple[VertexSet, int, Any]] = {}
-        #: Of a part, which does not change: vertices and edges of the whole graph.
+        #: Numbers of vertices and edges of the whole graph, if this is a part.
         self._whole = None
         if whole is not None and whole is not graph:
             self._whole = whole.vertex_count, whole.edge_count
-        #: What finds a place for arrays, where a GPU may hold so much only.
+        #: Places of arrays under a memory limit.
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
             require_fixed(graph, "fg.config.memory_limit")
             self.placement = placement_on(self, device, limit)
-        #: What States on the graph have left; None on devices that keep nothing, and
-        #: where what is kept would count.
+        #: Memory of deleted States; None on devices that keep none, and under a memory
+        #: limit, where kept memory would count.
         self._spare = device.make_spare_memory() if limit is None else None
-        #: What was bound to States that are gone. It refers to these arrays, so that it
-        #: has to be let go of where the graph goes.
+        #: Supersteps that were bound to deleted States. They refer to these arrays, so
+        #: that they have to be dropped when the graph is deleted.
         self.idle = Idle()
         weakref.finalize(graph, self.idle.end).atexit = False
 
     def is_under(self, limit: int | None) -> bool:
-        """Whether these are the arrays of the graph under a memory limit."""
+        """Whether these are the arrays for a memory limit."""
         if not self._device.is_scarce:
             return True
         return limit == (None if self.placement is None else self.placement.limit)
@@ -153,14 +152,14 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def lend_kit(
         self, names: tuple[str, ...], to: object
     ) -> tuple[Kit, Callable[[], object]] | None:
-        """Return memory of a State that is gone: see `SpareMemory.lend`."""
+        """Return memory of a deleted State: see `SpareMemory.lend`."""
         if self._spare is None:
             return None
         return self._spare.lend(names, to, self._arrays)
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Vertices and edges of the graph of which it is a part."""
+        """Numbers of vertices and edges of the whole graph."""
         return self._whole or self.room
 
     @property
@@ -169,9 +168,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self.all_of("vertex_count")
 
     def all_of(self, name: str) -> VertexSet:
-        """Return the set of all vertices, "vertex_count", or edges, "edge_count".
+        """Return the set of all vertices ("vertex_count") or edges ("edge_count").
 
-        Its words stay where they are in other versions.
+        Later versions of the graph use the same memory for its words.
         """
         count, room = self.count(name), getattr(self, name)
         living = self.graph.living if name == "vertex_count" else None
@@ -192,9 +191,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return everything
 
     def count(self, name: str) -> int:
-        """Return a count, read once a version: vertices, living ones, or edges.
+        """Return a count, read once per version: vertices, living ones, or edges.
 
-        Its name is that of the built-in number: "vertex_count", and so on.
+        `name` is the name of the built-in number, such as "vertex_count".
         """
         self.follow()
         if self._counts is None:
@@ -213,7 +212,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._arrays[name]
 
     def _made(self, name: str) -> Any:
-        """Make an array, as its layout has it."""
+        """Make an array in the layout of the graph."""
         graph, layout, place = self.graph, self.layout, self.placement
         laid_out = None if layout is None else layout.array(graph, name)
         if laid_out is not None:
@@ -224,7 +223,11 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._device.graph_array(graph, name)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Let go of all arrays; in another version, of values in the order of ids."""
+        """Drop what depends on stamps that have changed.
+
+        A change of `moves` or `shape` drops all arrays, a new version only values in
+        the order of edge ids.
+        """
         self._shared.clear()
         if now.version is not then.version or now.shape is not then.shape:
             self._prepared.clear()
@@ -246,16 +249,16 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self.all_of(name)
 
     def _let_go(self) -> None:
-        """Let go of what refers to arrays."""
+        """Drop everything that refers to arrays."""
         for kept in (
             self._shared, self._full, self._kernels, self._entries, self.idle,
         ):  # fmt: skip
             kept.clear()
 
     def shared(self, values: Reordered) -> Any:
-        """Return an array that the graph has in the order of edge ids, for all States.
+        """Return an array of the graph in the order of edge ids, shared by all States.
 
-        Nothing writes it.
+        No kernel writes it.
         """
         self.follow()
         key = id(values.array)
@@ -286,9 +289,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def prepared(
         self, phase: Phase, columns: dict[str, Any], options: dict[str, int]
     ) -> tuple[Prepared, Preparation]:
-        """Return what the schedule of a phase prepares, and what that took now.
+        """Return the arrays that a phase's schedule prepares, and the work done now.
 
-        It is kept until the version or the shape of the graph changes, or a column.
+        They are kept until the version or shape of the graph, or a column, changes.
         """
         schedule = phase.schedule
         known = _find_prepared(self, phase, columns, options)
@@ -298,8 +301,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         try:
             arrays, made, summary = _prepare(self, phase, known, columns, options)
         except MemoryError as error:
-            told = schedule.no_room(phase.mapping, self.edge_count, error)
-            raise told from (None if told is error else error)
+            shortage = schedule.no_room(phase.mapping, self.edge_count, error)
+            raise shortage from (None if shortage is error else error)
         size = sum(array.size * array.dtype.itemsize for array in made)
         versions = _versions(columns)
         found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
@@ -309,18 +312,18 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return found, found
 
     def move_edges(self) -> None:
-        """Let go of arrays of edges: whoever asks for them gets others."""
+        """Drop arrays of edges, and have them made again in another place."""
         self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
         self._let_go()
         self.advance("moves")
-        self._at = self.stamps  # all that has moved is gone
+        self._at = self.stamps  # everything that has moved is dropped
 
-    def turns_of(self, bound: Any) -> Any:
-        """Return what runs phases of a kernel slice by slice, where that may be."""
-        return None if self.placement is None else self.placement.turns_of(bound)
+    def sliced_sweeps(self, bound: Any) -> Any:
+        """Return the sliced sweeps of a kernel's phases; None without a limit."""
+        return None if self.placement is None else self.placement.sliced_sweeps(bound)
 
     def degrees(self, graph: Graph, name: str) -> Any:
-        """Return degrees of all vertices of a graph, of which this is a part."""
+        """Return degrees of all vertices of a graph that this is a part of."""
         key = f"{name} everywhere"
         if key not in self._arrays:
             found = np.ascontiguousarray(getattr(graph, name), np.int32)
@@ -328,11 +331,11 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._arrays[key]
 
     def edges_along(self, along: str) -> int:
-        """Return how many edges the rows along some edges have."""
+        """Return the number of edges in the rows along some edges."""
         return self.edge_count * (2 if along == "both" else 1)
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that goes along some rows."""
+        """Return a kernel over sets, by its name, that sweeps some rows."""
         key = name, along
         found = self._kernels.get(key)
         if found is None:
@@ -342,13 +345,13 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def kernel_over(
         self, name: str, along: str, arrays: Mapping[str, Any]
     ) -> RowKernel:
-        """Return the same with other arrays of the graph in place."""
+        """Return such a kernel bound to other arrays of the graph."""
         target = self._device.name
         traits = graph_traits(self.graph, target)
         return RowKernel(fold_due_set(name, traits, target, along), along, arrays)
 
     def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
-        """Return an entry of a kernel with these arrays in place."""
+        """Return an entry of a kernel bound to these arrays."""
         self.follow()
         key = kernel, entry.name
         found = self._entries.get(key)
@@ -369,7 +372,7 @@ def _prepare(
     view: GraphArrays, phase: Phase, known: Prepared | None, columns: dict[str, Any],
     options: dict[str, int],
 ) -> tuple[dict[str, Any], list[Any], str]:  # fmt: skip
-    """Return all arrays of a schedule, those that are new, and a summary."""
+    """Return all arrays of a schedule, the new ones, and a summary."""
     schedule, upload = phase.schedule, view._device.upload
     if known is None:
         inputs = options.get(schedule.seed), phase.conflicts
@@ -389,13 +392,13 @@ def _prepare(
 def _find_prepared(
     view: GraphArrays, phase: Phase, columns: dict[str, Any], options: dict[str, int]
 ) -> Prepared | None:
-    """Return what the schedule of a phase has prepared; columns may have changed."""
+    """Return the prepared arrays of a phase's schedule; columns may have changed."""
     view.follow()
     return view._prepared.get(_key(phase, columns, options))
 
 
 def _key(phase: Phase, columns: dict[str, Any], options: dict[str, int]) -> Any:
-    """Return what the arrays of a schedule depend on, but for versions."""
+    """Return the key of a schedule's arrays, without versions."""
     schedule = phase.schedule
     inputs = options.get(schedule.seed), phase.conflicts
     return schedule.name, phase.mapping, *inputs, *columns, *options.items()
@@ -406,7 +409,7 @@ def _versions(columns: dict[str, Any]) -> tuple[int, ...]:
 
 
 def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
-    """Return what finds a place for arrays on a GPU; imports the dialect."""
+    """Return the placement of arrays on a GPU; this imports the CUDA dialect."""
     from featgraph.runtime.streaming.placement import Placement
 
     return Placement(arrays, device, limit)
@@ -415,9 +418,9 @@ def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
 def graph_arrays(
     graph: Graph, device: Device, whole: Graph | None = None
 ) -> GraphArrays:
-    """Return the arrays of `graph` on `device`; states on one graph share them.
+    """Return the arrays of `graph` on `device`, which all States on the graph share.
 
-    It may be a part of a `whole` one. Under another memory limit there are others.
+    It may be a part of `whole`. Under another memory limit there are other arrays.
     """
     cached = _graphs.setdefault(graph, {})
     known = cached.get(device.name)
@@ -432,14 +435,14 @@ def graph_arrays(
 def explain_prepared(
     plan: FoldPlan, graph: Graph, columns: Mapping[str, Any], given: Mapping[str, Any]
 ) -> list[str]:
-    """Say what the schedules of a plan have prepared for a graph; prepare nothing.
+    """Describe the arrays that schedules have prepared for a graph; prepare none.
 
     Parameters
     ----------
     plan : FoldPlan
     graph : Graph
     columns : mapping of str to Column
-        Those of the State.
+        The columns of the State.
     given : mapping of str to object
         Options of a call.
     """
@@ -449,13 +452,13 @@ def explain_prepared(
             continue
         options = prepared_options(phase, given)
         copied = {name: columns[name] for name in copied_columns(plan, phase)}
-        said, found = "nothing yet; the first run with these options does", None
+        text, found = "nothing yet; the first run with these options does", None
         if view is not None:
             found = _find_prepared(view, phase, copied, options)
         if found is not None:
-            said = f"{found.summary or 'arrays'}; {shown(found.bytes)}"
-            said += f", in {found.seconds:.2g} s"
-        lines.append(f"prepared for kernel {number}: {said}")
+            text = f"{found.summary or 'arrays'}; {shown(found.bytes)}"
+            text += f", in {found.seconds:.2g} s"
+        lines.append(f"prepared for kernel {number}: {text}")
     return lines
 
 
@@ -465,7 +468,7 @@ def is_prepared(phase: Phase) -> bool:
 
 
 def copied_columns(plan: FoldPlan, phase: Phase) -> list[str]:
-    """Return the properties of edges of which a schedule prepares copies."""
+    """Return the properties of edges that a schedule prepares copies of."""
     if phase.kind.in_turns:
         return [*phase.ordered]
     if not phase.schedule.copies_columns:
@@ -474,6 +477,6 @@ def copied_columns(plan: FoldPlan, phase: Phase) -> list[str]:
 
 
 def prepared_options(phase: Phase, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a schedule on which what it prepares depends."""
+    """Return the options that the arrays of a schedule depend on."""
     kinds = phase.schedule.integers.items()
     return {n: given.get(n, k.default) for n, k in kinds if k.is_prepared}

@@ -1,8 +1,8 @@
-"""Which ``_next`` entries are stale, and their refresh before a phase reads them.
+"""Stale entries of next buffers, and their refresh before a phase reads them.
 
-After a superstep the buffers of an iterated property swap. The one that becomes
-``_next`` then differs from the current one at the committed entries. That is the
-protocol of docs/design/0001-architecture.md.
+The buffers of an iterated property swap after a superstep. The new next buffer then
+differs from the current one at the committed entries. docs/design/0001-architecture.md
+describes this protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Words = Any
 
 
 class StaleEntries:
-    """Keeps the ``_next`` buffers fresh that the phases of a kernel touch.
+    """Refreshes the next buffers that the phases of a kernel access.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ class StaleEntries:
         Types of the State's properties.
     device : Device
     has_ghosts : bool
-        Whether there are rows of vertices that other ranks own: no phase writes those.
+        Whether buffers have rows of vertices that other ranks own: no phase writes
+        those.
     """
 
     def __init__(
@@ -52,21 +53,21 @@ class StaleEntries:
             name for name, t in signature.items() if t.kind is PropertyKind.VERTEX
         )
         self._device = device
-        #: What phases of the superstep in progress have touched.
+        #: Properties that phases of the superstep in progress have accessed.
         self._touched: set[str] = set()
-        #: Edge property -> the vertices of whose out-edges it has been written.
+        #: Edge property -> the sources of the edges at which it was written.
         self._sources: dict[str, Words] = {}
         self._in_place = False
 
     def begin(self, in_place: bool = False) -> None:
-        """Begin a superstep: nothing has been refreshed or written yet.
+        """Begin a superstep, in which nothing has been refreshed or written yet.
 
-        With `in_place`, the current buffers stand for the next ones.
+        With `in_place`, kernels write to the current buffers.
         """
         self._touched, self._sources, self._in_place = set(), {}, in_place
 
     def remember_sources(self, phase: Phase, sources: Words) -> None:
-        """Note whose out-edges a phase writes ``_next`` entries of."""
+        """Store the sources of the edges whose next entries a phase writes."""
         for name in phase.writes_next:
             if name not in self._of_vertices:
                 known, words = self._sources.get(name), words_of(sources)
@@ -75,9 +76,9 @@ class StaleEntries:
                 )
 
     def leave_to_kernel(self, buffers: Buffers, phase: Phase) -> None:
-        """Have a phase refresh entries of edges: it knows where they may be stale.
+        """Leave the refresh of edge entries to a kernel that finds the stale ones.
 
-        To whom else asks behind it, they are stale everywhere.
+        For all later phases they are stale everywhere.
         """
         for name, _ in phase.touches_next:
             buffers.next_of(name)
@@ -88,11 +89,11 @@ class StaleEntries:
     def freshen(
         self, buffers: Buffers, phase: Phase, swept: Words, sources: Words = None
     ) -> None:
-        """Refresh ``_next`` entries that a phase reads, or writes but leaves out.
+        """Refresh the next entries that a phase reads, and those it does not write.
 
-        Of edges, it leaves out those that are no out-edges of `sources`; where that is
-        None, of `swept`. No phase looks at ghosts but where it reads; else those that
-        are stale are left until it is known which of them come anyway.
+        It writes edges out of `sources`, or of `swept` if that is None. Phases access
+        ghosts only to read them; otherwise the refresh of stale ghosts waits until it
+        is known which of them are received anyway.
         """
         if self._in_place:
             return
@@ -116,7 +117,7 @@ class StaleEntries:
                 is_whole = False
             elif not (is_whole or isinstance(stale, str)):
                 is_whole = of_vertices and is_all
-            # From here on nothing holds that set, and its memory is used again.
+            # Drops the last reference to that set, whose memory is reused.
             buffers.stale[name] = None
             ghosts = buffers.stale_ghosts.pop(name, None)
             if ghosts is not None and not isinstance(stale, str):
@@ -146,24 +147,25 @@ class StaleEntries:
         device.sets.refresh_edges(words, next_, current, buffers.graph)
 
     def restore(self, buffers: Buffers, name: str, words: Words, kept: Words) -> None:
-        """Put rows of a property back that are not to be committed.
+        """Restore the rows of vertices in `words` that are not in `kept`.
 
-        They are those of the vertices in `words` that are not in `kept`.
+        They are not to be committed.
         """
         self._refresh(buffers, name, words, kept)
 
     def restore_edges(self, buffers: Buffers, name: str, edge_state: Array) -> None:
-        """Put entries of the edges back that were stopped."""
+        """Restore the entries of edges that were stopped."""
         current, next_ = buffers.property(name), buffers.next_of(name)
         self._device.rows.copy_marked(edge_state, current, next_)
 
     def commit(self, buffers: Buffers, passed: Words | None) -> None:
-        """Swap the buffers of what was written.
+        """Swap the buffers of all written properties.
 
-        Committed entries are stale in the other one: those of `passed`, and all that
-        edge functions have run on. What was committed in the kernel is equal in both.
+        Committed entries are stale in the next buffers: the vertices of `passed`, and
+        all edges on which edge functions have run. A kernel that commits itself writes
+        both buffers.
         """
-        if self._commits_in_kernel:  # it has written both
+        if self._commits_in_kernel:  # both buffers are equal
             buffers.end_in_place(dict.fromkeys(self._written))
         elif self._in_place:
             buffers.end_in_place(dict.fromkeys(self._written, ALL))
@@ -178,9 +180,9 @@ class StaleEntries:
             )
 
     def repeat(self, buffers: Buffers, in_place: bool) -> None:
-        """End a superstep as `commit` does, which the device has repeated by itself.
+        """End a superstep that the device has repeated without the host.
 
-        What it has committed may be anywhere.
+        The entries that it committed are unknown, so that all become stale.
         """
         everywhere = dict.fromkeys(self._written, ALL)
         if self._commits_in_kernel or in_place:
@@ -189,9 +191,9 @@ class StaleEntries:
             buffers.swap(everywhere)
 
     def fail(self, buffers: Buffers) -> None:
-        """End a superstep that has not come to its commit.
+        """End a superstep that failed before its commit.
 
-        The next buffers may hold what was never committed, or the current ones do.
+        The buffers that it wrote may have values that were never committed.
         """
         touched = self._written if self._in_place else self._touched
         note_written(buffers, touched)

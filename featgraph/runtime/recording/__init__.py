@@ -1,1 +1,1 @@
-"""What supersteps ask the CUDA driver for, and ways to ask for it again."""
+"""CUDA calls of supersteps, recorded to be launched again."""

@@ -1,59 +1,72 @@
-"""What a loop on a GPU is told, and what it leaves.
+"""Parameters and results of a loop that runs on the device (0039).
 
-Words of 64 bits, in one array: the header, how many vertices are pending for each
-foldmap, what is known of each superstep of the cycle, handles of nodes, and the log.
-The host writes all but the log before a loop is launched, and reads all behind it.
-Meanwhile they belong to `featgraph.runtime.devices.cuda_arrays`.
+Both are one array of 64-bit words: the header, the number of pending vertices of each
+foldmap, the conditions of each superstep of the cycle, handles of conditional nodes,
+and the log. The host writes everything before the log ahead of a launch, and reads the
+array after the loop. In between it belongs to `featgraph.runtime.devices.cuda_arrays`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.dataclass import dataclass
+from featgraph.base.dataclass import dataclass, field
 
-__all__ = ["ANY", "EVERYTHING", "At", "Nodes", "Orders", "Report", "Shape", "pack"]
+__all__ = [
+    "ANY",
+    "EVERYTHING",
+    "WORDS",
+    "At",
+    "DeviceLoop",
+    "LoopMemory",
+    "Nodes",
+    "Orders",
+    "Report",
+    "Shape",
+    "pack",
+]
+
 __all__ += ["unpack"]
 
-# The header: supersteps that have run, and may; whether no further cycle is begun; when
-# the loop began, and when the last superstep ended; how long supersteps have been run
-# otherwise than was decided, and may be; how long the loop may take; how many vertices
-# there are; the handle of the conditional node. Times are in ns.
+# The header: supersteps that have run, and the limit; whether no further cycle begins;
+# start of the loop, and end of the last superstep; time spent in supersteps that ran in
+# another way than their counts would choose, and its limit; limit of the loop's time;
+# number of vertices; handle of the conditional node. Times are in ns.
 DONE, LIMIT, ENDS, BEGUN, LAST, LATE, MOST_LATE, MOST, VERTICES, NODE = range(10)
-# On which side of what value, a float, a tested one ends the run.
+# The side of the bound (a float64) on which a tested value ends the run.
 SIDE, BOUND = 10, 11
 HEADER = 12
 BELOW, ABOVE = 1, 2
-#: Of a superstep: the foldmap that runs, the least and largest count of vertices
-#: pending for that with which it is run as it was recorded, and which of the values
-#: that it hands over is tested: the first is 1, and 0 is none.
+#: Words of a superstep: the foldmap that runs, the smallest and largest number of its
+#: pending vertices for which the recording is right, and the 1-based index of the
+#: superstep's value that is tested, or 0.
 TURN, LEAST, LARGEST, TESTED = range(4)
 OF_A_STEP = 4
-#: Of the log: the count of committed vertices, and the time; behind them what a
-#: superstep hands over.
+#: Words of a log entry before the values of the superstep: the number of committed
+#: vertices, and the time.
 OF_AN_ENTRY = 2
-#: Stands for the count where all vertices are pending and there is no set.
+#: Count of pending vertices where all are pending and no set exists.
 EVERYTHING = -1
-#: The counts with which anything is run alike.
+#: Smallest and largest count of a superstep that runs in one way for all counts.
 ANY = EVERYTHING, (1 << 62)
 
 
 class At(NamedTuple):
-    """Where in a loop a superstep stands.
+    """The position of a superstep in a loop.
 
     Attributes
     ----------
     turns, length : int
-        Foldmaps, and supersteps of the cycle.
+        Number of foldmaps, and of supersteps of the cycle.
     number, together : int
-        Which of the supersteps that run together it is, and how many these are.
+        Index of the superstep among those that run together, and their number.
     seen : int
-        How many values each superstep hands over.
+        Number of values that each superstep returns.
     gates : int
-        How many of those that run together have a node of their own: all, or none.
+        Number of supersteps with a conditional node of their own: all or none.
     """
 
     turns: int
@@ -66,14 +79,15 @@ class At(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What a loop is like, whatever it is told.
+    """The constants of a loop, which its kernels are compiled for.
 
     Attributes
     ----------
     turns, length, together, seen : int
         See `At`.
     is_exact : bool
-        Whether it ends behind any superstep, and not behind all that run together.
+        Whether the loop can end after any superstep, and not only after all that run
+        together.
     """
 
     turns: int
@@ -83,23 +97,23 @@ class Shape:
     is_exact: bool
 
     def at(self, number: int) -> At:
-        """Return where a superstep stands, by its number of those that run together."""
+        """Return the position of one of the supersteps that run together."""
         whole = self.turns, self.length, number, self.together, self.seen
         return At(*whole, self.gates)
 
     @property
     def gates(self) -> int:
-        """How many supersteps have a node of their own."""
+        """Number of supersteps with a conditional node of their own."""
         return self.together if self.is_exact else 0
 
     @property
     def entry(self) -> int:
-        """How many words of the log a superstep takes."""
+        """Number of words of a log entry."""
         return OF_AN_ENTRY + self.seen
 
     @property
     def log_begins(self) -> int:
-        """At which word the log begins."""
+        """Index of the log's first word."""
         return HEADER + self.turns + OF_A_STEP * self.length + self.gates
 
 
@@ -110,9 +124,10 @@ class Nodes:
     Attributes
     ----------
     loop : int
-        Whether supersteps run again.
+        Handle of the node that repeats the supersteps.
     gates : tuple of int
-        Whether each of those that run together runs; empty where all do.
+        Handle of the node of each superstep that runs together with others; empty where
+        all of them run.
     """
 
     loop: int
@@ -121,24 +136,26 @@ class Nodes:
 
 @dataclass
 class Orders:
-    """What a loop is told.
+    """Parameters of one launch of a loop.
 
     Attributes
     ----------
     limit : int
-        Supersteps that may run, as many as may run together or a multiple of that.
+        Most supersteps: the number that runs together, or a multiple of it.
     seconds, late_seconds : float
-        How long it may take; how long supersteps may be run otherwise than is decided.
+        Time limit of the loop; and of supersteps that run in another way than their
+        counts would choose.
     vertices : int
-        How many vertices are not dead; a number that no count equals where all are.
+        Number of vertices that are not dead; a number that no count equals where all
+        are.
     pending : sequence of int
-        How many vertices are pending for each foldmap; `EVERYTHING` for all.
+        Number of pending vertices of each foldmap; `EVERYTHING` for all.
     steps : sequence of (int, int, int, int)
-        Of each superstep of the cycle: the foldmap, the least and largest count of
-        vertices pending for that with which it is run so, and which of its values is
-        tested, or 0.
+        Of each superstep of the cycle: the foldmap, the smallest and largest number of
+        its pending vertices for which the recording is right, and which of its values
+        is tested, or 0.
     test : (int, float)
-        `BELOW` or `ABOVE`, and the limit.
+        `BELOW` or `ABOVE`, and the bound.
     """
 
     limit: int
@@ -152,16 +169,16 @@ class Orders:
 
 @dataclass
 class Report:
-    """What a loop has left.
+    """Results of one launch of a loop.
 
     Attributes
     ----------
     counts : list of int
         Vertices committed by each superstep that has run.
     seconds : list of float
-        The time of each but the first, of which it knows no beginning: 0.
+        The time of each superstep; 0 for the first, whose start is not measured.
     seen : list of list of float
-        What each has handed over.
+        The values of each superstep.
     """
 
     counts: list[int]
@@ -170,9 +187,9 @@ class Report:
 
 
 def pack(orders: Orders, nodes: Nodes, words: npt.NDArray[np.int64]) -> int:
-    """Write orders to words; return how many they take."""
+    """Write the parameters of a launch to words; return the number of words."""
     head = [0] * HEADER
-    # A limit of time that a float cannot hold is none.
+    # A limit beyond int64 is no limit.
     most = float(ANY[1])
     head[LIMIT], head[VERTICES] = orders.limit, orders.vertices
     head[NODE], (head[SIDE], bound) = nodes.loop, orders.test
@@ -180,14 +197,110 @@ def pack(orders: Orders, nodes: Nodes, words: npt.NDArray[np.int64]) -> int:
     head[MOST] = int(min(orders.seconds * 1e9, most))
     head[MOST_LATE] = int(min(orders.late_seconds * 1e9, most))
     steps = [word for step in orders.steps for word in step]
-    told = [*head, *orders.pending, *steps, *nodes.gates]
-    words[: len(told)] = told
-    return len(told)
+    values = [*head, *orders.pending, *steps, *nodes.gates]
+    words[: len(values)] = values
+    return len(values)
 
 
 def unpack(words: npt.NDArray[np.int64], shape: Shape) -> Report:
-    """Return what the log says."""
+    """Return the results from the log."""
     first, entry = shape.log_begins, shape.entry
     log = words[first : first + entry * int(words[DONE])].reshape(-1, entry)
     seen = np.ascontiguousarray(log[:, OF_AN_ENTRY:]).view(np.float64)
     return Report(log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist(), seen.tolist())
+
+
+#: Words of the memory of a thread's loops: a log of about sixteen thousand supersteps.
+WORDS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class LoopMemory:
+    """Parameters and results of the loops of one thread, which never run concurrently.
+
+    Attributes
+    ----------
+    words : array of int64
+        On the device; the module describes them.
+    reals : array of float64
+        The same memory.
+    landing : ndarray of int64
+        Page-locked memory of the same size.
+    stop : array of int64, shape (1,)
+        Host memory that the device reads: a nonzero value ends a loop.
+    address : int
+        Device address of `words`.
+    """
+
+    words: Any
+    reals: Any
+    landing: npt.NDArray[np.int64]
+    stop: Any
+    address: int
+
+
+class _Graph(Protocol):
+    """The CUDA graph of a loop."""
+
+    nodes: Nodes
+
+    def launch(self) -> None: ...
+
+    def is_done(self) -> bool: ...
+
+
+@dataclass(eq=False)
+class DeviceLoop:
+    """A cycle of supersteps that the device repeats without the host.
+
+    Attributes
+    ----------
+    driver : object
+        Has `write` and `read`.
+    graph : object
+        The cycle in a conditional node.
+    memory : LoopMemory
+    shape : Shape
+    decided : dict
+        Results of earlier runs about this cycle, kept for the caller.
+    """
+
+    driver: Any
+    graph: _Graph
+    memory: LoopMemory
+    shape: Shape
+    decided: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """The loop can end after this many supersteps, and after multiples of it."""
+        return 1 if self.shape.is_exact else self.shape.together
+
+    @property
+    def most(self) -> int:
+        """Largest number of supersteps that fit the log."""
+        place = (self.memory.landing.size - self.shape.log_begins) // self.shape.entry
+        return place - place % self.step
+
+    def launch(self, orders: Orders) -> None:
+        """Start the loop; its first `step` supersteps run in any case."""
+        memory, self._limit = self.memory, orders.limit
+        memory.stop[0] = 0
+        size = 8 * pack(orders, self.graph.nodes, memory.landing)
+        self.driver.write(memory.address, int(memory.landing.ctypes.data), size)
+        self.graph.launch()
+
+    def stop(self) -> None:
+        """End the loop at the next superstep at which it can end."""
+        self.memory.stop[0] = 1
+
+    def is_done(self) -> bool:
+        """Whether the device has left the loop."""
+        return self.graph.is_done()
+
+    def read(self) -> Report:
+        """Wait for the end of the loop; return its results."""
+        memory = self.memory
+        size = 8 * (self.shape.log_begins + self.shape.entry * self._limit)
+        self.driver.read(int(memory.landing.ctypes.data), memory.address, size)
+        return unpack(memory.landing, self.shape)

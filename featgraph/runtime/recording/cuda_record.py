@@ -1,7 +1,7 @@
-"""Supersteps that are asked of the CUDA driver again: call by call, or as a graph.
+"""Recorded supersteps, launched again call by call or as a CUDA graph.
 
-A graph runs at one launch; one with a conditional node runs what is in that again and
-again, until a kernel there says no.
+A graph runs in one launch. A graph with a conditional node repeats the node's body
+until a kernel in it clears the condition.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from featgraph.runtime.recording.control import Nodes
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
 
 Operation = tuple[Any, ...]
-#: What a superstep does, and what runs beside the next one.
+#: Operations of a superstep, and those that run concurrently with the next one.
 Superstep = tuple[Sequence[Operation], Sequence[Operation]]
 
 
 class _Conditional(NamedTuple):
-    """A conditional node: the handle of its condition, itself, and what it runs."""
+    """A conditional node: the handle of its condition, the node, the body's graph."""
 
     handle: int
     node: Any
@@ -31,13 +31,13 @@ class _Conditional(NamedTuple):
 
 
 class _Launched:
-    """Operations that the device is given at once, and an event behind them.
+    """Operations that one launch sends to the device, and an event after them.
 
     Parameters
     ----------
     driver : Driver
     beside : bool
-        What is asked of the default stream from then on does not wait for them.
+        Use a side stream: later work of the default stream does not wait for them.
     """
 
     def __init__(self, driver: Driver, beside: bool) -> None:
@@ -47,10 +47,10 @@ class _Launched:
         self._event: Any = None
 
     def launch(self, behind: _Launched | None = None) -> None:
-        """Have the device run the operations.
+        """Launch the operations after the last launch of `behind`.
 
-        Behind the last launch of others, if some are given; else behind all work of the
-        default stream. Wait before a few more are launched.
+        By default they follow all earlier work of the default stream. Call `wait`
+        before the memory that they write is used for a later launch.
         """
         self._driver.enter()
         if behind is not None:
@@ -63,20 +63,20 @@ class _Launched:
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Wait for what was launched last."""
+        """Wait for the last launch."""
         self._check(self._api.cuEventSynchronize(self._event))
 
 
 class Repetition(_Launched):
-    """Operations that are asked for again one by one, with nothing to decide.
+    """Operations that are sent again one by one.
 
-    Making it takes hardly longer than asking for them.
+    Making a repetition takes hardly longer than the calls themselves.
 
     Parameters
     ----------
     driver : Driver
     operations : sequence of tuple
-        Names of the driver's calls with their arguments; of a launch the number of its
+        Names of the driver's calls with their arguments; of a launch the handle of its
         stream and packed words (`PackedArguments.copy_words`).
     beside : bool
         See `launch`.
@@ -96,23 +96,23 @@ class Repetition(_Launched):
             return api.cuStreamWaitEvent(stream or default, event, 0)
 
         waits = {"mark": mark, "hold": hold}
-        self._calls = list(self._given.on(lambda asked: asked or default, waits))
+        self._calls = list(self._given.on(lambda stream: stream or default, waits))
 
     def _launch(self) -> None:
         for call, arguments in self._calls:
             result = call(*arguments)
-            if result[0]:  # the code of an error
+            if result[0]:  # an error code
                 self._check(result)
 
 
 class Recording(_Launched):
-    """Operations that the device runs again at one launch: a CUDA graph.
+    """Operations as a CUDA graph, which runs in one launch.
 
     Parameters
     ----------
     driver : Driver
     operations : sequence of tuple
-        As for `Repetition`. They are captured, not run.
+        As for `Repetition`. They are captured and do not run.
     beside : bool
         See `launch`.
     """
@@ -121,8 +121,8 @@ class Recording(_Launched):
         self, driver: Driver, operations: Sequence[Operation], beside: bool
     ) -> None:
         super().__init__(driver, beside)
-        # A graph that is made node by node takes as long to launch as its operations do
-        # one by one, one that was captured a quarter of it (NVIDIA H200, 2026-11-21).
+        # Launching a graph built node by node takes as long as its operations do one by
+        # one; a captured graph takes a quarter of that (NVIDIA H200, 2026-11-21).
         self._pieces = [
             _instantiate(self, driver, _Capture(driver).run([(piece, ())]))
             for piece, _ in _between_turns(operations)
@@ -139,9 +139,10 @@ class Recording(_Launched):
 def _between_turns(
     operations: Sequence[Operation],
 ) -> list[tuple[list[Operation], Callable[[], None] | None]]:
-    """Return operations in pieces, with what the host does behind each.
+    """Return operations in pieces, with the host function to call after each piece.
 
-    That is where ranks of one process take turns; else there is one piece.
+    Operations are cut where ranks of one process take turns; otherwise there is one
+    piece.
     """
     pieces: list[tuple[list[Operation], Callable[[], None] | None]] = []
     piece: list[Operation] = []
@@ -155,21 +156,21 @@ def _between_turns(
 
 
 class ConditionalLoop(_Launched):
-    """A cycle of supersteps that the device runs while a condition holds.
+    """A cycle of supersteps that the device repeats while a condition holds.
 
-    The condition holds when it is launched. A kernel of the cycle may set another value
-    for the next time (`cuda.dialect.set_condition`). With gates, each superstep has a
-    condition of its own, too, which holds until a kernel says otherwise.
+    Each launch sets the condition. A kernel of the cycle may change it for the next
+    repetition (`cuda.dialect.set_condition`). With gates, each superstep has a
+    condition of its own, too, which holds until a kernel clears it.
 
     Parameters
     ----------
     driver : Driver
     supersteps : sequence of Superstep
-        As for `Repetition`. The second part of each waits for the first, and is waited
-        for by the next superstep but one, which uses the same memory.
-
+        As for `Repetition`. The second part of a superstep waits for the first. The
+        next superstep but one waits for it, as it uses the same memory.
     has_gates : bool
-        Then nothing runs beside the next superstep.
+        Make a conditional node of each superstep. Then nothing runs concurrently with
+        the next superstep.
 
     Attributes
     ----------
@@ -200,7 +201,7 @@ class ConditionalLoop(_Launched):
         self._graph = _instantiate(self, driver, graph)
 
     def _add(self, graph: Any, into: Any, kind: Any, before: list[Any]) -> _Conditional:
-        """Add a conditional node of a graph into it, or into one within."""
+        """Add a conditional node of a graph to the graph, or to another node's body."""
         api, check = self._api, self._check
         context = check(api.cuCtxGetCurrent())
         at_launch = api.CU_GRAPH_COND_ASSIGN_DEFAULT
@@ -218,7 +219,7 @@ class ConditionalLoop(_Launched):
         self._check(self._api.cuGraphLaunch(self._graph, self._stream))
 
     def is_done(self) -> bool:
-        """Whether what was launched last has ended."""
+        """Whether the last launch has ended."""
         result = self._api.cuEventQuery(self._event)
         if result[0] == self._api.CUresult.CUDA_ERROR_NOT_READY:
             return False
@@ -227,19 +228,22 @@ class ConditionalLoop(_Launched):
 
 
 def _instantiate(owner: object, driver: Driver, graph: Any) -> Any:
-    """Return a graph to be launched, as long as its owner lives; give up its plan."""
+    """Return the executable of a graph, and destroy the graph.
+
+    The executable lives as long as its owner.
+    """
     api, check = driver.api, driver.check
     try:
         made = check(api.cuGraphInstantiate(graph, 0))
     finally:
         check(api.cuGraphDestroy(graph))
     destroy = weakref.finalize(owner, api.cuGraphExecDestroy, made)
-    destroy.atexit = False  # the driver may be gone before
+    destroy.atexit = False  # the driver may have shut down by then
     return made
 
 
 class _Calls:
-    """The driver's calls for some operations; their arguments live as long as it."""
+    """The driver's calls of some operations, whose arguments it keeps in memory."""
 
     def __init__(self, api: Any, operations: Sequence[Operation]) -> None:
         self._api, self._operations = api, operations
@@ -249,10 +253,14 @@ class _Calls:
     def on(
         self, stream_of: Callable[[int], Any], waits: Mapping[str, Any]
     ) -> Iterator[tuple[Any, Operation]]:
-        """Give each call, with its arguments on the stream for the one asked for.
+        """Generate the driver's calls with their arguments.
 
-        What puts events behind streams, and has streams wait for them, is called as
-        `waits` has it.
+        Parameters
+        ----------
+        stream_of : callable
+            Returns the stream to use for the handle of a recorded stream.
+        waits : mapping
+            Functions for "mark" (record an event) and "hold" (wait for an event).
         """
         address = int(self._pointers.ctypes.data)
         for name, *given in self._operations:
@@ -274,7 +282,7 @@ class _Calls:
 
 
 def _turning(turn: Callable[[], None]) -> Callable[[], tuple[int]]:
-    """Return a function that is called as those of the driver are."""
+    """Return a function that calls `turn` and returns no error, as the driver does."""
 
     def call() -> tuple[int]:
         turn()
@@ -283,7 +291,7 @@ def _turning(turn: Callable[[], None]) -> Callable[[], tuple[int]]:
     return call
 
 
-#: Operation -> the driver's call of the same arguments, and a stream.
+#: Operation -> the driver's call, which takes the same arguments and a stream.
 _CALLS = {
     "set_words": "cuMemsetD32Async",
     "set_bytes": "cuMemsetD8Async",
@@ -292,41 +300,42 @@ _CALLS = {
 }
 
 
-#: Stands for the stream of what runs beside the next superstep.
+#: Stands for the stream of operations that run concurrently with the next superstep.
 _BESIDE = -1
 
 
 class _Capture:
-    """Asks for operations once more, on streams that capture them.
+    """Operations sent once more to streams in capture mode.
 
-    One stream stands for the default one, and each other stream waits for it and it for
-    them, as the driver has it. But where a stream is held by an event, it waits for
-    such events alone, and others for those that are put behind it.
+    One stream stands for the default stream. Other streams wait for it and it waits for
+    them, as the driver does implicitly. A stream that an event holds waits for such
+    events alone, and other streams wait for the events recorded on it.
 
     Parameters
     ----------
     driver : Driver
     into : graph, optional
-        Where they go; default a new one.
+        The graph that the operations are added to; default a new one.
     """
 
     def __init__(self, driver: Driver, into: Any = None) -> None:
         self._api, self._check = driver.api, driver.check
         self._into = into
         self._main = self._make_stream()
-        #: Stream that was asked for -> the one that captures.
+        #: Recorded stream -> the capturing stream.
         self._others: dict[int, Any] = {}
-        #: Those with work that the main one has not waited for.
-        self._ahead: set[int] = set()
-        #: Those that events hold.
-        self._aside: set[int] = set()
+        #: Streams with work that the main stream has not waited for.
+        self._unjoined: set[int] = set()
+        #: Streams that wait for events only.
+        self._held: set[int] = set()
         self._events: list[Any] = []
-        #: Event that was asked for -> the one that was captured last.
+        #: Recorded event -> the event captured last for it.
         self._marks: dict[Any, Any] = {}
 
     def _make_stream(self, like: Any = None) -> Any:
-        """Return a stream that captures, as urgent as another one."""
-        # A stream that waits for the default one by itself cannot capture.
+        """Return a capturing stream with the priority of another one."""
+        # A blocking stream (one that synchronizes with the default stream) cannot
+        # capture.
         flag = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         if like is None:
             return self._check(self._api.cuStreamCreate(flag))
@@ -344,7 +353,7 @@ class _Capture:
                 to = self._into, None, None, 0
                 check(api.cuStreamBeginCaptureToGraph(self._main, *to, mode))
             try:
-                self._ask(supersteps)
+                self._send(supersteps)
             except BaseException:
                 api.cuStreamEndCapture(self._main)
                 raise
@@ -355,24 +364,24 @@ class _Capture:
             for stream in (self._main, *self._others.values()):
                 api.cuStreamDestroy(stream)
 
-    def _ask(self, supersteps: Sequence[Superstep]) -> None:
+    def _send(self, supersteps: Sequence[Superstep]) -> None:
         """Ask for supersteps; what comes beside is on a stream of its own."""
         beside: list[Any] = []
         for number, (operations, others) in enumerate(supersteps):
             if number > 1 and beside:
                 self._wait_for(self._main, beside.pop(0))
-            self._ask_on(self._stream, operations)
+            self._send_on(self._stream, operations)
             self._join()
             if others:
                 self._let_wait(self._beside(), self._main)
-                self._ask_on(self._beside, others)
+                self._send_on(self._beside, others)
                 beside.append(self._record(self._beside()))
         if beside:
             self._wait_for(self._main, beside[-1])
-        for stream in self._aside:  # nothing may be left that none has waited for
+        for stream in self._held:  # a capture ends with one stream that joins all
             self._let_wait(self._main, self._others[stream])
 
-    def _ask_on(
+    def _send_on(
         self, stream_of: Callable[[int], Any], operations: Sequence[Operation]
     ) -> None:
         waits = {"mark": self._mark, "hold": self._hold}
@@ -380,23 +389,23 @@ class _Capture:
             self._check(call(*arguments))
 
     def _mark(self, event: Any, stream: Any) -> tuple[int]:
-        """Put an event behind what a stream was given."""
+        """Record an event on the capturing stream of a recorded one."""
         self._marks[event] = self._record(self._stream(int(stream)))
         return (0,)
 
     def _hold(self, stream: Any, event: Any) -> tuple[int]:
-        """Have a stream wait for an event, and from then on for nothing else."""
+        """Have a stream wait for an event, and from then on for events only."""
         asked, into = int(stream), self._main
         if event not in self._marks:
             raise DeviceError(
                 "a recording cannot wait for what was launched before it",
-                got="an event that it has put nowhere",
+                got="an event that it has not recorded",
             )
         if asked:
             if asked not in self._others:
                 self._others[asked] = self._make_stream(stream)
-            self._ahead.discard(asked)
-            self._aside.add(asked)
+            self._unjoined.discard(asked)
+            self._held.add(asked)
             into = self._others[asked]
         self._wait_for(into, self._marks[event])
         return (0,)
@@ -420,10 +429,10 @@ class _Capture:
         return self._others[_BESIDE]
 
     def _join(self) -> Any:
-        """Return the main stream, behind all others."""
-        for stream in self._ahead:
+        """Have the main stream wait for all others; return it."""
+        for stream in self._unjoined:
             self._let_wait(self._main, self._others[stream])
-        self._ahead.clear()
+        self._unjoined.clear()
         return self._main
 
     def _stream(self, asked: int) -> Any:
@@ -431,7 +440,7 @@ class _Capture:
             return self._join()
         if asked not in self._others:
             self._others[asked] = self._make_stream()
-        if asked not in self._ahead and asked not in self._aside:
+        if asked not in self._unjoined and asked not in self._held:
             self._let_wait(self._others[asked], self._main)
-            self._ahead.add(asked)
+            self._unjoined.add(asked)
         return self._others[asked]

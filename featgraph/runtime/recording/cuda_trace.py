@@ -1,4 +1,10 @@
-"""What a superstep asks of the CUDA driver, remembered so as to be asked again."""
+"""Traces of the CUDA calls of a superstep, and their repetitions.
+
+`TracedDriver` stands for the driver: it passes calls on and stores those of a thread
+that traces. A superstep whose calls repeat becomes a `RecordedSuperstep`, and a cycle
+of those a `DeviceLoop` once the host has spent more time on launches than the loop
+costs.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +24,8 @@ import numpy.typing as npt
 from featgraph.base.errors import DeviceError
 from featgraph.cuda.arguments import PackedArguments, point_to_words
 from featgraph.cuda.launch import OPAQUE
-from featgraph.runtime.recording.concurrent_calls import Aside
-from featgraph.runtime.recording.control import Shape
-from featgraph.runtime.recording.cycles import KnownCycles
-from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.recording.control import DeviceLoop, Shape
+from featgraph.runtime.recording.cycles import DeferredCalls, KnownCycles
 
 __all__ = [
     "LANDED",
@@ -32,11 +36,11 @@ __all__ = [
     "read_landed",
 ]
 
-#: Names what is noted between posting at other ranks and taking what they have posted:
-#: a function that lets ranks of this process post, or None.
+#: Operation between a post to other ranks and the wait for their posts. Its argument is
+#: a function that lets the other ranks of this process post, or None.
 TURN = "turn"
 Operations = tuple[tuple[Any, ...], ...]
-#: Number of words -> sets of so many; those without another reference are used again.
+#: Number of words -> sets of that size; sets without another reference are reused.
 Pools = dict[int, list[Any]]
 #: ``make(operations, beside=...)`` makes an object with `launch` and `wait`.
 Make = Callable[..., Any]
@@ -44,58 +48,61 @@ Make = Callable[..., Any]
 _MOST_KEPT = 64
 #: Spare pairs of pools.
 _MOST_SPARE = 8
-#: Words that a superstep hands over at most: the count of committed vertices, two
-#: entries of results that a run looks at, and two counts of edges.
+#: Most words that a superstep returns: the number of committed vertices, two extremes
+#: of watched results, and two numbers of edges.
 LANDED = 5
-#: What two graphs take to make, in s, until it has been measured.
+#: Time to make two graphs, in s, until it has been measured.
 _RECORDING_SECONDS = 3e-4
-#: What launching two graphs takes, in s (NVIDIA H200, 2026-11-21).
+#: Time to launch two graphs, in s (NVIDIA H200, 2026-11-21).
 _LAUNCHING_SECONDS = 1.2e-5
-#: What making a loop takes, in s, until it has been measured.
+#: Time to make a loop, in s, until it has been measured.
 _LOOP_SECONDS = 6e-4
-#: What a loop saves a superstep at least, in s: an event, and accounts in Python; and
-#: where none is launched ahead, so that the device waits for both: of `pagerank` on an
-#: R-MAT graph of 2^14 vertices it saved 70 us (NVIDIA H200, 2026-11-23).
+#: Time that a loop saves per superstep at least, in s: an event and the bookkeeping in
+#: Python. The second is for supersteps without another one launched ahead, where the
+#: device waits for both: `pagerank` on an R-MAT graph of 2^14 vertices saved 70 us
+#: (NVIDIA H200, 2026-11-23).
 _LOOP_SAVES, _LOOP_SAVES_ALONE = 5e-6, 4e-5
-#: What asking for a superstep of ranks call by call, and not as a graph, is taken to
-#: cost, in s: with six to ten operations of 5 us each (NVIDIA H100).
+#: Assumed cost, in s, of sending a superstep of ranks call by call and not as a graph:
+#: six to ten operations of 5 us each (NVIDIA H100).
 _ASKING_SECONDS = 3e-5
-#: Loops that a thread keeps, and those that could not be made.
+#: Most loops that a thread keeps, including failed attempts.
 _MOST_LOOPS = 32
 
 
 def _count_references(pool: list[Any]) -> int:
-    """Return how many references to its first entry there are, seen by a loop."""
+    """Return the number of references to a pool's first entry during a loop over it."""
     for entry in pool:
         return sys.getrefcount(entry)
     return 0
 
 
-#: The same of a set that only its pool holds.
+#: That number for a set to which only its pool refers.
 _UNHELD = _count_references([object()])
 
 
 class RecordedSuperstep:
     """The operations of a superstep, to be launched again.
 
-    They are asked for one by one until that has cost the device as much time as making
-    two graphs of them takes, and then launched as these: one of the work, another that
-    counts what was committed. While the device has enough to do, it costs none.
+    They are sent one by one until that has cost as much device time as making two
+    graphs takes, and as graphs from then on: one of the work, one that counts the
+    committed vertices. While the device has enough queued work, sending them costs no
+    device time.
 
-    Where other ranks take part, that is counted by launches, and not measured: so all
-    have graphs and loops made at the same superstep, and wait for each other once.
+    Where other ranks take part, the cost is a fixed amount per launch and not measured.
+    So all ranks make graphs and loops at the same superstep, and wait for each other
+    once.
 
     Parameters
     ----------
     operations : tuple
-        What a superstep asked the driver for.
+        The driver's calls of a superstep.
     landed : ndarray of int64, shape (LANDED,)
-        Page-locked: where the count goes, and extremes of results.
+        Page-locked memory for the count and the extremes of results.
     repeat, record : callable
         ``make(operations, beside=...)``: call by call, and as a graph.
     """
 
-    #: What making two graphs took of late, in s.
+    #: Recent time of making two graphs, in s.
     recording_seconds = _RECORDING_SECONDS
 
     def __init__(
@@ -106,29 +113,29 @@ class RecordedSuperstep:
         record: Make,
     ) -> None:
         [read] = [o for o in operations if o[0] == "read"]
-        #: How many extremes of results are read with the count.
+        #: Number of extremes of results that are read with the count.
         self._extremes: int = read[3] // 8 - 1
         #: Whether other ranks take part.
         self.is_shared = any(o[0] == TURN for o in operations)
-        #: Whether these are of one process, and have to be asked for by turns.
+        #: Whether ranks of this process take part, which have to launch alternately.
         self.takes_turns = any(o[0] == TURN and o[1] is not None for o in operations)
         self._is_whole = self._extremes > 0 or self.is_shared
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
-            # Results are looked at before the next superstep makes others.
+            # Watched results must be read before the next superstep overwrites them.
             is_beside = not self._is_whole and _is_given(operation, read[2])
             (count if is_beside else work).append(operation)
         self._landed = landed
         self._work = tuple(o for o in work if o is not read)
-        #: What counts, and leaves the count on the device.
+        #: Operations that leave the count on the device.
         self._counts = tuple(o for o in count if o is not read)
         self._reads = ("read", int(landed.ctypes.data), *read[2:])
         self._record: Make | None = record
         self._make_both(repeat)
-        #: How long launching it took last, and how long the device waited for it.
+        #: Time of the last launch, and device time lost to launches.
         self._launching = self._lost = 0.0
-        #: How often it was launched, and how often nothing was behind it.
+        #: Number of launches, and of those without another launch queued after them.
         self._launched = self._alone = 0
 
     def _make_both(self, make: Make) -> None:
@@ -141,9 +148,9 @@ class RecordedSuperstep:
         self._working, self._counting = made
 
     def launch(self) -> None:
-        """Have the device run the superstep behind what it was given before.
+        """Launch the superstep after all earlier work of the device.
 
-        What it is given next need not wait until the committed vertices are counted.
+        Later launches need not wait until the committed vertices are counted.
         """
         if self._record is not None and self._pays():
             self._make_graphs(self._record)
@@ -155,9 +162,9 @@ class RecordedSuperstep:
         self._launched += 1
 
     def wait(self, *, is_last: bool = False) -> tuple[int, list[float]]:
-        """Wait for the launch; return how many vertices it committed, and extremes.
+        """Wait for the launch; return the number of committed vertices, and extremes.
 
-        `is_last` says that nothing was launched behind it: the device waits, too.
+        `is_last` says that nothing was launched after it: the device is idle meanwhile.
         """
         begun = time.perf_counter()
         (self._counting or self._working).wait()
@@ -170,22 +177,22 @@ class RecordedSuperstep:
 
     @property
     def superstep(self) -> tuple[Operations, Operations]:
-        """What it does, and what counts the vertices committed behind that."""
+        """The operations of the work, and those that count the committed vertices."""
         return self._work, self._counts
 
     @property
     def extremes(self) -> int:
-        """How many extremes of results it hands over."""
+        """Number of extremes of results that it returns."""
         return self._extremes
 
     @property
     def lost(self) -> float:
-        """How long, in s, launching it from the host has cost so far."""
+        """Time, in s, that launches from the host have cost so far."""
         saved = self._launched * _LOOP_SAVES + self._alone * _LOOP_SAVES_ALONE
         return self._lost + saved
 
     def _pays(self) -> bool:
-        """Whether it would have paid to have graphs from the beginning."""
+        """Whether graphs would have saved time from the first launch on."""
         own = RecordedSuperstep.recording_seconds
         return self._lost >= (_RECORDING_SECONDS if self.is_shared else own)
 
@@ -197,7 +204,7 @@ class RecordedSuperstep:
         except DeviceError:  # call by call, as before
             return
         seconds = time.perf_counter() - begun
-        # The first of a process takes much longer.
+        # The first graph of a process takes much longer.
         known = RecordedSuperstep.recording_seconds
         RecordedSuperstep.recording_seconds = min(seconds, 2 * known)
 
@@ -205,13 +212,13 @@ class RecordedSuperstep:
 def read_landed(
     landed: npt.NDArray[np.int64], extremes: int
 ) -> tuple[int, list[float]]:
-    """Return a count, and some extremes, from where they have landed."""
+    """Return the count and some extremes from page-locked memory."""
     seen: list[float] = landed[1 : 1 + extremes].view(np.float64).tolist()
     return int(landed[0]), seen
 
 
 def _is_given(operation: tuple[Any, ...], address: int) -> bool:
-    """Whether an operation is given the address of an array."""
+    """Whether an operation has the address of an array among its arguments."""
     if operation[0] == "launch":
         return address.to_bytes(8, sys.byteorder) in operation[-1]
     return address in operation[1:3]
@@ -224,36 +231,36 @@ class _Stream(NamedTuple):
 
 
 class _Traces(threading.local):
-    """What a thread traces, and what it has recorded."""
+    """The trace and the recordings of a thread."""
 
     operations: list[tuple[Any, ...]] | None = None
-    #: Has all of these, of which nothing has been asked of the driver; or None.
-    aside: Aside | None = None
+    #: Holds all of these operations back from the driver, if it is set.
+    deferred: DeferredCalls | None = None
 
     def __init__(self) -> None:
-        #: The sets that were taken since it traces.
+        #: The sets taken since the trace began.
         self.taken: list[weakref.ref[Any]] = []
-        #: Of sets that are made between supersteps.
+        #: Pools of sets that are made between supersteps.
         self.own_pools: Pools = {}
         self.pools = self.own_pools
         self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
-        #: Cycle, and whether exactly -> a loop of it, or None where none can be made.
+        #: (cycle, is_exact) -> its loop, or None where none can be made.
         self.loops: OrderedDict[Any, Any] = OrderedDict()
 
 
 class TracedDriver:
-    """Passes calls on to the driver, and remembers those of a thread while it traces.
+    """The CUDA driver with a trace of the calls of threads that trace.
 
     Parameters
     ----------
     driver : Driver
     landing : ndarray of int64, shape (N, LANDED)
-        Page-locked memory: a row for what each recording hands over.
+        Page-locked memory: a row for the values of each recording.
     repeat, record : callable
         ``make(driver, operations, beside)`` makes a `Repetition`, or a `Recording`.
     loop : callable
-        ``make(driver, supersteps, shape)`` makes a `DeviceLoop` of a cycle, of pairs of
-        operations: what a superstep does, and what counts.
+        ``make(driver, supersteps, shape)`` makes a `DeviceLoop` of a cycle, given as
+        pairs: the operations of a superstep, and those that count.
     """
 
     def __init__(
@@ -270,17 +277,17 @@ class TracedDriver:
         self._landing = landing
         self._free = list(range(len(landing)))
         self._own = _Traces()
-        #: Pools that were given back.
+        #: Returned pools.
         self._spare: list[tuple[Pools, ...]] = []
         self.known = KnownCycles()
 
     # -- tracing
 
     def lend_pools(self, to: object) -> tuple[Pools, ...]:
-        """Return two pools of sets, for as long as an object lives.
+        """Return two pools of sets, which `to` owns while it lives.
 
-        Then others get them: allocating sets takes longer than a short run, and freeing
-        them waits for the device.
+        They go to another owner then: allocating sets takes longer than a short run,
+        and freeing them waits for the device.
         """
         try:
             pools = self._spare.pop()
@@ -293,19 +300,20 @@ class TracedDriver:
         if len(self._spare) < _MOST_SPARE:
             self._spare.append(pools)
 
-    def begin(self, pools: Pools, aside: Aside | None = None) -> None:
-        """Begin to remember what this thread asks for, with sets from some pools.
+    def begin(self, pools: Pools, deferred: DeferredCalls | None = None) -> None:
+        """Begin to trace the calls of this thread, with sets from some pools.
 
-        As long as `aside` takes it, the driver is not asked.
+        Calls that `deferred` expects are held back from the driver.
         """
         self._own.operations, self._own.taken = [], []
-        self._own.pools, self._own.aside = pools, aside
+        self._own.pools, self._own.deferred = pools, deferred
 
     def take(self, count: int, make: Callable[[tuple[int], str], Any]) -> Any:
-        """Return a set of so many words that nothing refers to; `make` makes arrays.
+        """Return an unused set of `count` words; `make` allocates arrays.
 
-        A State has its own, and those of a superstep are those of the one before the
-        last, so that supersteps repeat, in whatever run.
+        Each State has two pools, which its supersteps use alternately. A superstep so
+        gets the sets of the one before the last, and the calls of supersteps repeat in
+        all runs.
         """
         own = self._own
         pool = own.pools.setdefault(count, [])
@@ -321,12 +329,12 @@ class TracedDriver:
 
     @property
     def taken(self) -> tuple[weakref.ref[Any], ...]:
-        """The sets that this thread has taken since it began to remember."""
+        """The sets that this thread has taken since its trace began."""
         return tuple(self._own.taken)
 
     @staticmethod
     def are_free(taken: Sequence[Callable[[], Any]], pools: Pools) -> bool:
-        """Whether sets that were taken from some pools are there, and nobody's."""
+        """Whether sets that were taken from some pools still exist and are unused."""
         free = {
             id(words)
             for pool in pools.values()
@@ -336,13 +344,13 @@ class TracedDriver:
         return all(id(made()) in free for made in taken)
 
     def end(self) -> Operations | None:
-        """Return what was asked for since; None if that cannot be recorded.
+        """End the trace; return its operations, or None if they cannot be recorded.
 
-        It can if all of it stays on the device but for one read: of the count.
+        They can if all stay on the device except one read of the count.
         """
         own = self._own
-        if own.aside is not None:  # a failure: it has not come to its read
-            self._ask_for_all()
+        if own.deferred is not None:  # the superstep failed before its read
+            self._send_all()
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
@@ -350,9 +358,9 @@ class TracedDriver:
         return tuple(operations) if reads == 1 else None
 
     def record(self, operations: Operations) -> RecordedSuperstep | None:
-        """Return a traced superstep to launch again; None if too many are held.
+        """Return a traced superstep to launch again; None if too many are in use.
 
-        Those of late are kept: a run that is repeated finds its own again.
+        Recent ones are kept, so that a run that is repeated finds its own again.
         """
         recorded = self._own.recorded
         known = recorded.get(operations)
@@ -383,20 +391,21 @@ class TracedDriver:
     def loop(
         self, recordings: Sequence[RecordedSuperstep], turns: int, is_exact: bool
     ) -> DeviceLoop | None:
-        """Return a loop of a cycle of some foldmaps; None where none pays yet.
+        """Return a loop of a cycle of `turns` foldmaps; None where none pays yet.
 
-        It ends behind any superstep where it has to be exact.
+        With `is_exact` it can end after any superstep.
 
-        It is made when launching the cycle from the host has cost as much time, or has
-        before there was one that begins elsewhere in the cycle. None, too, where none
-        can be made, as for ranks that take turns.
+        It is made when launching the cycle from the host has cost as much time as
+        making the loop, or if there is already a loop of the cycle that begins at
+        another superstep. None is returned, too, where no loop can be made, as for
+        ranks that take turns.
         """
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact
         if key in loops:
             loops.move_to_end(key)
             return loops[key]  # type: ignore[no-any-return]
-        lost = 0.0  # asked behind each cycle that the host launches
+        lost = 0.0  # computed after each cycle that the host launches
         for recording in cycle:
             lost += recording.lost
         turned = [(cycle[n:] + cycle[:n], is_exact) for n in range(1, len(cycle))]
@@ -414,65 +423,65 @@ class TracedDriver:
             loops[key] = self._loop(self._driver, supersteps, shape)
         except DeviceError:  # the host goes on as before
             loops[key] = None
-        # The first of a process takes much longer.
+        # The first loop of a process takes much longer.
         seconds = time.perf_counter() - begun
         self._loop_seconds = min(seconds, 2 * self._loop_seconds)
         return loops[key]  # type: ignore[no-any-return]
 
-    def asked(self, ask: Callable[[], Any]) -> Operations:
-        """Return what a call asks for, which it does; it may be asked twice."""
+    def operations_of(self, call: Callable[[], Any]) -> Operations:
+        """Call a function that may run twice; return its operations."""
         own = self._own
         own.operations = []
         try:
-            ask()
+            call()
             if OPAQUE in own.operations:
                 own.operations.clear()
-                ask()
+                call()
             return tuple(own.operations)
         finally:
             own.operations = None
 
     def note(self, *operation: Any) -> None:
-        """Remember an operation if this thread traces."""
-        if self._own.aside is not None:
-            self._ask_for_all()
+        """Add an operation to the trace of this thread, if it traces."""
+        if self._own.deferred is not None:
+            self._send_all()
         operations = self._own.operations
         if operations is not None:
             operations.append(operation)
 
     @property
-    def aside(self) -> Any:
-        """What is done on other streams, which no recording can do again.
+    def streams(self) -> Any:
+        """Streams for work that cannot be recorded.
 
-        A superstep that asks for it is not recorded; but see `mark` and `hold`.
+        A superstep that uses them is not recorded, except for `mark` and `hold`.
         """
         self.note(*OPAQUE)
         return self._driver.streams
 
     def _takes(self, operation: tuple[Any, ...]) -> bool:
-        """Remember an operation; return whether it is put aside, for later or never."""
+        """Add an operation to the trace; return whether the driver gets it later."""
         own = self._own
-        aside, operations = own.aside, own.operations
-        is_aside = aside is not None and aside.takes(operation)
-        if aside is not None and not is_aside:
-            self._ask_for_all()
+        deferred, operations = own.deferred, own.operations
+        is_deferred = deferred is not None and deferred.takes(operation)
+        if deferred is not None and not is_deferred:
+            self._send_all()
         if operations is not None:
             operations.append(operation)
-        return is_aside
+        return is_deferred
 
-    def _ask_for_all(self) -> None:
-        """Ask the driver for what was put aside, and put nothing aside from here on."""
+    def _send_all(self) -> None:
+        """Send all held-back operations to the driver, and hold back no more."""
         own = self._own
-        if own.aside is None:
+        if own.deferred is None:
             return
-        own.aside = None
+        own.deferred = None
         for name, *given in own.operations or ():
             if name == "launch":
                 *grid, stream, packed = given
                 words, pointers = point_to_words(packed)
                 where = _Stream(stream) if stream else 0
                 self._driver.launch(*grid, where, int(pointers.ctypes.data))
-                del words  # they had to stay until here
+                del words  # the pointers refer to them until the launch returns
             else:
                 getattr(self._driver, name)(*given)
 
@@ -506,17 +515,17 @@ class TracedDriver:
             self._driver.set_bytes(address, value, count)
 
     def mark(self, event: Any, stream: Any) -> None:
-        """Put an event behind what a stream was given; 0 is the default one."""
-        self._ask_for_all()
+        """Record an event on a stream; 0 is the default one."""
+        self._send_all()
         self._driver.streams.mark(event, stream)
         self.note("mark", event, stream)
 
     def hold(self, stream: Any, event: Any) -> None:
-        """Have what a stream is given from now on wait for an event.
+        """Have later work of a stream wait for an event.
 
-        A recording waits for those that were put somewhere by itself.
+        A recording waits for events that were recorded in the same recording.
         """
-        self._ask_for_all()
+        self._send_all()
         self._driver.streams.hold(stream, event)
         self.note("hold", stream, event)
 
@@ -527,26 +536,26 @@ class TracedDriver:
             self._driver.copy(target, source, size)
 
     def write(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes from the host, which may then write there again."""
-        self._ask_for_all()
+        """Copy `size` bytes from host memory, which may be reused when this returns."""
+        self._send_all()
         self._driver.write(target, source, size)
         self.note(*OPAQUE)
 
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to page-locked memory, and wait for all work."""
         own = self._own
-        aside, operation = own.aside, ("read", target, source, size)
-        if aside is not None and aside.takes(operation):
-            operations, own.operations, own.aside = own.operations, None, None
+        deferred, operation = own.deferred, ("read", target, source, size)
+        if deferred is not None and deferred.takes(operation):
+            operations, own.operations, own.deferred = own.operations, None, None
             try:
-                words = aside.instead()
+                words = deferred.instead()
             finally:
-                own.operations, own.aside = operations, aside
+                own.operations, own.deferred = operations, deferred
             if words is not None:
-                own.aside = None
+                own.deferred = None
                 ctypes.memmove(target, int(words.ctypes.data), size)
                 self.note(*operation)
                 return
-        self._ask_for_all()
+        self._send_all()
         self._driver.read(target, source, size)
         self.note(*operation)

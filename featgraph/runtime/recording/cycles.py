@@ -1,4 +1,10 @@
-"""Supersteps as they were run, and cycles of them that have come round before."""
+"""Traces of supersteps, and the cycles in which they repeat.
+
+`Cycles` compares the CUDA calls of a run's supersteps and finds cycles that have run
+before, in this run or, by `KnownCycles`, in an earlier one. `DeferredCalls` holds back
+the calls of a superstep that is expected to repeat, until all of them can run as one
+recording.
+"""
 
 from __future__ import annotations
 
@@ -10,49 +16,51 @@ from typing import Any
 
 from featgraph.base.dataclass import dataclass
 
-__all__ = ["Cycles", "KnownCycles", "Traced"]
+__all__ = ["Cycles", "DeferredCalls", "KnownCycles", "Traced"]
 
-#: A cycle is looked for among so many times the foldmaps of a run.
+#: Longest cycle, in multiples of the number of foldmaps.
 _LONGEST = 4
-#: Supersteps of cycles that a thread remembers.
+#: Most supersteps of known cycles of a thread.
 _MOST_KNOWN = 512
-#: Beginnings of runs that a thread remembers.
+#: Most first supersteps of runs that a thread remembers.
 _MOST_BEGUN = 64
 
 
 @dataclass(eq=False)
 class Traced:
-    """A superstep as it was run.
+    """The trace of one superstep.
 
     Attributes
     ----------
     place : int
-        Which of the foldmaps ran.
+        Index of the foldmap that ran.
     decisions : tuple
-        What the number of active vertices decided.
+        The choices that the number of active vertices determined.
     everything : bool
-        Whether all vertices were committed, of which no set is kept.
+        Whether all vertices were committed, in which case no set is kept.
     committed : weakref
-        The set of the committed ones: a reference would keep its memory from being
-        used again.
+        The set of committed vertices. A strong reference would keep its memory from
+        being reused.
     pending : list of weakref
-        What was pending for each foldmap behind it; gives None for all vertices.
+        The set pending for each foldmap after the superstep; gives None for all
+        vertices.
     direction, work : str
-        What the record says of it.
+        Entries of the record of the run.
     unsent : frozenset of str
-        Properties of which something waits behind it that other ranks were not told.
+        Properties with values that have not been sent to other ranks yet.
     operations : tuple or None
-        What it asked the device for; None if that cannot be recorded.
+        The CUDA calls; None if they cannot be recorded.
     pieces : int or None
-        On several ranks, in how many pieces it sent rows while it swept others.
+        On several ranks: the number of pieces in which rows were sent while others were
+        swept.
     behind : tuple of int
-        Identities of the sets that are held behind it. They are in pools, which stay as
-        long as their State, and then mostly go to another.
+        Identities of the sets that are alive after the superstep. They lie in pools,
+        which live as long as their State and are mostly handed to another State then.
     stale : frozenset of (str, int)
-        Where next buffers are stale behind it, and what other ranks were not told:
-        properties, and identities of sets.
+        Properties whose next buffers are stale after the superstep, or that have unsent
+        values, with the identities of the sets.
     taken : tuple of weakref
-        The sets that it took from a pool.
+        The sets that the superstep took from a pool.
     """
 
     place: int
@@ -71,11 +79,11 @@ class Traced:
 
     @property
     def keeps(self) -> bool:
-        """Whether it has kept aggregates, to patch them."""
+        """Whether the superstep kept aggregates to patch them later."""
         return self.work in {"kept", "patched"}
 
     def repeats(self, other: Traced) -> bool:
-        """Whether it did what another one did."""
+        """Whether the superstep made the calls and choices of another one."""
         return (
             self.operations is not None
             and self.place == other.place
@@ -86,19 +94,19 @@ class Traced:
 
 
 class KnownCycles(threading.local):
-    """Cycles that have repeated, in any run of a thread."""
+    """Cycles that have repeated in any run of a thread."""
 
     def __init__(self) -> None:
-        #: Operations -> their cycle, and their place in it.
+        #: Operations -> their cycle, and their index in it.
         self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
-        #: What a run begins with, as its caller has it -> the cycle that came.
+        #: The caller's key of a run's beginning -> the cycle that followed.
         self._begun: OrderedDict[Any, Sequence[Traced]] = OrderedDict()
-        #: Operations of a run's first superstep, which is in no cycle -> that, and the
-        #: cycle that came behind it.
+        #: Operations of a run's first superstep, which is in no cycle -> its trace, and
+        #: the cycle that followed.
         self._before: OrderedDict[Any, tuple[Traced, Sequence[Traced]]] = OrderedDict()
 
     def add(self, cycle: Sequence[Traced]) -> None:
-        """Remember a cycle that has repeated; it refers to its sets weakly."""
+        """Add a cycle that has repeated; its sets are referred to weakly."""
         for place, traced in enumerate(cycle):
             self._places[traced.operations] = cycle, place
             self._places.move_to_end(traced.operations)
@@ -106,69 +114,72 @@ class KnownCycles(threading.local):
             self._places.popitem(last=False)
 
     def find(self, traced: Traced) -> tuple[Sequence[Traced], int] | None:
-        """Return a cycle with what a superstep did, and its place there."""
+        """Return the known cycle with a superstep's operations, and its index there."""
         return self._places.get(traced.operations)
 
     def note_beginning(self, key: Any, cycle: Sequence[Traced]) -> None:
-        """Remember that a run has begun with a known cycle, from its first on."""
+        """Store the cycle that a run has begun with, from its first superstep on."""
         self._begun[key] = cycle
         self._begun.move_to_end(key)
         if len(self._begun) > _MOST_BEGUN:
             self._begun.popitem(last=False)
 
     def note_before(self, first: Traced, cycle: Sequence[Traced]) -> None:
-        """Remember that a known cycle has come behind the first superstep of a run."""
+        """Store the cycle that followed the first superstep of a run."""
         self._before[first.operations] = first, cycle
         self._before.move_to_end(first.operations)
         if len(self._before) > _MOST_BEGUN:
             self._before.popitem(last=False)
 
     def behind(self, first: Traced) -> tuple[Traced, Sequence[Traced]] | None:
-        """Return a first superstep that did what one does, and the cycle behind it."""
+        """Return a first superstep with these operations, and the cycle after it."""
         return self._before.get(first.operations)
 
     def begins(self, key: Any) -> Sequence[Traced] | None:
-        """Return the cycle with which a run like this has begun last, or None."""
+        """Return the cycle that the last run with this key began with, or None."""
         return self._begun.get(key)
 
 
 class Cycles:
-    """Finds what the supersteps of a run repeat.
+    """The cycles that the supersteps of a run repeat.
 
-    A cycle is one that has been run twice in a row, or once if it is known from other
-    runs: then the sets that are held behind it must be those that were held a cycle
-    ago, or behind it in one of those runs, where it committed the same sets.
+    A cycle is found when it has run twice in a row, or once if it is known from another
+    run. In that case the sets that are alive after it must be those that were alive one
+    cycle ago, or those that were alive after it in the other run with the same
+    committed sets.
 
-    Where there is one foldmap, a known cycle may be joined behind a single superstep of
-    a run, which has asked for all that one of the cycle asks for, and has left what
-    that had left. What comes next there is then right here: it is the same kernel, on
-    buffers that have changed places, with sets of the other pool. These must be there,
-    and nobody's, which `find` asks for; and all of the cycle is decided alike, so that
-    it works in the same memory besides. It may be joined so behind the first superstep
-    of a run, too, which does something else, such as to copy all of what later ones
-    refresh, if it has come behind one that did and left the same.
+    A run of one foldmap may join a known cycle after a single superstep, if that
+    superstep made the same calls and left the same sets as one of the cycle. The next
+    superstep of the cycle is then right here too: it launches the same kernel, on
+    swapped buffers, with sets of the other pool. `find` checks that these sets exist
+    and are unused. All supersteps of the cycle must have been decided alike, so that
+    they use the same working memory.
+
+    A run may join a known cycle in the same way after its first superstep, which makes
+    other calls (it copies all that later ones refresh), if the cycle has followed a
+    superstep that made the same calls and left the same sets.
 
     Parameters
     ----------
     turns : int
-        How many foldmaps there are.
+        Number of foldmaps.
     known : KnownCycles
     """
 
     def __init__(self, turns: int, known: KnownCycles) -> None:
         self._known, self._turns = known, turns
         self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
-        #: Length of a cycle -> how many supersteps have repeated those before them.
-        # Of even lengths, since sets come from two pools in turn.
+        #: Length of a cycle -> number of supersteps in a row that were repetitions.
+        # Even lengths only, since sets are taken from two pools alternately.
         lengths = [turns * n for n in range(1, _LONGEST + 1)]
         self._repeated = {length: 0 for length in lengths if length % 2 == 0}
-        #: Where the last superstep stands in a known cycle, and how many have followed
-        #: that.
+        #: The known cycle of the last superstep with its index in it, and how many
+        #: supersteps in a row have followed that cycle.
         self._place: tuple[Sequence[Traced], int] | None = None
         self._followed = 0
 
     def forget(self) -> None:
-        """Begin anew: what comes knows nothing of what was."""
+        """Forget all supersteps; the next one starts a new history."""
         self._traced.clear()
         self._repeated = dict.fromkeys(self._repeated, 0)
         self._place, self._followed = None, 0
@@ -189,21 +200,21 @@ class Cycles:
         self._traced.append(made)
 
     def begin_with(self, traced: Traced) -> bool:
-        """Whether one superstep has been run, which did what another one does."""
+        """Whether exactly one superstep has run, with the operations of another one."""
         return [t.operations for t in self._traced] == [traced.operations]
 
     def find(
         self, may_join: Callable[[Traced], bool] | None = None
     ) -> Iterator[list[Traced]]:
-        """Give the cycles that may come next, as they were run here or elsewhere.
+        """Generate the cycles that may come next, as traced in this run or in another.
 
-        They ask for the same operations, but may have been decided on other grounds.
+        They have the same operations, but their choices may have had other reasons.
 
         Parameters
         ----------
         may_join : callable, optional
-            Whether the sets that a superstep has taken are there, and nobody's. None:
-            whole cycles have to come round.
+            Returns whether the sets that a superstep has taken exist and are unused.
+            With None, cycles are joined after a whole repetition only.
         """
         traced = list(self._traced)
         for length, count in self._repeated.items():
@@ -229,14 +240,15 @@ class Cycles:
         last = traced[-length:]
         if behind in [t.behind for t in traced[-length - 1 : -length]]:
             yield last
-        # The first of a run does what another one does, but since everything is due.
+        # The first superstep of a run is like another one, but because all vertices are
+        # due.
         if behind == known[place].behind and _commit_the_same(last, cycle):
             yield cycle
 
     def _behind_first(
         self, traced: Sequence[Traced], may_join: Callable[[Traced], bool] | None
     ) -> Iterator[list[Traced]]:
-        """Give the cycle that has come behind a first superstep that did the same."""
+        """Generate the cycle that has followed an equal first superstep of a run."""
         if len(traced) != 1 or self._turns != 1 or may_join is None:
             return
         found = self._known.behind(traced[0])
@@ -249,13 +261,13 @@ class Cycles:
 
 
 def _are_alike(supersteps: Sequence[Traced]) -> bool:
-    """Whether supersteps of one foldmap were decided alike, and keep no aggregates."""
+    """Whether supersteps of one foldmap had the same choices and keep no aggregates."""
     decided = {(t.decisions, t.everything, t.keeps) for t in supersteps}
     return len(decided) == 1 and not supersteps[0].keeps
 
 
 def _leaves_the_same(made: Traced, like: Traced) -> bool:
-    """Whether a superstep has left what another one has that did the same."""
+    """Whether a superstep left the sets that another one with its operations left."""
     return (
         not made.keeps
         and made.everything == like.everything
@@ -265,9 +277,37 @@ def _leaves_the_same(made: Traced, like: Traced) -> bool:
 
 
 def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
-    """Whether supersteps have committed the same sets, and these are still there.
+    """Whether supersteps committed the same sets, which still exist.
 
-    Others may have the number of a set that is gone, and its memory.
+    The identity and the memory of a set that is gone may belong to another set.
     """
     pairs = zip(some, others, strict=True)
     return all(s.committed() is o.committed() is not None for s, o in pairs)
+
+
+class DeferredCalls:
+    """The calls that a superstep is expected to make, held back from the device.
+
+    The device gets none of them until the superstep makes another call, and then all of
+    them; or until the superstep has made all calls up to the read of its count. Then
+    `instead` may run the held calls and later supersteps in another way.
+
+    Parameters
+    ----------
+    expected : tuple
+        Operations, the last of which reads a count.
+    instead : callable
+        Returns the words that the read delivers, or None if it has run nothing.
+    """
+
+    def __init__(
+        self, expected: tuple[tuple[Any, ...], ...], instead: Callable[[], Any]
+    ) -> None:
+        self._expected, self._count = expected, 0
+        self.instead = instead
+
+    def takes(self, operation: tuple[Any, ...]) -> bool:
+        """Whether an operation is the next expected one; advances to the next."""
+        count, self._count = self._count, self._count + 1
+        expected = self._expected
+        return count < len(expected) and bool(expected[count] == operation)

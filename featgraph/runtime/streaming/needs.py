@@ -1,4 +1,8 @@
-"""What a kernel needs of a GPU: what has to be there, and what may be streamed."""
+"""Memory that a kernel needs on a GPU, and the part of it that may be streamed.
+
+The first part of the file divides the memory that remains into buffers for slices of
+edges; `needs_of` counts the bytes of a kernel's arrays.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +18,80 @@ from featgraph.cuda.values import Reordered, offset_dtype
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind, PropertyType
-from featgraph.runtime.streaming.sizes import MOVING, buffers_in, least_room, shown
 
-__all__ = ["Needs", "explain_limit", "is_of_edges", "needs_of", "shared_use", "use_of"]
+__all__ = [
+    "ALIGNED",
+    "MOVING",
+    "Needs",
+    "buffers_in",
+    "explain_limit",
+    "is_of_edges",
+    "least_room",
+    "needs_of",
+    "rounded",
+    "shared_use",
+    "shown",
+    "use_of",
+]
 
-#: Sets of vertices that supersteps have at a time.
+#: Alignment of the parts of a buffer, in bytes, as for arrays of the driver.
+ALIGNED = 256
+#: Bytes of a buffer. A copy of the largest takes 5 ms at 55 GB/s, some hundred times as
+#: long as the launch of its sweep; a smaller one is not worth a launch. Both are
+#: assumed, not measured.
+LEAST_BUFFER, MOST_BUFFER = 1 << 20, 1 << 28
+#: Most buffers.
+MOST_BUFFERS = 256
+#: Buffers through which slices pass; others keep the slice that came first.
+MOVING = 2
+#: Buffers leave one part in this many of the remaining memory for later States.
+_LEFT = 16
+
+
+def least_room() -> int:
+    """Return the fewest bytes of all buffers together."""
+    return (MOVING + 1) * LEAST_BUFFER
+
+
+def buffers_in(room: int) -> tuple[int, int]:
+    """Return the bytes of each buffer, and the number of buffers, in some memory.
+
+    There is room for one more buffer: for lists of the vertices of a slice.
+    """
+    left = max(room - room // _LEFT, min(room, least_room()))
+    size = rounded(max(min(MOST_BUFFER, left // (MOVING + 1)), LEAST_BUFFER))
+    return size, min(max(left // size - 1, MOVING), MOST_BUFFERS)
+
+
+def rounded(size: int) -> int:
+    """Round a number of bytes down to the alignment."""
+    return size // ALIGNED * ALIGNED
+
+
+def shown(size: int) -> str:
+    """Return a number of bytes with its unit."""
+    for unit, each in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= each:
+            return f"{size / each:.3g} {unit}"
+    return f"{size} bytes"
+
+
+#: Vertex sets of a superstep that exist at a time.
 _SETS = 16
 #: Arrays of edges beside those of rows, by their names in generated code.
 _OF_EDGES = frozenset({"edge_twin", "edge_is_twin"})
-#: What names of arrays of edges by degree order end with.
+#: Last words of the names of arrays of edges by degree order.
 _ORIENTED = ("_orders", "_edges", "_positions")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a kernel needs on a GPU, by what they are for.
+    """Bytes that a kernel needs on a GPU, by use.
 
     Attributes
     ----------
     stays : dict of str to int
-        Values of vertices, offsets of rows, sets.
+        Values of vertices, offsets of rows, sets: always on the GPU.
     edges : dict of str to int
         Arrays of edges: those of the graph, and properties.
     """
@@ -57,15 +115,15 @@ def is_of_edges(name: str) -> bool:
 def needs_of(
     source: KernelSource, types: Mapping[str, PropertyType], graph: Any
 ) -> Needs:
-    """Return what a kernel needs for a State on a graph.
+    """Return the bytes that a kernel needs for a State on a graph.
 
     Parameters
     ----------
     source : KernelSource
     types : mapping of str to PropertyType
-        Of the State's properties.
+        Types of the State's properties.
     graph : Graph
-        The part of it that this process has.
+        The part of the graph that this process has.
     """
     vertices, edges = graph.vertex_count, graph.edge_count
     offset = np.dtype(offset_dtype(edges)).itemsize
@@ -97,7 +155,7 @@ def needs_of(
 
 
 def use_of(name: str) -> str:
-    """Return what memory of a field of `d` is counted as; no array of the graph is."""
+    """Return the use that memory of a field of `d` counts for."""
     return f"d.{name}"
 
 
@@ -109,7 +167,7 @@ def _bytes(count: int, item_shape: tuple[int, ...], dtype: str) -> int:
 def _add_graph_array(
     name: str, stays: dict[str, int], streams: dict[str, int], graph: Any
 ) -> None:
-    """Add an array of the graph to what is needed."""
+    """Add an array of the graph to the needs."""
     edges = graph.edge_count
     offset = np.dtype(offset_dtype(edges)).itemsize
     if is_of_edges(name):
@@ -121,14 +179,14 @@ def _add_graph_array(
 
 
 def shared_use(values: Reordered) -> str:
-    """Return what an array that the graph has for all States is counted as."""
+    """Return the use of an array that the graph shares between all States."""
     return f"shared {id(values.array)}"
 
 
 def explain_limit(
     source: KernelSource, types: Mapping[str, PropertyType], graph: Any, limit: int
 ) -> str:
-    """Say where a kernel has what it needs under a memory limit."""
+    """Describe the places of a kernel's arrays under a memory limit."""
     needs = needs_of(source, types, graph)
     stays, edges = sum(needs.stays.values()), sum(needs.edges.values())
     lines = [

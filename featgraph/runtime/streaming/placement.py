@@ -1,8 +1,8 @@
-"""Where the arrays of a graph and its States are: on the GPU, or in the host's memory.
+"""Placement of the arrays of a graph and its States: on the GPU, or in host memory.
 
-Vertices' values and offsets of rows stay on the GPU. Arrays of edges do as long as all
-that is needed fits the limit; from then on those that come are page-locked memory of
-the host, which kernels read and write in place, and slices of which are copied to
+Values of vertices and offsets of rows stay on the GPU. Arrays of edges stay there, too,
+while everything fits the memory limit. From then on new arrays of edges are page-locked
+host memory, which kernels read and write in place, and slices of which are copied to
 buffers (`ring`).
 """
 
@@ -24,58 +24,62 @@ from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.graph import Graph
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Device, Values
-from featgraph.runtime.streaming.needs import Needs, is_of_edges
-from featgraph.runtime.streaming.pinned import PinnedArray, pinned_of
-from featgraph.runtime.streaming.ring import Ring
-from featgraph.runtime.streaming.sizes import buffers_in, least_room, shown
-from featgraph.runtime.streaming.slices import Turns
+from featgraph.runtime.streaming.needs import (
+    Needs,
+    buffers_in,
+    is_of_edges,
+    least_room,
+    shown,
+)
+from featgraph.runtime.streaming.ring import PinnedArray, Ring, pinned_of
+from featgraph.runtime.streaming.slices import SlicedSweeps
 
 __all__ = ["Placement"]
 
 Array = Any
-#: All that live, for the limit is that of the process.
+#: All placements of the process, which share one limit.
 _all: weakref.WeakSet[Placement] = weakref.WeakSet()
 
 
 class Placement:
-    """Where the arrays of one graph are, and those of edges of its States.
+    """The places of the arrays of one graph, and of arrays of edges of its States.
 
     Parameters
     ----------
     arrays : GraphArrays
-        The arrays of the graph, of which it finds the places.
+        The arrays of the graph.
     device : Device
         A GPU.
     limit : int
-        Bytes that all graphs and States may take of it.
+        Most bytes of the GPU that all graphs and States may take.
 
     Attributes
     ----------
     is_streamed : bool
-        Whether arrays of edges that come are in the host's memory.
+        Whether new arrays of edges are in host memory.
     """
 
     def __init__(self, arrays: Any, device: Device, limit: int) -> None:
         self._arrays = weakref.ref(arrays)
         self.device, self.limit = device, limit
         self.is_streamed = False
-        #: Whoever has values of a State -> bytes of what is there of them.
+        #: Owner of a State's values -> use -> bytes on the GPU.
         self._holders: weakref.WeakKeyDictionary[Any, dict[str, int]] = (
             weakref.WeakKeyDictionary()
         )
-        #: The same of arrays of the graph.
+        #: Use -> bytes on the GPU of arrays of the graph.
         self._of_graph: dict[str, int] = {}
-        #: Names of what was counted there that edges have.
+        #: Uses in both that are arrays of edges.
         self._in_edges: set[str] = set()
         self._ring: Ring | None = None
         self._ring_bytes = 0
         _all.add(self)
 
-    # -- what fits
+    # -- accounting
 
     @property
     def taken(self) -> int:
-        """Bytes of the GPU that are the graph's and its States', and the buffers'."""
+        """Bytes on the GPU of the graph, its States and the buffers."""
         held = [*list(self._holders.values()), self._of_graph]
         return self._ring_bytes + sum(sum(each.values()) for each in held)
 
@@ -83,14 +87,14 @@ class Placement:
         return self.limit - sum(placement.taken for placement in list(_all))
 
     def reserve(self, holder: Any, needs: Needs) -> bool:
-        """Note what a kernel needs for a State; return False where that cannot be.
+        """Count the memory that a kernel needs for a State; False if it cannot fit.
 
-        If its edges do not fit, those that come are streamed. Nothing is allocated yet.
+        If its edges do not fit, new ones are streamed. Nothing is allocated yet.
 
         Parameters
         ----------
         holder : object
-            What has the values of the State; while it lives, they are there.
+            Owner of the State's values; they count while it lives.
         needs : Needs
         """
         own, of_graph = self._holders.setdefault(holder, {}), self._of_graph
@@ -101,7 +105,7 @@ class Placement:
                 self._stream()
         if self.is_streamed:
             edges = {}
-            # Beside the offsets of rows stand those of a slice.
+            # A slice has offsets of rows of its own.
             size = 4 * (self._graph.vertex_count + 1)
             rows = {f"{n} of slices": size for n in stays | of_graph if _is_offsets(n)}
             stays |= _missing(rows, of_graph)
@@ -115,9 +119,9 @@ class Placement:
         return True
 
     def _stream(self) -> None:
-        """Have all edges in the host's memory from now on, those of the GPU included.
+        """Move all arrays of edges to host memory, and place new ones there.
 
-        What has been bound to those binds itself anew.
+        Entries that are bound to arrays on the GPU are bound again.
         """
         self.is_streamed = True
         arrays = self._arrays()
@@ -132,7 +136,7 @@ class Placement:
         gc.collect()
 
     def shortage(self, needs: Needs) -> DeviceMemoryError:
-        """Return what to raise where `reserve` has returned False."""
+        """Return the error to raise if `reserve` has returned False."""
         stays = sum(needs.stays.values())
         taken = self.limit - self._room()
         return DeviceMemoryError(
@@ -150,24 +154,24 @@ class Placement:
         return wanted > self._room()
 
     def _make_room(self) -> None:
-        """Let go of all buffers, and of whatever nobody refers to any more."""
+        """Release all buffers, and all memory without a reference."""
         for placement in list(_all):
             placement.release_buffers()
         gc.collect()
 
     def forget_graph(self) -> None:
-        """Let go of all that is cut from the arrays of the graph, which has others."""
+        """Release what was derived from the arrays of the graph, which has new ones."""
         self.release_buffers()
         self._of_graph.clear()
 
     def release_buffers(self) -> None:
-        """Let go of the buffers; the next sweep gets others."""
+        """Release the buffers; the next sweep allocates new ones."""
         if self._ring is not None:
             self.device.synchronize()
             self._ring, self._ring_bytes = None, 0
 
     def _fits(self, counted: dict[str, int], name: str, size: int) -> bool:
-        """Whether an array of edges is on the GPU; it is noted then."""
+        """Whether an array of edges is placed on the GPU, where it is counted."""
         if self.is_streamed:
             return False
         if name not in counted:
@@ -190,10 +194,10 @@ class Placement:
         """Return an array of the graph by its name in generated code."""
         graph = self._graph
         if not is_of_edges(name):
-            # Where rows are only looked at to find what is due.
-            is_asked_for = name in self._of_graph or not _is_offsets(name)
+            # Offsets that only the search for due vertices reads may be on the host.
+            is_counted = name in self._of_graph or not _is_offsets(name)
             size = 8 * (graph.vertex_count + 1)
-            if self.is_streamed and not is_asked_for and 4 * size > self._room():
+            if self.is_streamed and not is_counted and 4 * size > self._room():
                 return self._pin(host_graph_array(graph, name))
             made = self.device.graph_array(graph, name)
             self._of_graph[name] = made.size * made.dtype.itemsize
@@ -209,7 +213,7 @@ class Placement:
     def upload(
         self, holder: Any, name: str, values: Values, memory: Array | None = None
     ) -> Array:
-        """Return an array with values of edges; `memory` is given up for it."""
+        """Return an array with values of edges; `memory` may be reused for it."""
         shape, dtype = tuple(values.shape), values.dtype
         stored = stored_shape(shape, dtype)
         size = math.prod(stored) * dtype.itemsize
@@ -226,7 +230,7 @@ class Placement:
     def empty(
         self, holder: Any, name: str, shape: tuple[int, ...], dtype: str
     ) -> Array:
-        """Return an array for values of edges; zeros where it is the host's."""
+        """Return an array for values of edges; zeros if it is in host memory."""
         stored = stored_shape(shape, dtype)
         size = math.prod(stored) * np.dtype(dtype).itemsize
         if self._fits(self._counted(holder, name), name, size):
@@ -239,7 +243,7 @@ class Placement:
         return self._holders.setdefault(holder, {})
 
     def pinned_copy(self, array: Array) -> Array:
-        """Return an array of the GPU in the host's memory; that itself, if it is."""
+        """Return a page-locked copy of an array; a page-locked array itself."""
         if pinned_of(array) is not None:
             return array
         return self._pin(self.device.download(array))
@@ -250,7 +254,7 @@ class Placement:
         return made.whole()
 
     def held(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
-        """Return values of edges where the host has them; None for those of a GPU."""
+        """Return values of edges that are in host memory; None for those on the GPU."""
         pinned = pinned_of(array)
         if pinned is None:
             return None
@@ -259,25 +263,25 @@ class Placement:
         return host if pinned.shape == shape else host[:, : shape[1]]
 
     def touched(self, array: Array) -> None:
-        """Note that somebody else has written values of edges."""
+        """Count a write to values of edges by the caller."""
         pinned = pinned_of(array)
         if pinned is not None:
             pinned.version += 1
 
     def copy(self, target: Array, source: Array) -> bool:
-        """Copy values of edges; return False where both arrays are on the GPU."""
+        """Copy values of edges; return False if both arrays are on the GPU."""
         to, of = pinned_of(target), pinned_of(source)
         if to is None and of is None:
             return False
         size = source.size * source.dtype.itemsize
-        aside = self.device.recorder.aside  # type: ignore[union-attr]
-        aside.copy_any(address_of(target), address_of(source), size)
+        streams = self.device.recorder.streams  # type: ignore[union-attr]
+        streams.copy_any(address_of(target), address_of(source), size)
         if to is not None:
             to.version += 1
         return True
 
     def fill(self, array: Array, value: Any) -> bool:
-        """Set all elements; return False where they are on the GPU."""
+        """Set all elements; return False if the array is on the GPU."""
         pinned = pinned_of(array)
         if pinned is None:
             return False
@@ -287,22 +291,22 @@ class Placement:
 
     # -- slices
 
-    def turns_of(self, bound: Any) -> Turns:
-        """Return what runs the phases of a kernel, on a State, slice by slice."""
-        return Turns(bound, self.device, self)
+    def sliced_sweeps(self, bound: Any) -> SlicedSweeps:
+        """Return the sliced sweeps of a kernel's phases on a State."""
+        return SlicedSweeps(bound, self.device, self)
 
     def forget(self) -> None:
-        """Have nothing be in the buffers, to which copies may be on their way."""
+        """Mark the buffers as empty, after waiting for copies to them."""
         if self._ring is not None:
             self.device.synchronize()
             self._ring.forget()
 
     def ring(self) -> Ring:
-        """Return the buffers, of what the limit leaves."""
+        """Return the buffers, allocated in the memory that the limit leaves."""
         if self._ring is None:
             size, count = buffers_in(self._room())
             memories = [self.device.empty((size,), "uint8") for _ in range(count)]
-            for memory in memories:  # lanes without an edge read what they drop
+            for memory in memories:  # lanes without an edge load entries they drop
                 self.device.fill(memory, 0)
             self._ring = Ring(self.device.recorder, memories)
             self._ring_bytes = size * (count + 1)
@@ -310,12 +314,12 @@ class Placement:
 
 
 def _missing(wanted: Mapping[str, int], *known: Mapping[str, int]) -> dict[str, int]:
-    """Return what of something is not known yet."""
+    """Return the entries of `wanted` that are in none of the others."""
     return {n: s for n, s in wanted.items() if not any(n in each for each in known)}
 
 
 def _is_of_graph(name: str) -> bool:
-    """Whether something is of the graph, and not of one State."""
+    """Whether a use belongs to the graph, and not to one State."""
     shared = name.startswith("shared ") or name.endswith(" of slices")
     return shared or _is_offsets(name) or is_of_edges(name)
 

@@ -1,45 +1,142 @@
-"""Buffers of the GPU that slices of rows come to while others are swept."""
+"""Page-locked arrays of edges, and the GPU buffers that receive slices of them.
+
+Copies to one buffer overlap the sweeps of others. Kernels can also read and write the
+page-locked arrays in place.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from featgraph.cuda.driver import address_of
-from featgraph.runtime.streaming import sizes
-from featgraph.runtime.streaming.pinned import PinnedArray, array_at
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Buffer", "Ring"]
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.cuda.dialect import cuda
+from featgraph.cuda.driver import address_of
+from featgraph.runtime.streaming import needs
+
+__all__ = ["Buffer", "PinnedArray", "Ring", "array_at", "pinned_of"]
 
 Array = Any
 
 
+def array_at(
+    address: int, shape: tuple[int, ...], dtype: npt.DTypeLike, owner: Any
+) -> Array:
+    """Return an array of the dialect over memory that `owner` keeps alive."""
+    described = {
+        "data": (address, False),
+        "shape": shape,
+        "strides": None,
+        "typestr": np.dtype(dtype).str,
+        "version": 3,
+    }
+    return cuda.from_cuda_array_interface(described, owner=owner)
+
+
+def pinned_of(array: Array) -> PinnedArray | None:
+    """Return the page-locked memory of an array; None for an array on the GPU."""
+    return getattr(array, "pinned", None)
+
+
+class PinnedArray:
+    """An array in page-locked host memory.
+
+    The host writes it only while the GPU is idle: see `Placement`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype
+
+    Attributes
+    ----------
+    address : int
+        Address of its memory, for the host and the GPU.
+    version : int
+        Number of times that kernels may have written it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        #: Bytes of a row. Memory has one row more, which lanes without an edge read.
+        self.row_bytes = self.dtype.itemsize * math.prod(shape[1:])
+        self.byte_count = self.row_bytes * shape[0]
+        whole = self.byte_count + max(self.row_bytes, 1)
+        try:
+            self._memory = cuda.mapped_array((whole,), np.uint8)
+        except Exception as error:
+            if "MEMORY" not in str(error).upper():
+                raise
+            raise DeviceMemoryError(
+                "the host has not enough memory that can be page-locked",
+                got=f"{whole / 1e9:.2f} GB for edges that do not fit the GPU",
+                fix="raise the limit of locked memory (ulimit -l), or use ranks",
+            ) from error
+        self._memory[self.byte_count :] = np.zeros(whole - self.byte_count, np.uint8)
+        self.address = address_of(self._memory)
+        self.version = 0
+        self._rows: dict[tuple[int, int], Array] = {}
+
+    def whole(self) -> Array:
+        """Return the array for kernels; `pinned_of` leads back to this object."""
+        made = array_at(self.address, self.shape, self.dtype, self._memory)
+        made.pinned = self
+        return made
+
+    def rows(self, begin: int, end: int) -> Array:
+        """Return some rows for kernels; at least one row, even of an empty range."""
+        found = self._rows.get((begin, end))
+        if found is None:
+            shape = (max(end - begin, 1), *self.shape[1:])
+            place = self.address + begin * self.row_bytes
+            found = array_at(place, shape, self.dtype, self._memory)
+            self._rows[begin, end] = found
+        return found
+
+    @property
+    def host(self) -> npt.NDArray[Any]:
+        """The array for the host."""
+        raw: Any = (ctypes.c_uint8 * self.byte_count).from_address(self.address)
+        raw.owner = self._memory
+        return np.ndarray(self.shape, self.dtype, raw)
+
+    def put(self, values: npt.NDArray[Any]) -> None:
+        """Overwrite all values."""
+        given = np.ascontiguousarray(values, self.dtype)
+        self._memory[: self.byte_count] = given.reshape(-1).view(np.uint8)
+
+
 class Buffer:
-    """A buffer, and what is in it.
+    """A buffer on the GPU, and the slice in it.
 
     Attributes
     ----------
     number : int
-        Which one of its ring.
+        Its index in the ring.
     content : tuple
-        What tells the slice in it from all others; empty if there is none.
+        Identity of the slice in it; empty if there is none.
     """
 
     def __init__(self, number: int, memory: Array, driver: Any) -> None:
         self.number, self._memory = number, memory
         self._address = address_of(memory)
         self.content: tuple[Any, ...] = ()
-        #: Behind the copies into it, and behind the last sweep of what is in it.
+        #: Events after the copies into it, and after the last sweep of its content.
         self.filled, self.swept = driver.make_event(), driver.make_event()
         self.is_swept_once = self.is_awaited = False
         self._parts: dict[Any, Array] = {}
 
     def place(self, at: int) -> int:
-        """Return an address in it."""
+        """Return the address of a byte of the buffer."""
         return self._address + at
 
     def part(self, at: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an array that begins at a byte of it."""
+        """Return an array that begins at a byte of the buffer."""
         key = at, shape, dtype.str
         found = self._parts.get(key)
         if found is None:
@@ -49,133 +146,133 @@ class Buffer:
 
 
 class Ring:
-    """Buffers, the stream that fills them, and who waits for whom.
+    """The buffers, the stream that fills them, and events between copies and sweeps.
 
-    A copy waits for the last sweep of what it overwrites, and a sweep for its copies.
-    Nothing waits on the host.
+    A copy waits for the last sweep of the slice that it overwrites, and a sweep waits
+    for its copies. The host never waits.
 
     Parameters
     ----------
     driver : TracedDriver
     memories : sequence of arrays
-        As many bytes each; two at least. Slices pass through two of them, and each
-        other one keeps what comes to it first.
+        Memory of equal size for each buffer, at least two. Slices pass through two of
+        the buffers; each other one keeps the slice that comes to it first.
 
     Attributes
     ----------
     size : int
         Bytes of a buffer.
     copied : int
-        Bytes that were copied so far.
+        Number of bytes copied so far.
     """
 
     def __init__(self, driver: Any, memories: Sequence[Array]) -> None:
         self._driver = driver
-        self._stream = driver.aside.make_stream()
-        aside = driver.aside
-        self._buffers = [Buffer(n, m, aside) for n, m in enumerate(memories)]
-        self._began = aside.make_event()
+        self._stream = driver.streams.make_stream()
+        streams = driver.streams
+        self._buffers = [Buffer(n, m, streams) for n, m in enumerate(memories)]
+        self._began = streams.make_event()
         self.size = int(memories[0].size)
         self.copied = 0
-        #: What goes with these buffers, by its name.
+        #: Arrays and cuts of rows that live as long as these buffers, by name.
         self.kept: dict[Any, Any] = {}
-        #: Which of the moving buffers is filled next.
-        self._turn = 0
-        self.begin(waits=True)  # memory is given out in the order of that stream
+        #: Index of the moving buffer that is filled next.
+        self._next = 0
+        self.begin(waits=True)  # the memory was allocated in the default stream's order
 
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
-        """Return how many rows of some arrays a buffer takes, and where each begins."""
-        room = self.size - sizes.ALIGNED * len(row_bytes)
+        """Return the number of rows that fit a buffer, and the offset of each array."""
+        room = self.size - needs.ALIGNED * len(row_bytes)
         capacity = max(room // max(sum(row_bytes), 1), 1)
         places, at = [], 0
         for each in row_bytes:
             places.append(at)
-            at += -(-capacity * each // sizes.ALIGNED) * sizes.ALIGNED
+            at += -(-capacity * each // needs.ALIGNED) * needs.ALIGNED
         return capacity, places
 
     def begin(self, *, waits: bool) -> None:
-        """Begin with the slices of a phase.
+        """Begin the slices of a phase.
 
-        Copies wait for all that the default stream was given, if that may have written
-        what they copy.
+        With `waits`, copies wait for all earlier work of the default stream, which may
+        have written the arrays that they copy.
         """
         if waits:
-            aside = self._driver.aside
-            aside.mark(self._began, 0)
-            aside.hold(self._stream, self._began)
+            streams = self._driver.streams
+            streams.mark(self._began, 0)
+            streams.hold(self._stream, self._began)
 
     def find(self, content: tuple[Any, ...]) -> Buffer | None:
-        """Return the buffer that has a slice already."""
+        """Return the buffer that contains a slice, or None."""
         return next((b for b in self._buffers if b.content == content), None)
 
     def fill(
         self, content: tuple[Any, ...], copies: Sequence[tuple[int, PinnedArray]],
         rows: tuple[int, int], busy: Collection[Buffer],
     ) -> Buffer | None:  # fmt: skip
-        """Have a slice copied to a buffer; return it, or None where none is free.
+        """Start copying a slice to a buffer; return it, or None if none is free.
 
         Parameters
         ----------
         content : tuple
-            What tells the slice from all others.
+            Identity of the slice.
         copies : sequence of (int, PinnedArray)
-            The byte of the buffer where rows of each array begin.
+            Each array with the byte of the buffer where its rows begin.
         rows : (int, int)
-            Which rows, without the last.
+            The range of rows.
         busy : collection of Buffer
-            Those with slices whose sweep has not been launched.
+            Buffers with slices whose sweep has not been launched.
         """
-        buffer, aside = self._choose(busy), self._driver.aside
+        buffer, streams = self._choose(busy), self._driver.streams
         if buffer is None:
             return None
         buffer.content = ()
         if buffer.is_swept_once:
-            aside.hold(self._stream, buffer.swept)
+            streams.hold(self._stream, buffer.swept)
         begin, end = rows
         for at, array in copies:
             size = (end - begin) * array.row_bytes
             if size:
                 source = array.address + begin * array.row_bytes
-                aside.start_write(buffer.place(at), source, size, self._stream)
+                streams.start_write(buffer.place(at), source, size, self._stream)
                 self.copied += size
-        aside.mark(buffer.filled, self._stream)
+        streams.mark(buffer.filled, self._stream)
         buffer.content, buffer.is_awaited = content, True
         return buffer
 
     def await_filled(self, buffer: Buffer) -> None:
-        """Have what is launched from now on wait for the copies into a buffer."""
+        """Have later launches wait for the copies into a buffer."""
         if buffer.is_awaited:
-            self._driver.aside.hold(0, buffer.filled)
+            self._driver.streams.hold(0, buffer.filled)
             buffer.is_awaited = False
 
     def note_swept(self, buffer: Buffer) -> None:
-        """Have copies into a buffer wait for what has been launched."""
-        self._driver.aside.mark(buffer.swept, 0)
+        """Have copies into a buffer wait for all launches so far."""
+        self._driver.streams.mark(buffer.swept, 0)
         buffer.is_swept_once = True
 
     def forget(self) -> None:
-        """Take nothing for granted that is in a buffer; the GPU does nothing by now."""
+        """Mark all buffers as empty; the GPU must be idle."""
         for buffer in self._buffers:
             buffer.content, buffer.is_awaited = (), False
 
     def _choose(self, busy: Collection[Buffer]) -> Buffer | None:
-        """Return the buffer for another slice: one that keeps it, or the next."""
-        for buffer in self._buffers[sizes.MOVING :]:
+        """Return the buffer for another slice: one that keeps it, or the next one."""
+        for buffer in self._buffers[needs.MOVING :]:
             if buffer not in busy and not is_current(buffer.content):
                 return buffer
-        # Of two, that which was filled first.
+        # Of the two moving buffers, the one that was filled first.
         moving = sorted(
-            self._buffers[: sizes.MOVING], key=lambda b: b.number != self._turn
+            self._buffers[: needs.MOVING], key=lambda b: b.number != self._next
         )
         for buffer in moving:
             if buffer not in busy:
-                self._turn = (buffer.number + 1) % sizes.MOVING
+                self._next = (buffer.number + 1) % needs.MOVING
                 return buffer
         return None
 
 
 def is_current(content: tuple[Any, ...]) -> bool:
-    """Whether what a buffer has is still what the host has."""
+    """Whether the content of a buffer equals the arrays on the host."""
     if not content:
         return False
     _, sources, versions = content

@@ -1,11 +1,11 @@
-"""Phases that sweep edges which are not on the GPU, a slice of their rows at a time.
+"""Sweeps of edges that are not on the GPU, a slice of their rows at a time.
 
-The kernels are those of a graph that fits. To them each slice is a graph of all
-vertices in which only the slice's have edges, numbered from 0 on; of the due vertices
-they are given those of the slice.
+The kernels are those of a graph that fits. Each slice looks to them like a graph of all
+vertices, of which only the slice's vertices have edges, numbered from 0 on. They get
+the due vertices of the slice.
 
-Rows along some edges are cut into slices that fit; the GPU has the words of due
-vertices of each slice.
+`CutRows` cuts rows into slices that fit a buffer, `_Slices` runs one sweep over them,
+and `SlicedSweeps` decides for each phase whether to sweep slices.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.recording.cuda_trace import OPAQUE
-from featgraph.runtime.streaming.pinned import PinnedArray, array_at, pinned_of
-from featgraph.runtime.streaming.ring import Buffer, Ring
+from featgraph.runtime.streaming.ring import (
+    Buffer,
+    PinnedArray,
+    Ring,
+    array_at,
+    pinned_of,
+)
 
-__all__ = ["Turns"]
+__all__ = ["SlicedSweeps"]
 
-#: Slices are cut at words of sets, so that a part of a set is a range of its words.
+#: Slices are cut between words of sets: the part of a set in a slice is a word range.
 WORD = 32
 
 
@@ -50,13 +55,13 @@ class Slice:
     Attributes
     ----------
     number : int
-        Which slice it is.
+        Its index.
     first, last : int
-        Its vertices, without the last.
+        Its range of vertices, `last` excluded.
     begin, end : int
-        Its edges, by their places in the rows, without the last.
+        Its range of edges, by their positions in the rows, `end` excluded.
     fits : bool
-        Whether a buffer takes them; the rows of 32 vertices may be too long.
+        Whether it fits a buffer; the rows of 32 vertices may be too long.
     """
 
     number: int
@@ -68,31 +73,30 @@ class Slice:
 
     @property
     def edge_count(self) -> int:
-        """How many edges it has."""
+        """Number of edges."""
         return self.end - self.begin
 
     @property
     def words(self) -> tuple[int, int]:
-        """The words of a set that have its vertices, without the last."""
+        """The range of words of a set that have its vertices, the last excluded."""
         return self.first // WORD, -(-self.last // WORD)
 
 
 def cut_rows(
     offsets: npt.NDArray[np.integer], capacity: int, most_rows: int
 ) -> list[Slice]:
-    """Return slices of at most so many edges, and at most so many vertices.
+    """Return slices of at most `capacity` edges and at most `most_rows` vertices.
 
-    They have all rows between them, in order. 32 vertices are a slice of their own
-    though they have more.
+    They cover all rows, in order. 32 vertices with more edges are a slice of their own.
 
     Parameters
     ----------
     offsets : ndarray of shape (V + 1,)
-        Where the row of each vertex begins.
+        Offset of the row of each vertex.
     capacity : int
-        Edges that a buffer takes.
+        Edges that fit a buffer.
     most_rows : int
-        Vertices that a list takes.
+        Vertices that fit a list.
     """
     count = offsets.size - 1
     bounds = np.append(np.arange(0, count, WORD), count)
@@ -113,10 +117,9 @@ def cut_rows(
 
 Words = Any
 _MOST_BLOCKS = 1 << 12
-#: What the list of the vertices of a slice is kept as.
+#: Name of the list of a slice's vertices in `Ring.kept`.
 _LISTED = "listed"
-#: Bytes of an edge's row of a property, at a place that nothing else is read near to,
-#: that reading in place brings at least.
+#: Bytes that a read in place transfers at least for one row, if no neighbor is read.
 SECTOR = 64
 
 
@@ -127,9 +130,9 @@ class Sources:
     Attributes
     ----------
     copied : dict of str to PinnedArray
-        Those that come to a buffer.
+        Arrays whose slices are copied to a buffer.
     viewed : dict of str to array
-        Those of which rows are read, or written, where they are.
+        Arrays that are read or written in place.
     """
 
     copied: dict[str, PinnedArray]
@@ -137,7 +140,7 @@ class Sources:
 
     @property
     def edge_bytes(self) -> int:
-        """Bytes that are copied of an edge."""
+        """Bytes that are copied per edge."""
         return sum(array.row_bytes for array in self.copied.values())
 
 
@@ -149,7 +152,7 @@ class CutRows:
     graph : GraphArrays
         The arrays of the graph.
     rows : Rows
-        Which rows.
+        The names of the rows.
     ring : Ring
     row_bytes : sequence of int
         Bytes of a row of each array that is copied.
@@ -158,39 +161,39 @@ class CutRows:
     ----------
     slices : list of Slice
     capacity : int
-        Edges that a buffer takes.
+        Edges that fit a buffer.
     places : list of int
-        The byte of a buffer where each array begins.
+        Offset of each array in a buffer, in bytes.
     most_rows : int
-        Vertices that a slice has at most.
+        Most vertices of a slice.
     """
 
     def __init__(
         self, graph: Any, device: CudaDevice, rows: Rows, ring: Ring,
         row_bytes: Sequence[int],
     ) -> None:  # fmt: skip
-        # The graph has the ring, and that has this.
+        # A proxy, as the graph refers to the ring, and the ring to this object.
         self.graph: Any = weakref.proxy(graph)
         self._device = device
         self.rows, self.ring = rows, ring
         self.capacity, self.places = ring.lay_out(row_bytes)
         self._offsets = graph[rows.offsets]
         offsets = host_graph_array(graph.graph, rows.offsets)
-        # One buffer more has their numbers.
+        # The list of a slice's vertices fits one buffer (`buffers_in`).
         self.most_rows = max(ring.size // 4, WORD)
         self.slices = cut_rows(offsets, self.capacity, self.most_rows)
-        #: Vertices with long rows, or parts of these, by the name of their list.
+        #: Name of a list of hubs, or of their parts -> the list, on the host.
         self._hubs: dict[str, Any] = {}
-        #: Windows by their name, on the host.
+        #: Name of windows -> their first vertices, on the host.
         self._windows: dict[str, Any] = {}
         bounds = [s.words[0] for s in self.slices] + [-(-(offsets.size - 1) // 32)]
         self._bounds = device.upload(np.array(bounds, np.int32))
         self._found = device.empty((2 * len(self.slices),), "int64")
-        #: Slice, and buffer or -1 -> the arrays of the graph, of that slice there.
+        #: (slice, buffer or -1) -> the arrays of the graph for that slice there.
         self.arrays: dict[tuple[int, int], SliceArrays] = {}
 
     def due_in(self, words: Words) -> tuple[list[int], list[int]]:
-        """Return how many rows of a set each slice has, and edges; waits."""
+        """Count the vertices of a set, and their edges, in each slice; wait."""
         device = self._device
         device.fill(self._found, 0)
         self._launch(count_due, words.size, words, self._offsets, self._bounds,
@@ -200,19 +203,19 @@ class CutRows:
 
     @property
     def all_due(self) -> tuple[list[int], list[int]]:
-        """The same of all vertices."""
+        """The numbers of all vertices and of their edges in each slice."""
         own = self.slices
         return [s.last - s.first for s in own], [s.edge_count for s in own]
 
     def is_better_in_place(self, rows: int, edges: int, least: int, item: int) -> bool:
-        """Whether so many rows are better read where they are than `least` edges moved.
+        """Whether reading rows in place is cheaper than copying `least` edges.
 
-        What is read there comes in pieces; twice as much is taken to be as dear.
+        Reads in place transfer whole sectors; each byte is taken to cost twice as much.
         """
         return 2 * (rows * SECTOR + edges * item) <= least * item
 
     def part_of(self, words: Words, of: Slice) -> Words:
-        """Return those of a set that a slice has."""
+        """Return the part of a set that is in a slice."""
         first, last = of.words
         part = self._device.sets.empty(words.size)
         at = 4 * first
@@ -221,10 +224,10 @@ class CutRows:
         return part
 
     def bind(self, of: Slice, *, everywhere: bool) -> None:
-        """Have rows begin where they do in a slice.
+        """Compute the offsets of rows within a slice.
 
-        With `everywhere`, rows that the slice has not are empty; otherwise nothing is
-        said about them.
+        With `everywhere`, rows outside the slice become empty; otherwise their offsets
+        are undefined.
         """
         first, last = of.first, of.last
         if everywhere:
@@ -236,16 +239,16 @@ class CutRows:
 
     @property
     def rebased(self) -> Array:
-        """Where rows begin in the slice that was bound last."""
+        """Offsets of rows in the slice of the last `bind`."""
         kept, name = self.ring.kept, f"{self.rows.offsets} of slices"
         if name not in kept:
-            # A slice has no 2^31 edges, if the graph has.
+            # int32: a slice has fewer than 2^31 edges, even if the graph has more.
             kept[name] = made = self._device.empty(self._offsets.shape, "int32")
             self._device.fill(made, 0)
         return kept[name]
 
     def listed(self, of: Slice) -> Array:
-        """Return the vertices of a slice, in memory that the next call takes."""
+        """Return the list of a slice's vertices, in memory that is reused."""
         count, kept = of.last - of.first, self.ring.kept
         if _LISTED not in kept:
             kept[_LISTED] = self._device.empty((self.most_rows,), "int32")
@@ -255,9 +258,9 @@ class CutRows:
         return array_at(address_of(rows), (count,), np.int32, rows)
 
     def hubs_of(self, of: Slice, name: str) -> Array:
-        """Return the vertices of a slice with long rows, or the parts of these.
+        """Return the hubs of a slice, or the parts of their rows.
 
-        Places of parts that blocks join are of this list.
+        Indices of joined parts count within this list.
         """
         kind, whole = name.split(" ")[0], self._hubs.get(name)
         if whole is None:
@@ -274,7 +277,7 @@ class CutRows:
         return self._device.upload(np.ascontiguousarray(own).ravel())
 
     def windows_in(self, of: Slice, name: str) -> Array:
-        """Return where windows of a slice begin, and behind the last."""
+        """Return the first vertices of a slice's windows, and the end of the last."""
         whole = self._windows.get(name)
         if whole is None:
             whole = self._windows[name] = self._device.download(self.graph[name])
@@ -287,7 +290,7 @@ class CutRows:
 
 
 class SliceArrays(Mapping[str, Any]):
-    """The arrays of a graph, but those along some rows are of one slice.
+    """The arrays of a graph, with those of some rows replaced by a slice of them.
 
     Parameters
     ----------
@@ -301,7 +304,7 @@ class SliceArrays(Mapping[str, Any]):
         self._cut, self._of = cut, of
         self._arrays = {**arrays, cut.rows.offsets: cut.rebased}
         self.vertex_count, self.edge_count = cut.graph.vertex_count, of.edge_count
-        #: Kernel, and name -> an entry with these in place.
+        #: (kernel, name) -> its entry, bound to these arrays.
         self.entries: dict[Any, BoundEntry] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -321,7 +324,7 @@ class SliceArrays(Mapping[str, Any]):
         return cut.graph[name]
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that goes along some rows."""
+        """Return a kernel over sets, by its name, that sweeps some rows."""
         found: RowKernel = self._cut.graph.kernel_over(name, along, self)
         return found
 
@@ -334,10 +337,10 @@ class SliceArrays(Mapping[str, Any]):
 
 @kernel(cache=True)
 def rebase(offsets, rebased, first, count, begin, edges):  # type: ignore[no-untyped-def]
-    """Have rows begin where they do in a slice; those of other vertices are empty.
+    """Compute the offsets of `count` rows within a slice, from `first` on.
 
-    That is done for `count` offsets from `first` on. The slice has so many `edges`, of
-    which the first is number `begin`.
+    Rows outside the slice become empty. The slice has `edges` edges, the first of which
+    is edge `begin` of the rows.
     """
     for entry in range(cuda.grid(1), count, cuda.gridsize(1)):
         v = first + entry
@@ -353,10 +356,10 @@ def number_rows(rows, first, count):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
-    """Add up the rows of a set, and their edges, in each slice.
+    """Count the vertices of a set, and their edges, in each slice.
 
     Slice s has the words from ``bounds[s]`` on. Its numbers are ``found[2 * s]`` and
-    the one behind.
+    ``found[2 * s + 1]``.
     """
     for word in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         bits = words[word]
@@ -380,18 +383,18 @@ def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
 
 Array = Any
 Given = dict[str, Any]
-Turn = tuple[Callable[[str], list[BoundEntry]], Given]
+SliceRun = tuple[Callable[[str], list[BoundEntry]], Given]
 
 
-class Turns:
-    """Runs the phases of one kernel on one State slice by slice, where it has to.
+class SlicedSweeps:
+    """Runs the phases of one kernel on one State slice by slice, where necessary.
 
     Parameters
     ----------
     bound : BoundState
     device : CudaDevice
     buffers : object
-        ``ring()`` returns the buffers, and ``forget()`` has nothing be in them.
+        ``ring()`` returns the buffers, and ``forget()`` marks them as empty.
     """
 
     def __init__(self, bound: Any, device: Any, buffers: Any) -> None:
@@ -409,9 +412,9 @@ class Turns:
         self._tells_twins = any(f.name == "edge_is_twin" for f in fields)
 
     def note_written(self) -> None:
-        """Note that a phase may have written edges: what buffers have of it is old.
+        """Count the writes of a phase to arrays of edges, whose copies become outdated.
 
-        No recording could note that.
+        A recording could not count them, so the superstep is not recorded.
         """
         buffers = self._bound.buffers
         for field in self._of_edges:
@@ -423,23 +426,23 @@ class Turns:
                         self._device.driver.note(*OPAQUE)
 
     def fail(self) -> None:
-        """Note that a sweep has ended early: copies may be on their way."""
+        """Forget the content of all buffers after a failed sweep."""
         self._buffers.forget()
 
-    def over(self, own: Any, given: Given, form: str) -> Iterator[Turn] | None:
-        """Give what runs a phase on each slice; None where it runs as any other.
+    def over(self, own: Any, given: Given, form: str) -> Iterator[SliceRun] | None:
+        """Generate the launches of a phase, one per slice; None if it runs unsliced.
 
         Parameters
         ----------
         own : BoundPhase
         given : dict
-            What the phase is given.
+            Arguments of the phase.
         form : str
-            The form of the kernel that would run it.
+            The form of the kernel for an unsliced sweep.
         """
         sources = self._sources(own, given)
-        # Sums of vertices that share a warp depend on which these are: windows of a
-        # slice are those in memory, and a list is swept where its rows are.
+        # Sums depend on which vertices share a warp. With windows, another form than
+        # "plain" would group them in another way than an unsliced sweep does.
         if sources is None or (form != "plain" and _has_windows(own)):
             return None
         self._device.driver.note(*OPAQUE)
@@ -461,10 +464,10 @@ class Turns:
         }  # fmt: skip
         return _Slices(own, given, sources, cut, self._device).run(due, in_place)
 
-    # -- what a phase sweeps
+    # -- arrays that a phase sweeps
 
     def _swept(self, own: Any, given: Given) -> Any:
-        """Return the set of the vertices whose rows are swept; None for all."""
+        """Return the set of vertices whose rows are swept; None for all."""
         phase = own.phase
         if phase.kind.pulls:
             return given["swept" if phase.kind.pulls_edges else "due"]
@@ -473,10 +476,10 @@ class Turns:
         return given["active_sources"] if own.takes_active else None
 
     def _sources(self, own: Any, given: Given) -> Sources | None:
-        """Return the arrays of edges that a phase reads; None where none is copied.
+        """Return the arrays of edges that a phase reads; None if none is copied.
 
-        None, too, where edges have to have their own numbers: the reverse of one may be
-        in any slice.
+        None, too, if the kernel needs edge ids of the whole graph: the reverse of an
+        edge may be in another slice.
         """
         phase, rows, names = own.phase, own.phase.rows, own.graph_arrays
         is_plain = phase.kind.reports_due and rows.ends in names
@@ -486,7 +489,7 @@ class Turns:
             return None
         found = {n: own.arrays[n] for n in (rows.ends, rows.edges) if n in names}
         viewed: dict[str, Array] = {}
-        if not rows.edges:  # numbers of edges are places in the slice
+        if not rows.edges:  # edge ids are positions in the slice
             touched, viewed = self._touched(own, given)
             if (touched or viewed) and phase.rows_along != "in":
                 return None
@@ -503,7 +506,7 @@ class Turns:
     def _touched(
         self, own: Any, given: Given
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return properties of edges that a phase only reads, and all others."""
+        """Return the properties of edges that a phase only reads, and all others."""
         phase, d = own.phase, given["d"]
         names = {*phase.of_edges, *phase.restores, *phase.copies, *phase.commits}
         names |= {*phase.writes_next, *(name for name, _ in phase.touches_next)}
@@ -520,7 +523,7 @@ class Turns:
         return read, others
 
     def _cut(self, own: Any, sources: Sources) -> CutRows:
-        """Return the slices of what a phase reads."""
+        """Return the slices of the arrays that a phase reads."""
         ring: Ring = self._buffers.ring()
         rows = own.phase.rows
         row_bytes = [array.row_bytes for array in sources.copied.values()]
@@ -538,7 +541,7 @@ class _Slices:
     ----------
     own : BoundPhase
     given : dict
-        What the phase is given.
+        Arguments of the phase.
     sources : Sources
     cut : CutRows
     device : CudaDevice
@@ -558,21 +561,21 @@ class _Slices:
         #: Byte of a buffer where each array begins.
         self._places = dict(zip(sources.copied, cut.places, strict=True))
 
-    def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[Turn]:
-        """Give what runs each slice, and have those behind it copied meanwhile."""
+    def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[SliceRun]:
+        """Generate the launch of each slice; the copies of later slices overlap it."""
         ring = self._cut.ring
         ring.begin(waits=any(self._versions))
         there = {s.number: ring.find(self._content(s)) for s in due}
         for number in in_place:
             there[number] = None
-        # Those come first that have not left since the last sweep.
+        # Slices that are still in a buffer since the last sweep come first.
         order = sorted(due, key=lambda s: there[s.number] is None)
         for at, of in enumerate(order):
             self._fill_ahead(order[at:], there, in_place)
             buffer = there[of.number]
             if buffer is not None:
                 ring.await_filled(buffer)
-            yield self._turn(of, buffer)
+            yield self._run_of(of, buffer)
             if buffer is not None:
                 ring.note_swept(buffer)
 
@@ -585,7 +588,7 @@ class _Slices:
         there: dict[int, Buffer | None],
         in_place: Set[int],
     ) -> None:
-        """Have the slices that are left copied, as far as there are buffers."""
+        """Start the copies of the remaining slices while buffers are free."""
         busy = [b for s in left if (b := there[s.number]) is not None]
         copies = [(at, self._sources.copied[name]) for name, at in self._places.items()]
         for of in left:
@@ -598,8 +601,8 @@ class _Slices:
             there[of.number] = made
             busy.append(made)
 
-    def _turn(self, of: Slice, buffer: Buffer | None) -> Turn:
-        """Return what runs one slice, and what it is given."""
+    def _run_of(self, of: Slice, buffer: Buffer | None) -> SliceRun:
+        """Return the entries that run one slice, and their arguments."""
         cut, phase = self._cut, self._own.phase
         arrays = self._arrays(of, buffer)
         cut.bind(of, everywhere=self._form == "plain" and not self._has_windows)
@@ -608,7 +611,7 @@ class _Slices:
             for name in ("due", "swept"):
                 if name in given:
                     given[name] = cut.part_of(given[name], of)
-        if phase.spreads:  # to vertices of other slices, which are due later
+        if phase.spreads:  # vertices of other slices become due in the next superstep
             given["spreads"] = False
         if self._form == "listed":
             given["listed"] = cut.listed(of)
@@ -620,7 +623,7 @@ class _Slices:
         return lambda _: self._own.entries_of_slice(bound, self._form), given
 
     def _arrays(self, of: Slice, buffer: Buffer | None) -> dict[str, Array]:
-        """Return the arrays of edges of a slice, from its buffer or where they are."""
+        """Return the arrays of edges of a slice, in its buffer or in place."""
         sources, count = self._sources, max(of.edge_count, 1)
         found = {}
         for name, array in sources.copied.items():
@@ -640,7 +643,7 @@ class _Slices:
     def _bound_on(
         self, of: Slice, buffer: Buffer | None, arrays: dict[str, Array]
     ) -> SliceArrays:
-        """Return the arrays of the graph, of one slice in one buffer."""
+        """Return the arrays of the graph for one slice in one buffer."""
         names = self._own.graph_arrays
         key = of.number, -1 if buffer is None else buffer.number
         known = self._cut.arrays.get(key)
@@ -651,14 +654,14 @@ class _Slices:
 
 
 def _has_windows(own: Any) -> bool:
-    """Whether a phase goes by windows of the rows whose edges it sweeps."""
+    """Whether a phase sweeps windows of the rows whose edges are sliced."""
     windows = own.phase.rows.windows
     found = map(windows_of, own.graph_arrays)
     return any(one is not None and one[0].windows == windows for one in found)
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:
-    """Return some rows of an array of the GPU; the last may be of those before."""
+    """Return a view of some rows of an array on the GPU, fewer at its end."""
     end = min(end, array.shape[0])
     item = array.dtype.itemsize * math.prod(array.shape[1:])
     place = address_of(array) + begin * item

@@ -1,4 +1,4 @@
-"""A kernel bound to a State on a device, and its phases to the graph there."""
+"""A kernel bound to a State on a device, and its phases bound to the graph there."""
 
 from __future__ import annotations
 
@@ -16,30 +16,85 @@ from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import Buffers, buffers_of, stall
+from featgraph.runtime.memory.buffers import EDGE_STATE, Buffers, buffers_of, stall
 from featgraph.runtime.memory.data import DataFields
 from featgraph.runtime.memory.graph_arrays import (
     copied_columns,
     is_prepared,
     prepared_options,
 )
-from featgraph.runtime.memory.places import EDGE_STATE
 from featgraph.runtime.memory.stale import StaleEntries
-from featgraph.runtime.superstep.changed_edges import ChangedEdges
-from featgraph.runtime.superstep.due import Due
 from featgraph.runtime.superstep.exchange import exchange_of
-from featgraph.runtime.superstep.frontier import Frontier, Restriction
+from featgraph.runtime.superstep.frontier import Due, Frontier, Restriction
 
-__all__ = ["BoundPhase", "BoundState", "explained", "raise_fault"]
+__all__ = ["BoundPhase", "BoundState", "ChangedEdges", "explained", "raise_fault"]
 
 Words = Any
+#: Working memory: the set of changed edges; the list of edges that passed, and its
+#: length (CUDA).
+SET, LIST, NUMBER = "changed_edges", "passed_edges", "passed_count"
+
+
+class ChangedEdges:
+    """The set of a kernel's edges of which something has changed (0069).
+
+    Kernels of a superstep keep it up to date. If anything else may have written to the
+    State since their last superstep, all edges count as changed.
+
+    Parameters
+    ----------
+    device : Device
+    full : words
+        The set of all edges.
+    lists : bool
+        Whether kernels list the edges that passed, too.
+
+    Attributes
+    ----------
+    given : dict of str to array
+        Arguments of the phases of a superstep, once it has begun.
+    """
+
+    def __init__(self, device: Device, full: Words, lists: bool) -> None:
+        self._device, self._full, self._lists = device, full, lists
+        self.given: dict[str, Any] = {}
+        #: Version and superstep of the State at which the set was right.
+        self._right_at: tuple[Any, int] | None = None
+
+    def begin(self, buffers: Buffers, edge_count: int) -> None:
+        """Prepare the set for a superstep."""
+        words = buffers.temporary(SET, "uint32", tuple(self._full.shape))
+        is_right = self._right_at == _content_version(buffers.state)
+        if words is not self.given.get(SET) or not is_right:
+            self._device.copy(words, self._full)
+        version, superstep = _content_version(buffers.state)
+        self._right_at = version, superstep + 1
+        self.given = {SET: words}
+        if self._lists:
+            room = (max(edge_count, 1),)
+            count = buffers.temporary(NUMBER, "int32", (1,))
+            self._device.fill(count, 0)
+            self.given |= {LIST: buffers.temporary(LIST, "int32", room), NUMBER: count}
+
+    def forget(self) -> None:
+        """Drop all references to a deleted State; another one follows."""
+        self._right_at, self.given = None, {}
+
+    def go_on(self, state: State) -> None:
+        """Keep the set after supersteps that ran on the device without the host."""
+        if self._right_at is not None:
+            self._right_at = _content_version(state)
+
+
+def _content_version(state: State) -> tuple[Any, int]:
+    return state.content_version, state.superstep
 
 
 class BoundState:
-    """A State on a device, as one kernel works on it.
+    """A State on a device, bound to one kernel.
 
-    It does not keep the State alive. Where that is gone, another State of the same
-    types on the same graph may take its place: see `let_go`.
+    It refers to the State weakly. After the State has been deleted, another State of
+    the same types on the same graph may take its place: see `let_go`.
 
     Parameters
     ----------
@@ -50,11 +105,11 @@ class BoundState:
     Attributes
     ----------
     buffers : Buffers
-        The State's, since `arrive` was called.
+        The State's buffers, as of the last `arrive`.
     graph : GraphArrays
-        The arrays of the graph, and its counts: of a rank's part of it.
+        The arrays of the graph, or of this rank's part of it, and its counts.
     exchange : Exchange
-        What is done together with other ranks.
+        Exchanges with other ranks.
     full : VertexSet
         All vertices; on several ranks, those that this one owns.
     everyone : VertexSet
@@ -62,12 +117,11 @@ class BoundState:
     due : Due
     stale : StaleEntries
     ghosts : Ghosts or None
-        Rows of vertices that other ranks own; None where there are none.
+        Rows of vertices that other ranks own; None without such rows.
     changed : ChangedEdges or None
-        Edges of which something has changed, where phases sweep no others.
-    turns : Turns or None
-        What runs phases slice by slice whose edges are not on a GPU; None where all
-        are where the kernels run.
+        Edges of which something has changed, if phases sweep those only.
+    sliced : SlicedSweeps or None
+        Sliced sweeps of edges in host memory; None if all edges are on the device.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -92,28 +146,28 @@ class BoundState:
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         self._stamps = buffers.graph.stamps
-        self.turns = buffers.graph.turns_of(self)
+        self.sliced = buffers.graph.sliced_sweeps(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
-        #: Result -> its memory, of one axis, as `Buffers.temporary` takes it.
+        #: Result -> its memory, of one axis, as arguments of `Buffers.temporary`.
         self._of_results = {
             name: (f"reduced {name}", found.dtype, (math.prod(found.shape),))
             for name, found in reductions.items()
         }
-        #: Number of a reduce -> the same of its partial results.
+        #: Index of a reduce -> the same for its partial results.
         self._of_parts: dict[int, tuple[str, str, tuple[int, ...]]] = {}
         self._result_types = {
             name: PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
             for name, found in reductions.items()
         }
-        #: Whether another State may come where this one was: ranks have their own, and
-        #: under a limit memory is counted by State.
+        #: Whether another State may take the place of this one. Not on ranks, and not
+        #: under a memory limit, where memory is counted by State.
         self._may_be_taken_up = (
             state.graph.ranks is None and self.graph.placement is None
         )
 
     def _take(self, state: State) -> None:
-        """Work on a State from here on, which is brought to the device."""
+        """Bind to a State, and move it to the device."""
         self._state = weakref.ref(state)
         self.buffers = buffers = buffers_of(state, self.device)
         buffers.places.reserve(self.kernel.kernel_source)
@@ -121,34 +175,34 @@ class BoundState:
             buffers.own(name)
 
     def take_up(self, state: State) -> bool:
-        """Work on another State of the same types on the same graph.
+        """Bind to another State of the same types on the same graph.
 
-        False where arrays of the graph have been moved since.
+        False if arrays of the graph have moved since.
         """
         self._take(state)
         return self.fits(self.buffers)
 
     def works_on(self, state: State) -> bool:
-        """Work on a State, if none or this one is worked on; return whether it is."""
+        """Bind to a State unless bound to another one; return whether it is bound."""
         if self._state() is not state and not self.take_up(state):
             return False
         return self.fits(self.arrive())
 
     def let_go(self) -> bool:
-        """Refer to nothing of a State that is gone; False if none may take its place.
+        """Drop all references to a deleted State; False if no other may take its place.
 
-        Nor may one where the State is not gone: then the foldmap is.
+        None may, either, while the State lives: then the foldmap was deleted.
         """
         if not self._may_be_taken_up or self._state() is not None:
             return False
-        vars(self).pop("buffers", None)  # it may wait for a State already
+        vars(self).pop("buffers", None)  # may have been dropped before
         self.stale.begin()
         if self.changed is not None:
             self.changed.forget()
         return True
 
     def _changed_edges(self) -> ChangedEdges | None:
-        """Return the set that phases keep of changed edges, if any does."""
+        """Return the set of changed edges, if a phase keeps one."""
         if not any(phase.changed_only for phase in self.plan.phases):
             return None
         full = self.graph.all_of("edge_count").words
@@ -164,17 +218,17 @@ class BoundState:
         return state
 
     def fits(self, buffers: Buffers) -> bool:
-        """Whether arguments that were bound are still those of the graph."""
+        """Whether the bound arguments are still those of the graph."""
         now, then = self.graph.stamps, self._stamps
         return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
     def arrive(self) -> Buffers:
-        """Return the buffers of the State, which is brought to the device."""
+        """Move the State to the device; return its buffers."""
         self.buffers = buffers_of(self.state, self.device)
         return self.buffers
 
     def bring(self) -> None:
-        """Have what kernels read on the device before a superstep asks for it."""
+        """Upload everything that kernels read, ahead of a superstep."""
         self._data.bring(self.state, self.arrive())
 
     def data(self, frontier: Frontier, fault: Any) -> Any:
@@ -190,7 +244,7 @@ class BoundState:
         return self.kernel.module.Data(*values)
 
     def reduced(self, name: str) -> Any:
-        """Return the memory of a result, of one axis; zeros at first."""
+        """Return the memory of a result, of one axis; it starts as zeros."""
         return self.buffers.temporary(*self._of_results[name])
 
     def parts(self, number: int) -> Any:
@@ -202,11 +256,11 @@ class BoundState:
             size = phase.mapping.part_size or math.prod(found.shape)
             of_phase = f"partials {number}", found.partial_dtype, (rows, size)
             self._of_parts[number] = of_phase
-        # Each block leaves a row; of a tree, a rank may have a part.
+        # Each block writes its row; of a tree, a rank may write only some rows.
         return self.buffers.temporary(*of_phase, is_whole=not phase.in_a_tree)
 
     def store_reduction(self, name: str, reduced: Any) -> None:
-        """Have the State know that a reduce has left its result in some memory."""
+        """Register the memory of a reduce's result with the State."""
         shape = self.plan.facts.reductions[name].shape
         if reduced.shape != shape:
             reduced = reduced.reshape(shape)
@@ -214,27 +268,27 @@ class BoundState:
         self.buffers.current[name] = reduced
 
     def renew_reductions(self) -> None:
-        """Have the State know that reduces have left other results where they were."""
+        """Register new results of reduces in the same memory with the State."""
         for name, type_ in self._result_types.items():
             self.state.put_result(name, type_, self.buffers)
 
     def end_superstep(self) -> None:
-        """Advance what the device counts, before a superstep is committed."""
+        """Advance counters in device memory, before a superstep is committed."""
         self._data.end_superstep(self.buffers)
 
     def go_on(self) -> None:
-        """Go on behind supersteps that the device has run by itself."""
+        """Update the State after supersteps that ran on the device without the host."""
         self.buffers.clock = None
         self.renew_reductions()
         if self.changed is not None:
             self.changed.go_on(self.state)
 
     def empty_words(self) -> Words:
-        """Return a set of no vertices."""
+        """Return a set without vertices."""
         return self.device.sets.empty(self._word_count)
 
     def edge_state(self, *, is_first: bool) -> Any:
-        """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
+        """Return the state of each edge: 0 not run, 1 stopped, 2 passed last."""
         shape = (max(self.graph.edge_count, 1),)
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
         if is_first and not self.buffers.places.clear(flags):
@@ -243,28 +297,29 @@ class BoundState:
 
 
 class BoundPhase:
-    """The entries of one phase, in each form that a superstep has asked for.
+    """The entries of one phase, in each form that a superstep uses.
 
     Parameters
     ----------
     bound : BoundState
     number : int
-        Which of the kernel's phases.
+        Index of the phase in the kernel.
 
     Attributes
     ----------
     name : str
-        Its number, kind and functions, for errors.
+        Its index, kind and functions, for errors.
     is_last : bool
-        Whether no later phase but reduces asks what this one leaves.
+        Whether no later phase except reduces reads its sets.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
     reads_results : bool
         Whether it reads results of the kernel's reduces.
     is_whole : bool
-        Whether it always runs in one go, over all that is due.
+        Whether it always sweeps all due vertices at once.
     takes_own : bool
-        Whether its kernel takes options of the schedule, or arrays that that prepares.
+        Whether its kernel takes options of the schedule, or arrays that the schedule
+        prepares.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
     """
@@ -279,12 +334,12 @@ class BoundPhase:
         self.is_first_of_edges = not any(p.kind.sweeps_edges for p in phases[:number])
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
-        in_turns = bound.ghosts is not None or bound.turns is not None
-        self.is_whole = not (in_turns or self.phase.in_a_tree)
+        in_parts = bound.ghosts is not None or bound.sliced is not None
+        self.is_whole = not (in_parts or self.phase.in_a_tree)
         self.schedule = self.phase.schedule
         self.is_prepared = is_prepared(self.phase)
         self.takes_own = bool(self.is_prepared or self.schedule.launched)
-        if self.is_prepared and in_turns:
+        if self.is_prepared and in_parts:
             on_ranks = bound.ghosts is not None
             how = "on several ranks" if on_ranks else "under config.memory_limit"
             whole = "a graph that is not distributed" if on_ranks else "no memory limit"
@@ -302,11 +357,10 @@ class BoundPhase:
         self._arrays = bound.exchange.rows_for(self.phase, graph)
         self._device = bound.device
         self._in_form: dict[str, list[BoundEntry]] = {}
-        # Kernels that go round have no listed form.
+        # Persistent kernels have no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
         self._can_be_packed = kernel.plan.can_take("packed", self.phase)
-        #: Arrays of the graph that its entries take, by their names.
         self.graph_arrays = frozenset(
             argument.array
             for entry in kernel.entries
@@ -317,31 +371,31 @@ class BoundPhase:
 
     @property
     def arrays(self) -> Mapping[str, Any]:
-        """The arrays of the graph, or of what this rank has of it for such a phase."""
+        """The arrays of the graph for the phase: the rows of this rank."""
         return self._arrays
 
     @property
     def has_rows_of_others(self) -> bool:
-        """Whether these are not those of the part of the graph alone."""
+        """Whether the phase uses other rows than those of the rank's part."""
         return self._arrays is not self._own_arrays
 
     @property
     def can_be_listed(self) -> bool:
-        """Whether it can sweep the vertices of a list."""
+        """Whether it can sweep a list of vertices."""
         return self._can_be_listed
 
     @property
     def takes_active(self) -> bool:
-        """Whether it leaves out edges from vertices that are not active."""
+        """Whether it skips edges from vertices that are not active."""
         return self._kernel.plan.takes_active(self.phase)
 
     def form(self, count: int | None, only: Restriction | None) -> str:
-        """Return the form of the kernel that runs it: see `FoldPlan`.
+        """Return the form of the kernel for the phase: see `FoldPlan`.
 
         Parameters
         ----------
         count : int or None
-            How many vertices are active, if that is known.
+            Number of active vertices, if it is known.
         only : Restriction or None
             The vertices that may be due.
         """
@@ -356,9 +410,9 @@ class BoundPhase:
         return self._device.form_of(plan, self.phase, graph, count, is_listed)
 
     def find_own(self, bound: BoundState, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what its schedule takes besides, by the names in the module.
+        """Return further arguments of its schedule, by their names in the module.
 
-        Arrays that are not there are prepared; `given` are options of the call.
+        Missing arrays are prepared; `given` are options of the call.
         """
         kinds = self.schedule.integers
         options = {name: given.get(name, kind.default) for name, kind in kinds.items()}
@@ -371,7 +425,7 @@ class BoundPhase:
         return {**options, **found.arrays}
 
     def entries(self, form: str) -> list[BoundEntry]:
-        """Return what runs it in a form."""
+        """Return the bound entries of a form."""
         found = self._in_form.get(form)
         if found is None:
             found = [self._bind(*each) for each in self._kernels(form)]
@@ -379,7 +433,7 @@ class BoundPhase:
         return found
 
     def _kernels(self, form: str) -> list[tuple[Kernel, Entry]]:
-        """Return the entries that run it in a form, and of which kernel each is."""
+        """Return the kernels and entries of a form."""
         own = [(self._kernel, e) for e in self._kernel.entries]
         if form != "plain":
             other = self._kernel.in_form(form)
@@ -388,9 +442,10 @@ class BoundPhase:
         return [(kernel, e) for kernel, e in own if e.phase == self.number]
 
     def entries_of_slice(self, arrays: Any, form: str) -> list[BoundEntry]:
-        """Return what `entries` returns, with the arrays of a slice of rows in place.
+        """Return the entries of a form, bound to the arrays of a slice of rows.
 
-        They have counts of vertices and edges, as a graph has, and keep the entries.
+        `arrays` has counts of vertices and edges, as a graph has, and caches the
+        entries.
         """
         found = []
         for kernel, entry in self._kernels(form):
@@ -403,7 +458,7 @@ class BoundPhase:
     def entries_on(
         self, arrays: Mapping[str, Any]
     ) -> Callable[[str], list[BoundEntry]]:
-        """Return what `entries` returns, with other arrays of the graph in place."""
+        """Return a function like `entries`, bound to other arrays of the graph."""
 
         def entries(form: str) -> list[BoundEntry]:
             kernel = self._kernel
@@ -413,23 +468,24 @@ class BoundPhase:
         return entries
 
     def _bind(self, kernel: Kernel, entry: Entry) -> BoundEntry:
-        """Return an entry with rows in place: those of the graph, or of its ranks."""
+        """Return an entry bound to the rows of the graph, or of the ranks."""
         if self._arrays is self._own_arrays:
             return self._own_arrays.entry(kernel, entry)
         return BoundEntry(kernel, entry, self._graph, self._arrays)
 
 
 def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
-    """Return what a launch has raised, in the user's terms where there are any.
+    """Return the error to raise for a failed launch, in the user's terms if possible.
 
     Parameters
     ----------
     kernel : Kernel
     name : str
-        The function that was called; that may have compiled it.
+        The function that was called, which may have been compiled by the call.
     error : exception
-        DeviceMemoryError stands for one of memory, KernelFaultError for a wait that was
-        too long, UserFunctionError for one of the compiler; every other one stays.
+        Becomes DeviceMemoryError if memory ran out, KernelFaultError if a wait took too
+        long, and UserFunctionError if the compiler raised it. Any other error is
+        returned.
     """
     if isinstance(error, MemoryError):
         return DeviceMemoryError(
@@ -448,9 +504,9 @@ def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
 def raise_fault(
     sites: list[tuple[str, str, int, str, int]], fault: Any, place: str
 ) -> None:
-    """Raise the first violation that a checked kernel has recorded, if there is one.
+    """Raise the first violation that a checked kernel has recorded, if any.
 
-    `place` goes behind the vertex or edge.
+    `place` is appended to the vertex or edge in the message.
     """
     taken, site, vertex, edge, index, bound = (int(x) for x in fault)
     if not taken:

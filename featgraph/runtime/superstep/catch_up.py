@@ -1,19 +1,19 @@
-"""What batches of a graph, and single writes, make due for a foldmap (S12).
+"""Vertices that changes of a graph, and single writes, make due for a foldmap (S12).
 
-A foldmap that runs again on a State has left some vertices: those that it has not seen,
-and due ones. `find_due` returns what has to be added where the graph has changed since,
-or `State.put` has written entries. Vertices of the graph become
+A foldmap that runs again on a State has left pending and due vertices. `find_due`
+returns the vertices to add if the graph has changed since, or `State.put` has written
+entries. A vertex becomes
 
-*due*, where an edge that they gather along was inserted, was deleted or got another
-value; where they are new; and where a degree that a function reads at its own vertex
-has changed;
+* *due* if an edge that it gathers along was inserted, was deleted or has another value;
+  if the vertex is new; and if a degree that a function reads at its own vertex has
+  changed;
 
-*active*, where a degree that a function reads elsewhere has changed; where an edge that
-was inserted or changed leads from them, and a gather combines over active sources
-alone; and at both ends of such an edge, where functions run on edges or triangles.
+* *active* if a degree that a function reads elsewhere has changed; if an inserted or
+  changed edge leads from it and a gather combines over active sources only; and if it
+  is an end of such an edge and functions run on edges or triangles.
 
-All are due where a count that a function reads has changed, or the log of the graph
-does not go back so far.
+All vertices are due if a count that a function reads has changed, or the log of the
+graph does not reach back far enough.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = ["Added", "explain_due", "find_due", "note_call", "warn_of_losses"]
 
 Ids = npt.NDArray[np.int64]
 Words = Any
-#: Of an edge, which ends a gather along some edges runs on.
+#: Direction of a gather -> the ends of an edge at which it runs: 0 source, 1 target.
 _GATHERS_AT = {"in": (1,), "out": (0,), "both": (0, 1)}
 
 
 @dataclass(eq=False)
 class Added:
-    """What has become due and active for a foldmap, by reason.
+    """Vertices that have become due and active for a foldmap, by reason.
 
     Attributes
     ----------
     everything : str
-        Why all vertices are due; "" where they are not.
+        Reason why all vertices are due; "" if they are not.
     due, active, read : dict of str to list of ndarray
-        Vertices; an id may come several times. `read` are active, and functions of
-        edges read something there: they run where the source is active.
+        Vertices; an id may occur several times. Those of `read` are active because edge
+        functions read something at them: they run where the source is active.
     beside : dict of str to list of ndarray
-        Vertices from whose neighbors values come again, which are active therefore, by
-        the edges that they gather along.
+        Direction of a gather -> vertices that gather again from all neighbors, which
+        become active for that.
     """
 
     everything: str = ""
@@ -71,7 +71,7 @@ class Added:
     def sets(
         self, plan: FoldPlan, state: State, device: Device
     ) -> tuple[Words, Words | None]:
-        """Return the active vertices, and the due ones beside, on a device."""
+        """Return the active vertices, and further due ones, as sets on a device."""
         view, sets = arrays_for(state, device), device.sets
 
         def words(several: list[Ids]) -> Words:
@@ -92,7 +92,7 @@ class Added:
         return active, due if self.due else None
 
     def describe(self) -> list[str]:
-        """Return the reasons in words, with the numbers of vertices."""
+        """Return a line for each reason, with the number of vertices."""
         if self.everything:
             return [f"all vertices are due: {self.everything}"]
         each = self.due, self.active, self.read
@@ -104,9 +104,9 @@ class Added:
 
 
 def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
-    """Return what has become due for a plan since a version of the graph and some puts.
+    """Return the vertices that have become due for a plan since a version and puts.
 
-    None where that is forgotten: all vertices are due.
+    None if the log does not reach back so far: then all vertices are due.
     """
     added, puts = Added(), state.puts.since(since.puts)
     if puts is None:
@@ -117,14 +117,14 @@ def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
             return None
         _add_batches(added, plan, state, changes)
     for put in puts:
-        if isinstance(put.ids, ActiveSet):  # it may be on a GPU
+        if isinstance(put.ids, ActiveSet):  # may be on a GPU
             put = replace(put, ids=put.ids.vertices.astype(np.int64))
         _add_put(added, plan, state, put)
     return added
 
 
 def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> None:
-    """Add what a graph's batches have made due and active."""
+    """Add the vertices that batches of a graph have made due and active."""
     facts, directed, born = plan.facts, state.graph.directed, changes.born
     inserted, deleted, dead = changes.inserted, changes.deleted, changes.dead.size
     is_moved = {
@@ -151,7 +151,7 @@ def _add_edges(
     added: Added, plan: FoldPlan, pairs: Any, directed: bool, how: str,
     what: str = "an edge",
 ) -> None:  # fmt: skip
-    """Add the ends of edges that gathers and functions of edges read anew."""
+    """Add the ends of changed edges at which gathers and edge functions read."""
     if not pairs[0].size:
         return
     for gather in plan.facts.gathers:
@@ -165,7 +165,7 @@ def _add_edges(
 
 
 def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -> None:
-    """Add the vertices at which a value has changed, where functions read it."""
+    """Add the vertices at which a value has changed, if functions read it."""
     for of, reads in (
         (added.due, plan.facts.read_here),
         (added.read, plan.facts.read_elsewhere),
@@ -175,7 +175,7 @@ def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -
 
 
 def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) -> Ids:
-    """Return the vertices whose degree differs: an edge may have replaced another."""
+    """Return the vertices whose degree differs; an edge may have replaced another."""
     ends = (end,) if directed else (0, 1)
     gained, lost = (
         np.concatenate([pairs[e] for e in ends]) for pairs in (inserted, deleted)
@@ -187,7 +187,7 @@ def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) ->
 
 
 def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
-    """Add the vertices that read entries which were written."""
+    """Add the vertices that read written entries."""
     facts, directed = plan.facts, state.graph.directed
     if put.ends is not None:  # of edges
         if put.name in facts.read_here | facts.read_elsewhere:
@@ -203,20 +203,20 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
 
 
 def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
-    """Note what a call has written for foldmaps that have left something on a State."""
+    """Log the writes of a call for foldmaps that have left vertices on a State."""
     facts, entries = plan.facts, state.left[1]
     if not entries or not facts.writes:
         return
     if state.graph.ranks is not None or facts.edges_at:
         entries.clear()  # everything is due
         return
-    kept = copy.copy(committed)  # the caller's may be overwritten
+    kept = copy.copy(committed)  # the caller may overwrite its set
     for name in facts.writes:
         state.puts.add(Put(name, kept), state.graph.vertex_count)
 
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
-    """Warn where extremes go on that may come from edges which are gone."""
+    """Warn if extremes continue from values along edges that were deleted."""
     extremes = [g for g in plan.facts.gathers if g.combine.rules.order]
     if not extremes or state.trimmed >= state.follow().version:
         return
@@ -228,7 +228,7 @@ def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
     if not (len(changes.deleted[0]) or (reads_edges and len(changes.changed[0]))):
         return
     warnings.warn(
-        f"{extremes[0].name} goes on behind edges that were deleted or changed: values "
+        f"{extremes[0].name} continues after edges were deleted or changed: values "
         "that came along them stay. Call fg.trim(state, source=..., reset=...) first, "
         "or assign initial values",
         StaleSourcesWarning,
@@ -237,12 +237,12 @@ def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
 
 
 def explain_due(left: Any, plan: FoldPlan, state: State) -> list[str]:
-    """Say why vertices are due for a foldmap that has left something on a State."""
+    """Return the reasons why vertices are due for a foldmap that has run before."""
     if left is None or left.seen == state.follow():
         return []
     if left.words is None:
         return ["all vertices are due: none was seen, or other foldmaps have run since"]
     added = find_due(plan, state, left.seen)
     if added is None:
-        return ["all vertices are due: the log of changes does not go back so far"]
+        return ["all vertices are due: the log of changes does not reach back so far"]
     return added.describe()

@@ -1,9 +1,9 @@
-"""The direction of a superstep: pulled by due vertices, or pushed.
+"""The direction of a superstep: pulled by due vertices, or pushed by active ones.
 
-Where a gather combines over the edges from active vertices only, it can go along the
-edges out of these as well as along the edges into those that are due: the result is the
-same, bit for bit, if the combine does not round. Which way is shorter changes from
-superstep to superstep, so both are counted.
+A gather that combines over edges from active vertices only can read the in-edges of due
+vertices, or follow the out-edges of active ones. The result is the same, bit for bit,
+if the combine does not round. The shorter way changes from superstep to superstep, so
+that the edges of both are counted.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ __all__ = [
 ]
 
 Words = Any
-#: An edge that is pushed costs as many that are pulled: an atomic, instead of a read of
-#: a bit that mostly says no. A search pushes up to 1/15 of the edges that are left
-#: (Beamer et al., "Direction-Optimizing Breadth-First Search", 2012); with weights,
-#: every edge that is pulled counts, since none is left out behind the first.
+#: Cost of a pushed edge in pulled ones: an atomic in place of a read of a bit that is
+#: mostly 0. A search pushes up to 1/15 of the remaining edges (Beamer et al.,
+#: "Direction-Optimizing Breadth-First Search", 2012); with weights, a pull has no early
+#: exit, so that each of its edges counts.
 _EDGES_A_PUSH = 8
-#: A GPU pulls so many edges more than a push costs in any case, and nobody chooses:
-#: that takes it no longer than the host takes to choose, 0.1 ms, and loops of the GPU
-#: (0039) go on. A search of 530 supersteps, each of a few thousand vertices, took 154
-#: ms on a Delaunay graph where each was chosen (NVIDIA H100).
+#: Target -> edges beyond the fixed cost of a push up to which a superstep pulls without
+#: a choice. A GPU pulls this many in the 0.1 ms of a choice on the host, and loops on
+#: the device (0039) go on. With a choice in each of 530 supersteps of a few thousand
+#: vertices, a search on a Delaunay graph took 154 ms (NVIDIA H100).
 FEWEST_TO_CHOOSE = {"cuda": 1 << 22}
-#: Values that are set to identities before a push cost as much as one edge.
+#: Values that are set to identities before a push, per edge of the same cost.
 _VALUES_AN_EDGE = 4
-#: Kernels with pulled edges sweep all vertices from so many active ones and targets of
-#: theirs a vertex on. With half of a Delaunay graph's vertices active, finding the
+#: Fraction of vertices that are active or targets from which kernels with pulled edges
+#: sweep all vertices. With half of a Delaunay graph's vertices active, finding the
 #: others and refreshing edges took 270 of 440 us (NVIDIA H200).
 LEAST_REACHED = 1 / 8
-#: All vertices are swept where they and their edges, times the features, are fewer: a
-#: sweep then takes no longer than finding due vertices. Skipping lost up to a third on
-#: graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
+#: Vertices and edges, times features, below which all vertices are swept: that takes no
+#: longer than finding due ones. Skipping cost up to a third more time on graphs of 0.3M
+#: to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
 FEWEST_TO_SKIP = 1 << 22
 
-#: Shape of a graph -> what `most_reached` returns: a pass over all degrees.
+#: Shape of a graph -> result of `most_reached`, which reads all degrees.
 _most_reached: weakref.WeakKeyDictionary[Stamp, tuple[int, int]] = (
     weakref.WeakKeyDictionary()
 )
@@ -60,43 +60,44 @@ _most_reached: weakref.WeakKeyDictionary[Stamp, tuple[int, int]] = (
 def is_push_shorter(
     bound: BoundState, reach: Reach, most: int, find_base: Callable[[], Words]
 ) -> bool:
-    """Whether pushing along the edges out of A is less work than pulling.
+    """Whether pushing along the out-edges of A costs less than pulling.
 
     Parameters
     ----------
     bound : BoundState
-        As the kernel that pulls works on it.
+        The State, bound to the pulling kernel.
     reach : Reach
-        A, and how many edges lead out of it.
+        A, and the number of its out-edges.
     most : int
-        How many edges lead into A and the vertices that gather from it, at most.
+        Upper bound of the number of in-edges of A and of the vertices that gather from
+        it.
     find_base : callable
-        Returns those.
+        Returns these vertices.
     """
     sets = bound.device.sets
     cost = _EDGES_A_PUSH * reach.pushed + fixed_cost(bound.plan, bound.graph)
-    # No count is taken that could not say otherwise, and none that is waited for.
+    # Edges are counted only if that may change the choice and needs no wait.
     if most <= cost or sets.counts_wait:
         return most > cost
     return sets.edges_of(find_base(), bound.buffers.graph, "in") > cost
 
 
 def fixed_cost(plan: FoldPlan, graph: GraphSize) -> int:
-    """Return what a push costs in any case, in edges that are pulled."""
+    """Return the fixed cost of a push, in pulled edges."""
     width = max(p.width for p in plan.phases)
     return graph.vertex_count * width // _VALUES_AN_EDGE
 
 
 def least_pulled(plan: FoldPlan, graph: GraphSize) -> int:
-    """Return how many edges a pull has, at least, for which a push may be chosen."""
+    """Return the fewest edges of a pull for which a push may be chosen."""
     fewest = FEWEST_TO_CHOOSE.get(plan.options.target, 0)
     return fixed_cost(plan, graph) + fewest
 
 
 def most_reached(graph: Graph, target: str) -> tuple[int, int]:
-    """Return how many edges lead into a vertex, and into it and its targets, at most.
+    """Return upper bounds of the in-edges of a vertex, and of it and its targets.
 
-    It is found where the target builds its rows.
+    They are found where the target builds its rows.
     """
     known = _most_reached.get(shape := graph.stamps.shape)
     if known is None:
@@ -106,16 +107,15 @@ def most_reached(graph: Graph, target: str) -> tuple[int, int]:
 
 
 def is_soon_swept(graph: GraphSize, width: int) -> bool:
-    """Whether a graph is so small that a GPU sweeps all of it in any case."""
+    """Whether a graph is so small that a GPU always sweeps all of it."""
     return (graph.vertex_count + graph.edge_count) * width < FEWEST_TO_SKIP
 
 
 def pulls_all(bound: BoundState, active_count: int | None) -> bool:
     """Whether kernels with pulled edges sweep all vertices though few are due.
 
-    Where such a kernel writes all in-edges of the vertices it sweeps, that saves
-    finding the due ones, and refreshing what it would leave out. On small graphs it
-    does.
+    If such a kernel writes all in-edges of the vertices that it sweeps, that saves
+    finding the due ones and refreshing the edges of all others.
     """
     if not bound.kernel.kernel_source.forwarded or active_count is None:
         return False

@@ -1,4 +1,8 @@
-"""What a run does together with other ranks, and what stands for it on one rank."""
+"""Exchanges of a run with other ranks, and their stand-ins on one rank.
+
+`Exchange` and `Ghosts` are implemented by `featgraph.ranks.exchange`; a run on one rank
+uses `_Alone`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import numpy.typing as npt
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
@@ -32,164 +36,164 @@ class Ghosts(Protocol):
     """
 
     def refresh_all(self, buffers: Buffers) -> None:
-        """Bring rows up to date that phases read as they are now, of neighbors."""
+        """Receive the current rows of neighbors that phases read."""
 
     def refresh(self, buffers: Buffers, number: int) -> None:
-        """Bring rows up to date that a phase reads, by its number."""
+        """Receive the current rows that a phase reads, by its index."""
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
-        """Bring ``_next`` rows up to date that a phase reads."""
+        """Receive the ``_next`` rows that a phase reads."""
 
     def in_pieces(
         self, buffers: Buffers, own: Any, frontier: Any, given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]] | None:
-        """Give the entries of a phase for one piece of its vertices after another.
+        """Generate the entries of a phase, with arguments, for pieces of its vertices.
 
-        Beside each, what they are given. Rows of a piece go to other ranks while the
-        next one is swept. None where the phase is swept whole, and rows go behind the
-        superstep.
+        Rows of a piece are sent to other ranks while the next piece is swept. None if
+        the phase is swept at once, and rows are sent after the superstep.
         """
 
     def note(
         self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
     ) -> None:
-        """Remember what a phase has written.
+        """Store the vertices and edges that a phase has written.
 
-        That is on the vertices that it ran on, if not on edges; on own edges out of
-        `sources`; and at others.
+        It writes at the vertices that it ran on, unless it ran on edges; at own edges
+        out of `sources`; and at others.
         """
 
     def turns(
         self, buffers: Buffers, own: Any, given: Mapping[str, Any], fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give the entries of a triangle phase for one batch of rows after another.
+        """Generate the entries of a triangle phase, with arguments, by batch of rows.
 
-        Beside each, what they are given. What has been combined by all is with its
-        owners behind the last one.
+        Combined values are with their owners after the last batch.
         """
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
-        """Have all rows of some properties wait, and none of any other."""
+        """Mark all rows of some properties, and none of any other, as unsent."""
 
     def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
-        """Tell which vertices were committed, if any function could, and are active.
+        """Send the committed vertices, if any function could commit, and active ones.
 
-        Returns the latter with the ghosts that are, too.
+        Returns the active ones, with the ghosts that are active.
         """
 
 
 class Exchange(Protocol):
-    """What is done together with other ranks."""
+    """Exchanges with other ranks: sets, results, times and faults."""
 
     device: Device
 
     @property
     def stays_on_device(self) -> bool:
-        """Whether a superstep is told to other ranks without the host, if to any."""
+        """Whether supersteps are exchanged with other ranks without the host."""
         ...
 
     def check_count(self, number: int) -> None:
-        """Raise if a count that kernels have left says that something has failed.
+        """Raise if a count that kernels have stored stands for a failure.
 
         A rank is lost, or a value was too large to be rounded.
         """
 
     def check_rounded(self, words: Words) -> None:
-        """Raise if a value was too large to be rounded in the superstep before.
+        """Raise if a value was too large to be rounded in the last superstep.
 
-        `words` are what is active behind it.
+        `words` are the active vertices after it.
         """
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this rank has spent in exchanges, from the beginning."""
+        """Total time of this rank in exchanges, in s."""
         ...
 
     @property
     def forms(self) -> Mapping[str, int]:
-        """Messages of rows that this rank has sent, from the beginning, by form."""
+        """Number of messages of rows that this rank has sent, by form."""
         ...
 
     @property
     def sent_bytes(self) -> Mapping[str, npt.NDArray[np.int64]]:
-        """Bytes that this rank has sent to each, from the beginning, by their kind."""
+        """Number of bytes that this rank has sent to each rank, by kind."""
         ...
 
     @property
     def sent_behind(self) -> int:
-        """Pieces of rows that have gone while others were swept."""
+        """Number of pieces of rows that were sent while others were swept."""
         ...
 
     @property
     def holder(self) -> Holder:
-        """What the user's active sets are kept by."""
+        """The owner of the memory of active sets that are returned to the user."""
         ...
 
     def own(self, everyone: Words) -> Words:
-        """Return the vertices that this rank owns, of all that it has."""
+        """Return the vertices that this rank owns, of those that it has."""
 
     def own_edges(self, everything: Words) -> Words:
-        """Return the edges that this rank owns, of all that it has."""
+        """Return the edges that this rank owns, of those that it has."""
 
     def among_own(self, words: Words) -> Words:
-        """Return what of a set this rank owns."""
+        """Return the part of a set that this rank owns."""
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return own vertices, with the ghosts that their owners call this with."""
+        """Return own vertices, with the ghosts that their owners pass."""
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
-        """Return numbers of the host, combined over all ranks: "sum" or "min"."""
+        """Return host numbers, combined over all ranks: "sum" or "min"."""
         ...
 
     def catch_up(self) -> None:
-        """Have ranks that follow another one know all results, behind a call."""
+        """Send all results, after a call, to ranks that follow another one."""
         ...
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
-        """Return what a checked kernel has recorded on the first rank that has any.
+        """Return the first violation of a checked kernel, of the first rank with any.
 
-        Vertex and edge are the whole graph's. And text that says where it was.
+        Its vertex and edge are those of the whole graph. The text names the rank.
         """
         ...
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which rows of this rank a mask of all vertices means."""
+        """Return the rows of this rank that a mask of all vertices contains."""
+        ...
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
-        """Return the ghosts of a plan's kernels; None where nobody has any."""
+        """Return the ghosts of a plan's kernels; None if no rank has any."""
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return the arrays of the graph for a phase, of those of a part.
+        """Return the arrays of the graph for a phase.
 
         Edge functions run on the edges into vertices that this rank owns.
         """
 
     def combine(self, result: Array, combine: Combine) -> None:
-        """Make the result of a reduce that of all ranks, in place.
+        """Combine the result of a reduce over all ranks, in place.
 
-        That may wait for the next exchange, or for `settle`.
+        The combine may be delayed to the next exchange, or to `settle`.
         """
 
     def settle(self) -> None:
-        """See that results of reduces are those of all ranks: they are read next."""
+        """Complete delayed combines: the results are read next."""
 
     def forget(self) -> None:
-        """Have no result wait, behind a superstep that has failed."""
+        """Drop delayed combines after a failed superstep."""
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give what runs a reduce over words of vertices, and what it is given."""
+        """Generate the entries of a reduce over words of vertices, with arguments."""
 
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Make a result of partial ones, of words of vertices, on all ranks.
+        """Combine partial results of words of vertices to the result of all ranks.
 
-        `given` is what the reduce was given: what is due, partial results, the result,
-        and what gives memory by a name and a shape. As `combine`, that may wait.
+        `given` are the arguments of the reduce: due vertices, partial results, the
+        result, and a function that returns memory by a name and a shape. The combine
+        may be delayed as by `combine`.
         """
 
     def count(self, words: Words) -> int:
-        """Return how many vertices a set has on all ranks."""
+        """Return the size of a set on all ranks."""
 
     def count_and_look(
         self,
@@ -199,7 +203,7 @@ class Exchange(Protocol):
     ) -> tuple[int, list[float]]:
         """Return the size of a set on all ranks, and extremes: see `VertexSets`.
 
-        What this rank has of `reach` is counted for itself.
+        The edges of `reach` are counted for this rank alone.
         """
 
     def begin_timed(self) -> None:
@@ -208,11 +212,11 @@ class Exchange(Protocol):
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
-        """Return that, and the seconds that each rank calls it with."""
+        """Return the same, and the seconds that each rank passes."""
 
 
 class _Alone:
-    """One rank, which has all vertices."""
+    """The exchange of a single rank, which has all vertices."""
 
     stays_on_device = True
     waited_s = 0.0
@@ -227,75 +231,75 @@ class _Alone:
         self.count_and_look = device.sets.count_and_look
 
     def check_count(self, number: int) -> None:
-        """Do nothing: there is no other."""
+        """Do nothing: there is no other rank."""
 
     def check_rounded(self, words: Words) -> None:
         """Do nothing: nothing is sent."""
 
     def begin_timed(self) -> None:
-        """Do nothing: the host tells times."""
+        """Do nothing: the host measures times."""
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
-        """Return its own."""
+        """Return the count and extremes, and the time of this rank."""
         return *self.count_and_look(words, results), [seconds]
 
     def own(self, everyone: Words) -> Words:
-        """Return all of them."""
+        """Return all vertices."""
         return everyone
 
     def own_edges(self, everything: Words) -> Words:
-        """Return all of them."""
+        """Return all edges."""
         return everything
 
     def among_own(self, words: Words) -> Words:
-        """Return the set: it has no others."""
+        """Return the whole set."""
         return words
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return the set: there are none."""
+        """Return the set: there are no ghosts."""
         return words
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
-        """Return the numbers."""
+        """Return the numbers as they are."""
         return values
 
     def catch_up(self) -> None:
-        """Do nothing: there is no one else."""
+        """Do nothing: there is no other rank."""
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
-        """Return it."""
+        """Return the violation, without a rank."""
         return fault, ""
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the mask itself."""
+        """Return the mask as it is."""
         return mask
 
     def ghosts(self, plan: FoldPlan) -> None:
-        """Return None: nobody else owns any."""
+        """Return None: no other rank owns vertices."""
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return all of them: edges are this rank's."""
+        """Return all arrays: this rank owns all edges."""
         return arrays
 
     def combine(self, result: Array, combine: Combine) -> None:
-        """Leave it as it is."""
+        """Leave the result as it is."""
 
     def settle(self) -> None:
-        """Do nothing: no result waits."""
+        """Do nothing: no combine is delayed."""
 
     def forget(self) -> None:
-        """Do nothing."""
+        """Do nothing: no combine is delayed."""
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give it, with what says that a word is a block."""
+        """Generate the entries, where each word is a block of the tree."""
         yield entries, {**given, **self.device.trees.given(int(given["due"].size))}
 
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine those of all words: their vertices are the user's."""
+        """Combine the partial results of all words."""
         words, own = int(given["due"].size), (given["partials"], given["reduced"])
         self.device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
@@ -307,12 +311,12 @@ _NO_LOSSES = nullcontext()
 
 
 def losses_on(graph: Graph) -> AbstractContextManager[None]:
-    """Have errors that a lost rank has brought about name it, in a block."""
+    """Return a context in which errors caused by a lost rank name that rank."""
     ranks = graph.ranks
     return _NO_LOSSES if ranks is None else ranks.losses()
 
 
 def exchange_of(graph: Graph, device: Device) -> Exchange:
-    """Return what runs on a graph do together with other ranks."""
+    """Return the exchange of runs on a graph."""
     ranks = graph.ranks
     return _alone(device) if ranks is None else ranks.exchange(device)  # type: ignore[no-any-return]

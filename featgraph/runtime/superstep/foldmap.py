@@ -1,4 +1,4 @@
-"""FoldMap: what a user declares once, folds when first run, and calls as a function."""
+"""FoldMap: functions that are declared once, and folded when they first run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from featgraph.fold.plan.options import Changes, parse_change_driven, parse_opti
 from featgraph.fold.plan.traits import GraphTraits, graph_sizes, graph_traits
 from featgraph.graph.views.view import Stamp
 from featgraph.program.active import ActiveSet
-from featgraph.program.alike import said_behind
-from featgraph.program.by_name import name_in, named
 from featgraph.program.functions import (
     EdgeFunction,
     TriangleFunction,
     UserFunction,
     VertexFunction,
+    name_in,
+    named,
 )
+from featgraph.program.given import compared_text
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Real
 from featgraph.program.state import State, check_edges
@@ -45,14 +46,16 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 
 
-#: Called with each foldmap, State, options, changes and superstep that is prepared.
+#: Functions that are called with each prepared foldmap, State, options, changes and
+#: superstep.
 PREPARED: list[Callable[..., None]] = []
 
 
 class _Supersteps(dict[Any, Superstep]):
-    """What a foldmap has bound to a State, which refers to it weakly.
+    """The supersteps of a foldmap that are bound to one State.
 
-    Where the State is gone, its graph has it for the next one.
+    They refer to it weakly. After the State has been deleted, its graph keeps them for
+    the next State.
     """
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -70,7 +73,7 @@ class FoldMap:
     program : Program
         The functions, with their captured constants frozen.
     vertices : object or None
-        What `on` was given.
+        The argument of `on`.
     base : FoldMap
         The foldmap that `on` was called on; itself otherwise.
     """
@@ -81,12 +84,12 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        #: What holds sets -> number of vertices, and room -> what `on` has restricted
-        #: this to, with the living vertices that were among them.
+        #: Owner of sets -> (number of vertices, capacity) -> the restriction by `on`,
+        #: and the mask of living vertices that it was made with.
         self._on: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
             weakref.WeakKeyDictionary()
         )
-        #: By the version of a graph.
+        #: Version of a graph -> results of `is_independent` and `source_count`.
         self._independent: weakref.WeakKeyDictionary[Stamp, bool] = (
             weakref.WeakKeyDictionary()
         )
@@ -94,12 +97,12 @@ class FoldMap:
             weakref.WeakKeyDictionary()
         )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
-        #: State -> what was asked for -> what runs it.
+        #: State -> device and options -> superstep.
         self._supersteps: weakref.WeakKeyDictionary[State, _Supersteps] = (
             base._supersteps if base is not None else weakref.WeakKeyDictionary()
         )
-        # Shared, as `on` may be called for every superstep, with other vertices.
-        #: Shape of a graph -> types and what was asked for -> the kernel.
+        #: Shape of a graph -> types and options -> kernel. Shared with `base`, as `on`
+        #: may be called for every superstep with other vertices.
         self._found: weakref.WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
             base._found if base is not None else weakref.WeakKeyDictionary()
         )
@@ -108,7 +111,7 @@ class FoldMap:
         return _reduced(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
-        return self  # it never changes
+        return self  # immutable
 
     def __repr__(self) -> str:
         names = " + ".join(f.name for f in self.program.functions)
@@ -149,24 +152,25 @@ class FoldMap:
         active_out : ActiveSet, optional
             Overwritten with the committed vertices; may be `active_in`.
         target : {"auto", "cpu", "cuda"}, optional
-            Where to run.
+            The target to run on.
         **options
             ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
             ``deterministic``, ``exchange``, ``overlap``; none changes the result.
-            ``change_driven`` is for `iterate`: a call keeps nothing. ``wire_dtype``
-            rounds what other ranks are sent.
+            ``change_driven`` is for `iterate`: a call keeps no aggregates.
+            ``wire_dtype`` rounds values that are sent to other ranks.
 
         Returns
         -------
         ActiveSet
-            The committed vertices; where the foldmap ends in edge functions, the
-            targets of edges that returned True. On the GPU nothing waits for them until
-            they are asked for.
+            The committed vertices; for a foldmap that ends in edge functions, the
+            targets of edges that returned True. On the GPU the call does not wait for
+            them.
 
         Raises
         ------
         UserFunctionError, StateError, PlanError
-            If functions, state and options do not fit; nothing has been changed then.
+            If functions, state and options do not fit together; the State is unchanged
+            then.
         KernelFaultError
             In checked mode, if an index is out of range.
         """
@@ -188,10 +192,10 @@ class FoldMap:
                 active = words_on(as_active(active_in, state), state, device)
             only = None if self.vertices is None else self.restriction(state, device)
             with losses_on(state.graph):
-                told = step.run(Frontier(active, only=only, options=options))
+                active_after = step.run(Frontier(active, only=only, options=options))
                 if step.plan.options.wire_dtype is not None:
-                    step.bound.exchange.check_rounded(told)
-                words = device.sets.snapshot(told)
+                    step.bound.exchange.check_rounded(active_after)
+                words = device.sets.snapshot(active_after)
                 step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
@@ -210,18 +214,18 @@ class FoldMap:
         options: dict[str, Any],
         incremental: Changes | None = None,
     ) -> Superstep:
-        """Return what runs supersteps on a State, without running one.
+        """Return the bound supersteps of this foldmap on a State, without running one.
 
-        It is kept as long as this foldmap and the State live. With `incremental`, it
-        patches aggregates in a run that changes that.
+        They are kept while the foldmap and the State live. With `incremental`, the
+        kernel patches aggregates in a run that makes these changes.
         """
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = _Supersteps()
             if state.graph.ranks is not None:
                 state.bound[id(known)] = known
-        told = repr(options) if options else ""
-        found = known.get(asked := (device, config.checked, told, incremental))
+        options_text = repr(options) if options else ""
+        found = known.get(key := (device, config.checked, options_text, incremental))
         graph = state.graph
         made_for = state.types_version, graph.part.stamps.shape, graph.stamps.version
         if found is None or found.made_for != made_for:
@@ -230,7 +234,7 @@ class FoldMap:
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)
             found = found or _taken_up(kernel, state, device)
-            known[asked] = found = found or Superstep(kernel, state, device)
+            known[key] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
             for note in PREPARED:
                 note(self, state, options, incremental, found)
@@ -239,7 +243,7 @@ class FoldMap:
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
-        """Return what `on` has restricted this to; it stays on the device."""
+        """Return the restriction by `on`, as a set that stays on the device."""
         if self.vertices is None:
             return None
         exchange, graph = exchange_of(state.graph, device), state.graph
@@ -249,13 +253,13 @@ class FoldMap:
         made, then = known.get(key, (None, None))
         if made is None or then is not living:
             given = as_active(self.vertices, state)
-            # A list is made on the host: not of a set that has never been there.
+            # A list is made on the host, but not from a set that exists on a GPU only.
             is_held = given.is_held
             words = exchange.among_own(words_on(given, state, device))
             if device.name == "cpu" and graph.ranks is None:
                 sets: Any = device.sets
                 sets.look(words, arrays_for(state, device))
-            # What is kept here keeps no graph: whoever asks for a list has it.
+            # Weak: the cached restriction must not keep the graph alive.
             found = weakref.ref(exchange)
 
             def find_listed() -> Any:
@@ -270,9 +274,9 @@ class FoldMap:
         return made
 
     def is_independent(self, state: State) -> bool:
-        """Whether no edge joins two of the vertices that `on` has restricted this to.
+        """Whether no edge joins two of the vertices that `on` restricts the foldmap to.
 
-        Then what one of them commits is read by none that runs beside it.
+        Then no vertex reads what another one commits in the same superstep.
         """
         graph = state.graph
         if self.vertices is None:
@@ -291,9 +295,9 @@ class FoldMap:
         return known
 
     def source_count(self, state: State) -> int:
-        """Return of how many vertices any may be what this gathers from.
+        """Return an upper bound of the number of vertices that this gathers from.
 
-        Of a graph whose edges join sides, one that is restricted to a side gathers from
+        In a graph whose edges join sides, a foldmap restricted to one side gathers from
         the others.
         """
         graph = state.graph
@@ -315,20 +319,20 @@ class FoldMap:
         incremental: Changes | None = None,
         traits: GraphTraits | None = None,
     ) -> Kernel:
-        """Return the kernel for a state, folding it when first asked for.
+        """Return the kernel for a State, folded on the first call.
 
-        With `incremental`, it patches aggregates in a run that changes that. With
-        `traits`, it is that of a graph that has these.
+        With `incremental`, it patches aggregates in a run that makes these changes.
+        With `traits`, it is the kernel for a graph with these traits.
         """
         types = state.types
-        told = repr(options) if options else ""
+        options_text = repr(options) if options else ""
         traits = traits or graph_traits(state.graph.part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
             sizes = graph_sizes(state.graph.part, target).rounded()
             traits = replace(traits, sizes=sizes)
-        asked = types, target, config.checked, told, incremental, traits
+        short_key = types, target, config.checked, options_text, incremental, traits
         known = self._found.setdefault(state.graph.part.stamps.shape, {})
-        found = known.get(asked)
+        found = known.get(short_key)
         if found is not None:
             return found
         filled = _reductions(self.program)
@@ -343,8 +347,8 @@ class FoldMap:
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
-        known[asked] = self._kernels[key]
-        return known[asked]
+        known[short_key] = self._kernels[key]
+        return known[short_key]
 
     def fold(
         self,
@@ -355,7 +359,7 @@ class FoldMap:
         target: str = "auto",
         **options: Any,
     ) -> Kernel:
-        """Return the folded kernel, to look at.
+        """Return the folded kernel, for inspection.
 
         It has ``.plan``, ``.source``, ``.show()``, ``.ptx()``, ``.resources()``,
         ``.explain()``.
@@ -363,8 +367,8 @@ class FoldMap:
         Parameters
         ----------
         state : State, optional
-            Gives the types. Without one, properties indexed with f have `k` features of
-            `dtype`.
+            Determines the types. Without it, properties indexed with f have `k`
+            features of `dtype`.
         target : {"auto", "cpu", "cuda"}, optional
             "cuda" needs no GPU here.
         **options
@@ -406,11 +410,11 @@ class FoldMap:
         return self._kernels[key]
 
     def explain(self, state: State | None = None, **options: Any) -> str:
-        """Return in words how the program is folded and why.
+        """Return a text that explains how and why the program is folded.
 
-        With a State, also what schedules have prepared for its graph, and why vertices
-        are due where that has changed since; under a memory limit, also what is
-        streamed through the GPU.
+        With a State, it lists the arrays that schedules have prepared for the graph,
+        and the reasons why vertices are due after changes of the graph; under a memory
+        limit, also the arrays that are streamed through the GPU.
         """
         kernel, limit = self.fold(state, **options), config.memory_limit_bytes
         text = kernel.explain()
@@ -429,7 +433,7 @@ class FoldMap:
 def _with_kernel(
     known: _Supersteps, kernel: Kernel, device: Device
 ) -> Superstep | None:
-    """Return what runs a kernel already, for options that come to the same."""
+    """Return the superstep of a kernel that other options have led to, or None."""
     for superstep in known.values():
         if superstep.kernel is kernel and superstep.device is device:
             return superstep
@@ -437,7 +441,7 @@ def _with_kernel(
 
 
 def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
-    """Return what has run a kernel on a State before, of the same types; or None."""
+    """Return a superstep of a kernel from an earlier State of the same types."""
     found: Superstep | None = arrays_for(state, device).idle.take((kernel, device))
     if found is not None:
         found.take_up(state)
@@ -457,12 +461,12 @@ def _reduced(step: FoldMap) -> tuple[Any, ...]:
 
 
 def require_state(state: Any) -> State:
-    """Return what a foldmap is run on.
+    """Return the State that a foldmap runs on.
 
     Raises
     ------
     StateError
-        If it is no State.
+        If it is not a State.
     """
     if not isinstance(state, State):
         raise StateError(
@@ -476,7 +480,7 @@ def require_state(state: Any) -> State:
 
 
 def _side_of(mask: Any, sides: tuple[int, ...]) -> int | None:
-    """Return the side that all vertices are of, or none is; None for several."""
+    """Return the side that all vertices of a mask belong to; None for several."""
     found = np.flatnonzero(mask)
     ends = np.cumsum(sides)
     first, last = (
@@ -490,12 +494,12 @@ def _reductions(program: Program) -> set[str]:
 
 
 def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSet:
-    """Return `given` as an ActiveSet of the state's graph."""
+    """Return `given` as an ActiveSet of the State's graph."""
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
         made = ActiveSet(state.graph, given)
         if state.graph.ranks is not None:
-            state.graph.ranks.compare(f"{what}{said_behind(' = ', given)}")
+            state.graph.ranks.compare(f"{what}{compared_text(' = ', given)}")
         return made
     if given.vertex_count != count:
         raise StateError(
@@ -507,7 +511,7 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
 
 
 def words_on(given: ActiveSet, state: State, device: Device) -> Any:
-    """Return the living vertices of a set, as words where a device's sets are kept."""
+    """Return the living vertices of a set, as words on a device."""
     holder = exchange_of(state.graph, device).holder
     words = given.on(holder, room_of(state, device))
     return among_living(words, state, device)
@@ -522,7 +526,7 @@ def among_living(words: Any, state: State, device: Device) -> Any:
 
 
 def room_of(state: State, device: Device) -> int | None:
-    """Return how many vertices the sets of a graph have room for; None on ranks."""
+    """Return the capacity of a graph's vertex sets; None on several ranks."""
     graph = state.graph
     return None if graph.ranks is not None else arrays_for(state, device).vertex_count
 

@@ -1,17 +1,24 @@
-"""The sets of one superstep: what it is given, and what it has found so far."""
+"""The vertex sets of one superstep: its input, and the sets found so far.
+
+`Frontier` has the sets, and `Due` computes due vertices from them (S4).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 from featgraph.base.dataclass import dataclass, field
-from featgraph.graph.views.view import VertexSet
-from featgraph.runtime.devices.protocol import Device
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.graph.views.view import VertexSet, words_of
+from featgraph.runtime.devices.protocol import Device, DeviceGraph
+from featgraph.runtime.superstep.exchange import Exchange
 from featgraph.runtime.superstep.incremental import Incremental
 
-__all__ = ["Frontier", "LeftOut", "Restriction", "are_many"]
+__all__ = ["Due", "Frontier", "LeftOut", "Restriction", "are_many"]
 
+#: A bitvector, or a `VertexSet`.
 Words = Any
 
 
@@ -22,10 +29,9 @@ class Restriction:
     Attributes
     ----------
     words : words
-        As a set.
+        The vertices, as a set.
     find_listed : callable
-        Returns a list of them, made when it is first asked for; None where they are too
-        many for one.
+        Returns a list of them, made on the first call; None if they are too many.
     """
 
     words: Words
@@ -33,7 +39,7 @@ class Restriction:
 
 
 class LeftOut:
-    """The vertices that were due in any superstep of a run and are excluded by ``.on``.
+    """Vertices that were due in a superstep of a run but are excluded by ``.on``.
 
     They stay due for a later call.
 
@@ -46,7 +52,7 @@ class LeftOut:
     Attributes
     ----------
     words : words or None
-        None where nothing has been left out yet.
+        The excluded vertices; None if there are none yet.
     """
 
     def __init__(self, device: Device, on: Words) -> None:
@@ -54,12 +60,15 @@ class LeftOut:
         self.forget()
 
     def forget(self) -> None:
-        """Have nothing due that was left out."""
+        """Drop the excluded vertices."""
         self.words: Words | None = None
         self._is_all = False
 
     def cut(self, due: Words) -> Words:
-        """Return the due vertices that may run; do not write it. Note the others."""
+        """Return the due vertices that may run; add the others to `words`.
+
+        The returned set is read-only.
+        """
         device, on = self._device, self._on
         if isinstance(due, VertexSet):
             if not self._is_all:
@@ -71,13 +80,13 @@ class LeftOut:
 
 
 def are_many(active_count: int | None, vertex_count: int) -> bool:
-    """Whether so many vertices are active that it may pay to send while sweeping."""
+    """Whether so many vertices are active that sending during the sweep may pay."""
     return active_count is not None and 2 * active_count >= vertex_count
 
 
 @dataclass(eq=False, slots=True)
 class Frontier:
-    """What one superstep starts from, and how far it has come.
+    """The input of one superstep, and its sets so far.
 
     Attributes
     ----------
@@ -86,17 +95,17 @@ class Frontier:
     all_due : bool
         Every vertex is due, as after a changed scalar.
     base : words or None
-        Vertices due because of A, where the caller has found them already.
+        Vertices due because of A, if they are known already.
     some_due : bool
-        Whether `base` has all vertices, of which the kernel finds those that are due.
+        Whether `base` has all vertices, of which the kernel finds the due ones.
     also_due : words or None
-        Vertices that are due besides.
+        Further due vertices.
     active_count : int or None
-        About how many vertices A has, if that is known.
+        Approximate number of vertices of A, if it is known.
     only : Restriction or None
-        What the foldmap is restricted to.
+        The restriction of the foldmap.
     left_out : LeftOut or None
-        Notes the due vertices that `only` leaves out.
+        Collects the due vertices that `only` excludes.
     incremental : Incremental or None
         The aggregates that the kernel patches, if it does; `begin` was called.
     tracks : bool
@@ -104,13 +113,13 @@ class Frontier:
     spreads : bool
         Whether kernels that can may add to the due vertices.
     in_place : bool
-        Whether the current buffers stand for the next ones: no vertex reads what
-        another one writes in the superstep.
+        Whether kernels write to the current buffers: no vertex reads what another one
+        writes in the superstep.
     options : mapping
         Options of the call, of which schedules take some at launches.
     passed, stopped : words or None
         The vertices on which the last function that ran returned True, and those on
-        which one has returned False, as far as a later phase or the commit asks.
+        which one has returned False, if a later phase or the commit reads them.
     targets : words or None
         Targets of edges whose last function returned True.
     """
@@ -133,5 +142,128 @@ class Frontier:
     targets: Words = None
 
     def make_all_due(self) -> None:
-        """Have every vertex due in what comes yet."""
+        """Make every vertex due for the remaining phases."""
         self.all_due, self.base = True, None
+
+
+class Due:
+    """The due sets of a plan on a graph.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    graph : DeviceGraph
+    device : Device
+    full : VertexSet
+        All vertices that may be due.
+    everyone : VertexSet
+        All vertices that may be active; on several ranks, with ghosts.
+    exchange : Exchange
+        Counts sets on all ranks, and finds the ghosts in them.
+    """
+
+    def __init__(
+        self,
+        plan: FoldPlan,
+        graph: DeviceGraph,
+        device: Device,
+        full: VertexSet,
+        everyone: VertexSet,
+        exchange: Exchange,
+    ) -> None:
+        self._expands = plan.expands
+        self._reads_foreign = plan.facts.reads_foreign
+        self._graph = graph
+        self._device = device
+        self._full, self._everyone, self._exchange = full, everyone, exchange
+
+    def _base(self, frontier: Frontier) -> Words:
+        """Return A, or A with the vertices that gather from it, or all vertices."""
+        if frontier.base is None:
+            active = frontier.active
+            if frontier.all_due:
+                frontier.base = self._full
+            elif self._reads_foreign:
+                count = frontier.active_count
+                if count is None:  # a known count is 0 only for the empty set
+                    count = self._exchange.count(active)
+                frontier.base = self._full if count > 0 else active
+            elif self._expands:
+                frontier.base = self._expand(active, frontier, self._expands)
+            else:
+                frontier.base = active
+        return frontier.base
+
+    def _expand(
+        self, words: Words, frontier: Frontier, alongs: tuple[str, ...] = ("in",)
+    ) -> Words:
+        """Return a set with the vertices that gather from it along some edges."""
+        count = frontier.active_count if words is frontier.active else None
+        device = self._device
+        found = [device.sets.expand(words, self._graph, count, a) for a in alongs]
+        return reduce(device.sets.union, found)
+
+    def widen(self, frontier: Frontier, flag: Any) -> None:
+        """Make everything due for the remaining phases if a flag of `differ` is set."""
+        sets, full, active = self._device.sets, self._full, frontier.active
+        frontier.base = sets.all_if(flag, full, lambda: self._base(frontier))
+        frontier.active = sets.all_if(flag, self._everyone, lambda: active)
+        if frontier.active is not active:  # its size is known on the device only
+            frontier.active_count = None
+
+    def reached(self, frontier: Frontier) -> Words:
+        """Return the vertices that A makes due, and further due ones."""
+        base = self._base(frontier)
+        if frontier.also_due is None or isinstance(base, VertexSet):
+            return base
+        return self._device.sets.union(base, frontier.also_due)
+
+    def vertices(self, frontier: Frontier) -> Words:
+        """Return the vertices that run next: reached or targets, and not stopped."""
+        due = self.reached(frontier)
+        is_all = isinstance(due, VertexSet)
+        if is_all and frontier.only is None and frontier.stopped is None:
+            return due
+        if frontier.targets is not None and not is_all:
+            due = self._device.sets.union(due, frontier.targets)
+        if frontier.stopped is not None:
+            due = self._device.sets.without(words_of(due), frontier.stopped)
+        due = self._own(due)
+        if frontier.left_out is not None:
+            return frontier.left_out.cut(due)
+        if frontier.only is None:
+            return due
+        on = frontier.only.words
+        if isinstance(due, VertexSet):
+            return on
+        return self._device.sets.intersection(due, on)
+
+    def active(self, frontier: Frontier) -> Words:
+        """Return A, as edge functions and gathers from active vertices use it."""
+        if frontier.all_due:
+            return self._everyone
+        if not self._reads_foreign:
+            return frontier.active
+        base = self._base(frontier)
+        return self._everyone if isinstance(base, VertexSet) else base
+
+    def sources(self, phase: Phase, frontier: Frontier) -> Words:
+        """Return the vertices whose out-edges the edge functions of a phase run on."""
+        if phase.is_behind_vertices:
+            return self._exchange.with_ghosts(frontier.passed)
+        return self.active(frontier)
+
+    def targeted(self, sources: Words, due: Words, frontier: Frontier) -> Words:
+        """Return due vertices, and the targets of the out-edges of `sources`."""
+        if isinstance(due, VertexSet):
+            return due
+        found = self._expand(sources, frontier)
+        if due is not sources:
+            found = self._device.sets.union(found, due)
+        return self._own(found)
+
+    def _own(self, words: Words) -> Words:
+        """Return the vertices of a set that may be due."""
+        if isinstance(words, VertexSet) or not self._everyone.has_ghosts:
+            return words
+        return self._device.sets.intersection(words, self._full.words)

@@ -1,9 +1,9 @@
-"""Incremental aggregates: in memory between supersteps, and patched with changes.
+"""Incremental aggregates: kept between supersteps, and patched with changes.
 
-For every vertex that is not `stale`, the aggregate is the combine over all edges
-that it gathers along of what the neighbors contributed when they were as in the `seen`
-copies. The copies follow the properties at the end of each superstep, at the vertices
-that had changed before it: then every aggregate that they reach has been patched.
+Invariant: for every vertex that is not `stale`, the aggregate is the combine over all
+edges that it gathers along of the values that the neighbors' `seen` copies contribute.
+The copies follow the properties at the end of each superstep, at the vertices that had
+changed before it: by then every aggregate that they reach has been patched.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.memory.scalars import ScalarsRead
+from featgraph.runtime.memory.buffers import Buffers, ScalarsRead
 
 __all__ = ["Incremental"]
 
@@ -34,7 +33,7 @@ class Incremental:
     patched : words
         Vertices whose aggregates have been patched since they were last recomputed.
     changed : words or None
-        The vertices that have changed before the superstep in progress.
+        The vertices that changed before the superstep in progress.
     due : words or None
         The vertices that the gathers of the superstep in progress run on.
     """
@@ -54,20 +53,20 @@ class Incremental:
         gathers = [
             plan.incremental.gathers[n] for p in plan.phases for n in p.incremental
         ]
-        #: Whether no patch rounds.
+        #: Whether all patches are exact.
         self.is_exact = all(g.is_exact for g in gathers)
-        #: Whether all of them stay as they are once they have been computed.
+        #: Whether no aggregate changes once it has been computed.
         self.is_constant = all(g.is_constant for g in gathers)
 
     def forget(self) -> None:
-        """Take nothing for granted: aggregates are recomputed where they are due."""
+        """Recompute all aggregates when they are next due."""
         self.is_known = False
 
     def begin(self, buffers: Buffers, changed: Words | None) -> bool:
-        """Begin a superstep; return whether anything is left to patch.
+        """Begin a superstep; return whether aggregates can be patched.
 
-        Everything becomes stale where it is not known what has changed, and behind a
-        scalar that has.
+        All become stale if the changes are unknown, or a scalar that gathers read has
+        changed.
         """
         scalars = self._scalars_read()
         holds = self.is_known and changed is not None and scalars == self.scalars
@@ -78,9 +77,9 @@ class Incremental:
         return holds
 
     def settle(self, buffers: Buffers) -> None:
-        """Let the copies follow the properties, behind the last kernel.
+        """Update the copies after the last kernel.
 
-        The properties are still as they were when the superstep began.
+        The current buffers still have the values of the beginning of the superstep.
         """
         self.device.sets.settle(self.due, self.stale, self.patched)
         for field in self._fields("seen"):

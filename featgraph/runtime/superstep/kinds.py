@@ -1,8 +1,9 @@
-"""Kinds of phases in a superstep: the input of their kernels, and the sets behind them.
+"""Kinds of phases in a superstep: arguments of their kernels, and sets after them.
 
-The protocol is that of docs/design/0001-architecture.md. A phase is prepared, its
-entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished. The
-kind of a phase (`featgraph.fold.kinds`) names the two functions of this file that do.
+docs/design/0001-architecture.md describes the protocol. A phase is prepared, its
+entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished. Each
+kind of phase (`featgraph.fold.kinds`) names the two functions of this file that prepare
+and finish it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.superstep.bound import BoundPhase, BoundState
-from featgraph.runtime.superstep.changed_edges import ChangedEdges
+from featgraph.runtime.superstep.bound import BoundPhase, BoundState, ChangedEdges
 from featgraph.runtime.superstep.directions import pulls_all
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["Finish", "Given", "Prepare", "functions_for"]
 
 Words = Any
-#: Words by which blocks meet between turns: see `queue_cuda.meet_at`.
+#: Words of the barrier of all blocks between turns: see `queue_cuda.meet_at`.
 WORDS_OF_TURNS = 32
-#: What a phase takes from a superstep, by the names in the module.
+#: Arguments of a phase from a superstep, by their names in the module.
 Given = dict[str, Any]
 Prepare = Callable[[BoundState, BoundPhase, Frontier], Given]
 Finish = Callable[[BoundState, BoundPhase, Frontier, Given], None]
@@ -43,7 +43,7 @@ def functions_for(phase: Phase) -> tuple[Prepare, Finish]:
 
 
 def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run vertex functions and gathers on the due vertices."""
+    """Prepare vertex functions and gathers on the due vertices."""
     due, phase = bound.due.vertices(frontier), own.phase
     bound.stale.freshen(bound.buffers, phase, due)
     is_all = isinstance(due, VertexSet)
@@ -64,7 +64,7 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     if phase.spreads:
         on = bound.full.words if frontier.only is None else frontier.only.words
         given["allowed"] = on
-        # That set is shared; any other was made here.
+        # Kernels may add to any set that was made here; `on` is shared.
         given["spreads"] = frontier.spreads and words is not on
     return given
 
@@ -87,13 +87,13 @@ def finish_vertices(
 
 
 def _restore(bound: BoundState, own: BoundPhase, due: Words, passed: Words) -> None:
-    """Put back what a phase has had others read, where its vertices did not pass."""
+    """Restore values that other vertices read, at vertices that did not pass."""
     for name in own.phase.restores_behind:
         bound.stale.restore(bound.buffers, name, due, passed)
 
 
 def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Push a gather into memory, which is set to identities first."""
+    """Prepare a gather that is pushed into memory, which is set to identities first."""
     due, buffers = bound.due.vertices(frontier), bound.buffers
     bound.stale.freshen(buffers, own.phase, due)
     source, rows = bound.kernel.kernel_source, bound.graph.vertex_count
@@ -117,7 +117,7 @@ def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Give
 def _settle(
     bound: BoundState, own: BoundPhase, frontier: Frontier, due: Words, passed: Words
 ) -> None:
-    """Update which vertices passed and which stopped, as far as anything later asks."""
+    """Update the sets of passed and stopped vertices, if a later step reads them."""
     before = frontier.passed
     if before is None and own.is_last:
         frontier.passed = passed
@@ -136,12 +136,12 @@ def _settle(
 
 
 def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run edge functions on the out-edges of their sources."""
+    """Prepare edge functions on the out-edges of their sources."""
     if bound.changed is not None:
         return _prepare_changed(bound, own, frontier, bound.changed)
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
     is_first = own.is_first_of_edges
-    # A later edge phase leaves out the edges that an earlier one has stopped.
+    # A later edge phase skips the edges that an earlier one has stopped.
     swept = sources if is_first else bound.empty_words()
     bound.stale.freshen(bound.buffers, phase, swept)
     bound.stale.remember_sources(phase, sources)
@@ -161,7 +161,7 @@ def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Giv
 def _prepare_changed(
     bound: BoundState, own: BoundPhase, frontier: Frontier, changed: ChangedEdges
 ) -> Given:
-    """Run edge functions on those out-edges of which something has changed."""
+    """Prepare edge functions on the changed out-edges of their sources."""
     changed.begin(bound.buffers, bound.graph.edge_count)
     bound.stale.leave_to_kernel(bound.buffers, own.phase)
     frontier.targets = bound.empty_words()
@@ -186,10 +186,10 @@ def finish_edges(
 
 
 def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run a vertex phase whose edge functions run along in-edges.
+    """Prepare a vertex phase whose edge functions run along in-edges.
 
-    It sweeps the vertices that are due in any case, and the targets of the sources:
-    whether those are due, the kernel finds out.
+    It sweeps the due vertices and the targets of the sources. The kernel finds out
+    which targets are due.
     """
     device, full, phase = bound.device, bound.full, own.phase
     sources = bound.due.sources(phase, frontier)
@@ -234,7 +234,7 @@ def finish_pulled(
 
 
 def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run an exclusive function on the out-edges of its sources, in the order."""
+    """Prepare an exclusive function on the out-edges of its sources, in order."""
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
     buffers, device = bound.buffers, bound.device
     bound.stale.freshen(buffers, phase, sources)
@@ -276,7 +276,7 @@ def finish_exclusive(
 
 
 def prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run a triangle function on triangles of edges, or of vertices (S4)."""
+    """Prepare a triangle function on triangles of edges, or of vertices (S4)."""
     bound.stale.freshen(bound.buffers, own.phase, bound.full)
     if own.phase.from_edges:
         flags = bound.edge_state(is_first=False)
@@ -302,7 +302,7 @@ def finish_triangles(
 
 
 def prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Run a reduce over the vertices that the foldmap is restricted to."""
+    """Prepare a reduce over the vertices that the foldmap is restricted to."""
     buffers, name = bound.buffers, own.phase.into
     bound.stale.freshen(buffers, own.phase, bound.full)
     reduction = bound.plan.facts.reductions[name]
@@ -327,9 +327,9 @@ def _memory_of(
 
 
 def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
-    """Return a copy of what a reduce gave last; None where it does not matter.
+    """Return a copy of the last result of a reduce; None if it is not needed.
 
-    Where all vertices are due already, another result makes no more of them due.
+    If all vertices are due already, another result makes no more of them due.
     """
     if name not in bound.state:
         frontier.make_all_due()
@@ -345,9 +345,9 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
 def finish_reduce(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    """Leave the result where it is: the State has it there, and kernels read it.
+    """Combine the result over ranks, and register its memory with the State.
 
-    If it is another one than the last, everything is due for what comes behind (S7).
+    If it differs from the last result, everything is due for the remaining phases (S7).
     """
     name, reduced, last = own.phase.into, given["reduced"], given.get("last")
     combine = bound.plan.facts.reductions[name].combine
@@ -362,7 +362,7 @@ def finish_reduce(
 
 
 def _fill_value(text: str, field: Field) -> Any:
-    """Return the value that a generated module writes so."""
+    """Return the value of a literal in a generated module."""
     from featgraph.device import ordering
 
     if hasattr(ordering, text):

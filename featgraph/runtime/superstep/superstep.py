@@ -1,6 +1,6 @@
-"""One superstep: the phases of a plan, one after the other, and the commit.
+"""One superstep: the phases of a plan in order, and the commit.
 
-The protocol is that of docs/design/0001-architecture.md.
+docs/design/0001-architecture.md describes the protocol.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Words = Any
 
 
 class Superstep:
-    """Runs supersteps of one kernel on one State.
+    """Supersteps of one kernel on one State.
 
-    It may be kept from one superstep to any later one: what belongs to a single one is
-    in the `Frontier`. It does not keep the State alive, and behind its end another one
-    may take it up.
+    The object is reused for later supersteps; the `Frontier` has what belongs to a
+    single one. It refers to the State weakly, and another State may take its place
+    after that is deleted.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Superstep:
     Attributes
     ----------
     bound : BoundState
-        The State as the kernel works on it.
+        The State, bound to the kernel.
     phases : tuple of BoundPhase
     made_for : (int, Stamp, Stamp) or None
         The version of the State's types, and shape and version of its graph, for which
@@ -68,17 +68,17 @@ class Superstep:
         self.plan = kernel.plan
         self.device = device
         self.made_for: tuple[int, Stamp, Stamp] | None = None
-        #: What a run has found out about the kernel on the graph.
+        #: Traits of the kernel on the graph that runs have found.
         self.traits: Any = None
-        #: Another kernel of the foldmap -> the State as that works on it.
+        #: Another kernel of the foldmap -> the State, bound to that kernel.
         self._others: dict[Kernel, BoundState] = {}
         self._bind(state)
         self._is_checked = self.plan.options.checked
-        told = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
-        self._ends = told[-1] if told else {"passed"}
+        ends = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
+        self._ends = ends[-1] if ends else {"passed"}
 
     def _bind(self, state: State) -> None:
-        """Bind the kernel to the State and its graph, where they are by now."""
+        """Bind the kernel to the State and its graph."""
         self.bound = bound = BoundState(self.kernel, state, self.device)
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
@@ -87,7 +87,7 @@ class Superstep:
         self._make_results()
 
     def _make_results(self) -> None:
-        """Have memory for results: the first superstep then asks for what others do."""
+        """Allocate results, so that all supersteps make the same calls."""
         for own in self._reduces:
             self.bound.reduced(own.phase.into)
             self.bound.parts(own.number)
@@ -100,13 +100,13 @@ class Superstep:
             self._bind(state)
 
     def renew(self, made_for: tuple[int, Stamp, Stamp]) -> None:
-        """Go on with other types, edges or shape of the graph, and the same kernel."""
+        """Continue with other types, edges or shape of the graph."""
         if self.made_for is None or made_for[1] is not self.made_for[1]:
             self.traits = None
         self.made_for = made_for
 
     def make_ready(self, options: Mapping[str, Any]) -> None:
-        """Prepare what schedules need in a call with some options.
+        """Prepare the arrays that schedules need in a call with some options.
 
         So nothing is prepared while supersteps are recorded.
         """
@@ -116,14 +116,14 @@ class Superstep:
                 own.find_own(self.bound, options)
 
     def bound_for(self, kernel: Kernel) -> BoundState:
-        """Return the State as another kernel of the foldmap works on it."""
+        """Return the State, bound to another kernel of the foldmap."""
         state, known = self.bound.state, self._others.get(kernel)
         if known is None or not known.works_on(state):
             known = self._others[kernel] = BoundState(kernel, state, self.device)
         return known
 
     def let_go(self) -> None:
-        """Wait for the next State on the graph, if the last one is gone."""
+        """Give this object to the graph for its next State, if the State is deleted."""
         if self.bound.let_go():
             for other in self._others.values():
                 other.let_go()
@@ -135,13 +135,13 @@ class Superstep:
         Parameters
         ----------
         frontier : Frontier, optional
-            Where it starts; changed. By default, all vertices.
+            Its input; changed. By default, all vertices.
 
         Returns
         -------
         words
-            The committed vertices, with targets of edges where the foldmap tells them;
-            these alone where it ends in edge functions.
+            The committed vertices, and the targets of edges if the foldmap reports
+            them; only targets if it ends in edge functions.
         """
         frontier, buffers = frontier or Frontier(), self.bound.arrive()
         if not self.bound.fits(buffers):
@@ -172,7 +172,7 @@ class Superstep:
                     for launched in own.entries(form):
                         device.launch(launched, given)
                 else:
-                    for entries, given_now in self._turns(own, frontier, given, form):
+                    for entries, given_now in self._parts(own, frontier, given, form):
                         for launched in entries(form):
                             device.launch(launched, given_now)
                 launched = None
@@ -180,14 +180,14 @@ class Superstep:
                     sites = self.kernel.kernel_source.sites
                     found = np.array(device.download(fault))
                     raise_fault(sites, *bound.exchange.first_fault(found))
-                if bound.turns is not None:
-                    bound.turns.note_written()
+                if bound.sliced is not None:
+                    bound.sliced.note_written()
                 finish(bound, own, frontier, given)
                 if ghosts is not None:
                     vertices = given.get("swept", given.get("due"))
                     sources = given.get("sources")
                     ghosts.note(buffers, own.number, vertices, sources)
-                del given  # memory of sets that are not needed any more is used again
+                del given  # unused sets go back to their pool
             if frontier.incremental is not None:
                 frontier.incremental.settle(buffers)
         except BaseException as error:
@@ -195,23 +195,23 @@ class Superstep:
             bound.exchange.forget()
             if frontier.incremental is not None:
                 frontier.incremental.forget()
-            if bound.turns is not None:
-                bound.turns.fail()
+            if bound.sliced is not None:
+                bound.sliced.fail()
             if launched is None:
                 raise
-            told = explained(launched.kernel, launched.entry.name, error)
-            if told is error:
+            raised = explained(launched.kernel, launched.entry.name, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
         bound.end_superstep()
         bound.stale.commit(buffers, frontier.passed)
-        told = self._told(frontier)
+        active = self._active_after(frontier)
         if ghosts is None:
-            return told
-        return ghosts.announce(buffers, frontier.passed, told)
+            return active
+        return ghosts.announce(buffers, frontier.passed, active)
 
     def count_edges(self, frontier: Frontier) -> int:
-        """Return along how many edges the gathers of a superstep go."""
+        """Return the number of edges that the gathers of a superstep go along."""
         alongs = [gather.along for gather in self.plan.facts.gathers]
         if frontier.all_due or frontier.active is None:
             return len(alongs) * self.bound.state.graph.edge_count
@@ -222,23 +222,23 @@ class Superstep:
             words = words_of(self.bound.due.vertices(frontier))
         return sum(self.device.sets.edges_of(words, graph, a) for a in alongs)
 
-    def _turns(
+    def _parts(
         self, own: BoundPhase, frontier: Frontier, given: Given, form: str
     ) -> Any:
-        """Return what runs a phase: entries, and what they are given, turn by turn."""
+        """Return the entries of a phase, with arguments, one part after another."""
         bound, ghosts = self.bound, self.bound.ghosts
         if ghosts is not None and own.phase.kind.intersects:
             fields = self.kernel.kernel_source.fields
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
             return bound.exchange.turns_in_a_tree(own.entries, given)
-        turns: Any = bound.turns and bound.turns.over(own, given, form)
-        if turns is None and ghosts is not None:
-            turns = ghosts.in_pieces(bound.buffers, own, frontier, given)
-        return turns or ((own.entries, given),)
+        parts: Any = bound.sliced and bound.sliced.over(own, given, form)
+        if parts is None and ghosts is not None:
+            parts = ghosts.in_pieces(bound.buffers, own, frontier, given)
+        return parts or ((own.entries, given),)
 
-    def _told(self, frontier: Frontier) -> Words:
-        """Return what is active behind a superstep."""
+    def _active_after(self, frontier: Frontier) -> Words:
+        """Return the active vertices after a superstep."""
         if "passed" not in self._ends:
             return frontier.targets
         passed = frontier.passed
@@ -252,14 +252,14 @@ class Superstep:
         return [own.form(count, only) for own in self.phases]
 
     def _begin_checks(self) -> Any:
-        """Return where a checked kernel records the first violation."""
+        """Return the memory in which a checked kernel records the first violation."""
         fault = self.bound.buffers.temporary("fault", "int64", (6,))
         self.device.fill(fault, 0)
         return fault
 
 
 def _check_shared(kernel: Kernel, state: State) -> None:
-    """Refuse what does not run on several ranks."""
+    """Raise if a kernel cannot run on several ranks."""
     found = kernel.plan.facts.not_shared
     if found is not None:
         raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
@@ -283,7 +283,7 @@ def _check_shared(kernel: Kernel, state: State) -> None:
 
 
 def _check_order(plan: FoldPlan, graph: Graph) -> None:
-    """Refuse graphs whose edges do not lead from side to side, where these have to.
+    """Raise if a schedule needs edges from side to side, and the graph has others.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def _check_order(plan: FoldPlan, graph: Graph) -> None:
 
 
 def _check_graph(kernel: Kernel, state: State) -> None:
-    """Refuse what only the graph can tell."""
+    """Raise if the graph does not fit the kernel."""
     facts = kernel.plan.facts
     if state.graph.ranks is not None:
         _check_shared(kernel, state)

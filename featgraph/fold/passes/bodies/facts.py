@@ -25,7 +25,7 @@ from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.expressions import Access, Cast, Identity
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
-from featgraph.program.combine import NO_SOURCE, identity_value
+from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 
 __all__ = ["Callee", "Context", "FunctionFacts", "gather_identity"]

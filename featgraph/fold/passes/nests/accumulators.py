@@ -10,8 +10,7 @@ from featgraph.fold.analysis.gathers import combine_of, reduced_type
 from featgraph.fold.passes.bodies.facts import gather_identity
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.tree.target import Target
-from featgraph.program.combine import NO_SOURCE, Combine
-from featgraph.program.combines import Rules
+from featgraph.program.combines import NO_SOURCE, Combine, Rules
 from featgraph.program.signature import Real
 
 __all__ = [

@@ -24,7 +24,7 @@ from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body
 from featgraph.fold.tree.target import Target
-from featgraph.program.combine import Combine
+from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["Facts", "RowFacts", "element", "shape_of"]

@@ -1,1 +1,0 @@
-"""What runs do without until it is compiled behind them."""
