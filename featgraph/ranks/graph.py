@@ -28,11 +28,11 @@ from featgraph.graph.views.structure import set_degrees
 from featgraph.ranks.engines.lost_ranks import of_lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.exchange.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange.exchange import RankExchange
 from featgraph.ranks.exchange.gather_rows import join_at, join_rows
-from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["DistributedGraph", "Here", "Whole"]

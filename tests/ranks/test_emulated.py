@@ -15,7 +15,7 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -24,13 +24,12 @@ from featgraph.base.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.exchange import gpu_links
-from featgraph.ranks.exchange.edges import PartEdges
-from featgraph.ranks.exchange.gpu_edges import GpuEdges
 from featgraph.ranks.exchange.gpu_messages import FORMS, Outline
-from featgraph.ranks.exchange.gpu_rows import GpuRows
+from featgraph.ranks.exchange.gpu_rows import GpuEdges, GpuRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.remote_entries import PartEdges
+from featgraph.ranks.exchange.vertex_sets import packed
+from featgraph.ranks.exchange.window_channel import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.algorithms import test_answers
 from tests.ranks import (

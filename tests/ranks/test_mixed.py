@@ -22,8 +22,8 @@ from featgraph.cuda.driver import IpcMemory
 from featgraph.ranks.exchange import window_channel, windows
 from featgraph.ranks.exchange.gpu_carrier import MixedRows, near_ranks
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.vertex_sets import packed
+from featgraph.ranks.exchange.window_channel import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_overlap_messages import lowered
 from tests.ranks.test_overlap_windows import V, make_graph

@@ -12,15 +12,15 @@ import featgraph as fg
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
-from featgraph.ranks.exchange.row_rounding import widen
+from featgraph.ranks.exchange.row_loops import widen
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.ranks.exchange.gpu_carrier import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks import test_rounded
 from tests.ranks.test_emulated import V, make_graph

@@ -13,7 +13,7 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -21,7 +21,7 @@ if not dialect.is_installed():
 from featgraph.base.config import config
 from featgraph.ranks.exchange.gpu_carrier import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_emulated import V, make_graph
 from tests.ranks.test_windows import rows_of

@@ -20,19 +20,19 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect as cuda_dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange import window_channel
 
 if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.base.config import config
 from featgraph.base.errors import ArgumentError, DeviceError, WorkerLostError
-from featgraph.ranks.exchange import window_numbers, windows
+from featgraph.ranks.exchange import windows
 from featgraph.ranks.exchange.gpu_carrier import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed, unpacked
-from featgraph.ranks.exchange.outboxes import identity
-from featgraph.ranks.exchange.window_channel import Channel
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.remote_entries import identity
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
+from featgraph.ranks.exchange.window_channel import Channel, WindowNumbers
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
@@ -325,7 +325,7 @@ def test_large_results_and_others_go_by_the_host(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
         numbers = WindowNumbers(device)
-        large = device.upload(np.zeros(window_numbers.MOST_NUMBERS // 8 + 1))
+        large = device.upload(np.zeros(window_channel.MOST_NUMBERS // 8 + 1))
         assert not numbers.can_combine(large, "sum")
         small = device.upload(np.zeros(2))
         assert numbers.can_combine(small, "product")

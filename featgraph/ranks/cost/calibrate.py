@@ -38,8 +38,14 @@ from featgraph.program.state import State, vertex_property
 from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.engines.links import Link
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import SendList, choose
-from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes, store
+from featgraph.ranks.exchange.row_messages import (
+    SendList,
+    choose,
+    decode,
+    encode,
+    row_bytes,
+    store,
+)
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.foldmap import foldmap
 

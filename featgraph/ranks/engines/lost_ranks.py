@@ -1,16 +1,87 @@
-"""Errors of lost ranks, for whose posts a kernel of this rank waits."""
+"""The interface of a watch of lost ranks, and the errors of lost ranks.
+
+A launcher watches the processes of all ranks. An engine ends its waits when the watch
+reports a loss; kernels that wait for posts of another rank have a time limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from featgraph.base.errors import DeviceError, WorkerLostError
 from featgraph.cuda import dialect
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.watching import Watching
 
-__all__ = ["lost_rank", "of_lost_rank", "timeout_of", "watch_of"]
+__all__ = [
+    "CONNECT_S",
+    "MEETING",
+    "Watching",
+    "lost_rank",
+    "of_lost_rank",
+    "timeout_of",
+    "watch_of",
+    "watched",
+]
+
+#: Limit in seconds for ranks to connect, after the launcher reports that all run.
+CONNECT_S = 300.0
+#: The offer of rank 0 with the place of the rendezvous.
+MEETING = "meeting"
+
+
+class Watching(Protocol):
+    """A watch of lost ranks, independent of exchanges, which end at once by it."""
+
+    def waiting(self, call: object) -> AbstractContextManager[None]:
+        """Return a context in which the rank is reported as waiting in a call."""
+        ...
+
+    def when_lost(self, wake: Callable[[], None]) -> None:
+        """Register a function to be called, on another thread, when a rank is lost."""
+        ...
+
+    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+        """Register a function that reports other waits of the rank, such as kernels.
+
+        It is called on another thread, and returns a text, "" without a wait. Returns a
+        function that removes it.
+        """
+        ...
+
+    def raise_lost(self) -> None:
+        """Raise `WorkerLostError` if a rank was lost."""
+        ...
+
+    def word_of_loss(self) -> WorkerLostError | None:
+        """Return the error of a lost rank after a connection has ended, or None."""
+        ...
+
+    def offer(self, name: str, text: str) -> None:
+        """Send a text to all ranks, under a name."""
+        ...
+
+    def ask(self, name: str) -> str:
+        """Wait for a text that a rank offers under a name, and return it."""
+        ...
+
+
+@contextmanager
+def watched(watch: Watching | None, call: object) -> Iterator[None]:
+    """Report to a watch that the rank waits in a call, within the block.
+
+    If a WorkerLostError is raised there, it is replaced by the error of the watch.
+    """
+    if watch is None:
+        yield
+        return
+    with watch.waiting(call):
+        try:
+            yield
+        except WorkerLostError as error:
+            raise (watch.word_of_loss() or error) from None
+
 
 _LOST_FIX = (
     "what that rank wrote last tells more; if it was still computing, "

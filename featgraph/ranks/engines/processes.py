@@ -1,16 +1,133 @@
-"""Errors of ranks that are processes, and the last records that they send."""
+"""Records, errors and blocking calls of engines whose ranks are processes.
+
+A record is a header of fixed size that a process sends before each message. It has the
+kind, the call, and the number of bytes that follow. Its size is fixed, so that ranks
+with different calls can still read each other's records. Short messages are stored
+within it, and need no second transfer.
+
+`ConcurrentCalls` makes blocking calls on a thread that can be abandoned. Gloo blocks
+within a transfer, and not every failure ends the wait: a transfer that had begun when
+its connection broke is waited for until the timeout.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import itertools
 import os
-from collections.abc import Mapping
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
+import numpy as np
+
+from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError, RankMismatchError, WorkerLostError
 from featgraph.ranks.engines.calls import Call
-from featgraph.ranks.engines.records import Record
+from featgraph.ranks.engines.messages import Bytes
 
-__all__ = ["broken_off", "failed", "last_word", "lost", "require_usable"]
+__all__ = [
+    "INLINE_BYTES",
+    "RECORD_BYTES",
+    "Aside",
+    "Record",
+    "Released",
+    "broken_off",
+    "called",
+    "failed",
+    "last_word",
+    "lost",
+    "pack",
+    "require_usable",
+    "unpack",
+]
+
+RECORD_BYTES = 512
+#: Messages of at most so many bytes are stored within their record.
+INLINE_BYTES = 192
+
+#: Ends with the version of the protocol.
+_MAGIC = b"fgr2"
+_HEAD = struct.Struct("<4sBqqiH")
+_TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
+_KINDS = ("call", "ended", "failed")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A header sent from one rank to another.
+
+    Attributes
+    ----------
+    kind : str
+        "call"; "ended": the rank has ended; "failed": `rank` has failed.
+    number : int
+        Number of its exchanges, this one included.
+    text, about, given : str
+        Of a call: see `Call`. Of a failure, `text` is the reason.
+    rank : int
+        The rank that failed first, else -1.
+    nbytes : int
+        Bytes of the message with this record.
+    """
+
+    kind: str
+    number: int
+    text: str = ""
+    about: str = ""
+    rank: int = -1
+    nbytes: int = 0
+    given: str = ""
+
+    @property
+    def call(self) -> Call:
+        """The call of this record."""
+        return Call(self.number, self.text, self.about, self.given)
+
+
+def called(call: Call) -> Record:
+    """Return the record of a call."""
+    return Record("call", call.number, call.text, call.about, given=call.given)
+
+
+def pack(record: Record, message: Bytes) -> Bytes:
+    """Return a record as bytes, with the message if it is short."""
+    said = "\0".join([record.text, record.about, record.given]).encode()
+    if len(said) > _TEXT_BYTES:
+        # Long texts that differ must stay different.
+        digest = b"... " + hashlib.sha256(said).hexdigest()[:16].encode()
+        cut = said[: _TEXT_BYTES - len(digest)].decode(errors="ignore").encode()
+        said = cut + digest
+    kind = _KINDS.index(record.kind)
+    head = _HEAD.pack(_MAGIC, kind, record.number, message.size, record.rank, len(said))
+    out = np.zeros(RECORD_BYTES, np.uint8)
+    out[: _HEAD.size + len(said)] = np.frombuffer(head + said, np.uint8)
+    if message.size <= INLINE_BYTES:
+        out[RECORD_BYTES - INLINE_BYTES :][: message.size] = message
+    return out
+
+
+def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
+    """Return the record of a rank, and its message if that is stored in the record.
+
+    Raises DistributedError if the bytes are no record.
+    """
+    magic, kind, number, nbytes, rank, length = _HEAD.unpack(bytes(data[: _HEAD.size]))
+    if magic != _MAGIC or kind >= len(_KINDS) or nbytes < 0 or length > _TEXT_BYTES:
+        raise DistributedError(
+            f"what came from rank {peer} cannot be read",
+            got=f"{bytes(data[:8])!r}",
+            expected=f"{_MAGIC!r}",
+            fix="start all ranks with one version of featgraph, on a port of their own",
+        )
+    said = bytes(data[_HEAD.size : _HEAD.size + length]).decode(errors="replace")
+    text, about, given = [*said.split("\0"), "", ""][:3]
+    inline = data[RECORD_BYTES - INLINE_BYTES :]
+    message = inline[: nbytes if nbytes <= INLINE_BYTES else 0].copy()
+    return Record(_KINDS[kind], number, text, about, rank, nbytes, given), message
 
 
 def require_usable(
@@ -87,3 +204,98 @@ def last_word(
         return Record("ended", exchanges)
     what = cause.what if isinstance(cause, DistributedError) else str(cause)
     return Record("failed", exchanges, f"{type(cause).__name__}: {what}", rank=rank)
+
+
+_T = TypeVar("_T")
+
+
+class Released(Exception):
+    """The wait for a call was abandoned; its thread may block in it forever."""
+
+
+class Aside:
+    """A thread that makes blocking calls, one at a time.
+
+    The thread that waits for a result can be interrupted, and released by another one.
+
+    Parameters
+    ----------
+    name : str
+        The name of the thread, which is started by the first call.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._asked: SimpleQueue[tuple[int, Callable[[], Any]] | None] = SimpleQueue()
+        #: Number, result and error of a call; None: stop waiting.
+        self._answers: SimpleQueue[tuple[int, Any, BaseException | None] | None]
+        self._answers = SimpleQueue()
+        self._numbers = itertools.count()
+        self._is_released = False
+
+    def run(self, function: Callable[[], _T]) -> _T:
+        """Call a function on the thread; return its result, or raise its error.
+
+        Raises
+        ------
+        Released
+            If `release` has been called, before or during the call.
+        """
+        if threading.current_thread() is self._thread:  # within another call
+            return function()
+        return self.answer(self.ask(function))  # type: ignore[no-any-return]
+
+    def ask(self, function: Callable[[], Any]) -> int:
+        """Begin to call a function; return the number of the call for `answer`."""
+        if self._is_released:
+            raise Released
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve, name=self._name, daemon=True
+            )
+            self._thread.start()
+        asked = next(self._numbers)
+        self._asked.put((asked, function))
+        return asked
+
+    def answer(self, asked: int) -> Any:
+        """Return the result of the last call begun by `ask`, or raise its error."""
+        while (answer := self._answers.get()) is not None:
+            number, result, error = answer
+            if number == asked:  # else of a call whose wait was interrupted
+                if error is not None:
+                    raise error
+                return result
+        raise Released
+
+    def release(self) -> None:
+        """Make present and later calls of `run` raise Released; from any thread."""
+        self._is_released = True
+        self._answers.put(None)
+
+    def close(self, seconds: float) -> None:
+        """End the thread, and wait for it for at most `seconds`.
+
+        A thread in a call that does not return is abandoned.
+        """
+        self.release()
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        """Make one call, and keep no reference to it: it may have large arrays."""
+        asked = self._asked.get()
+        if asked is None:
+            return False
+        number, function = asked
+        try:
+            self._answers.put((number, function(), None))
+        except BaseException as error:  # raised by `answer`
+            self._answers.put((number, None, error))
+        return True

@@ -31,29 +31,28 @@ import numpy as np
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
 from featgraph.ranks.engines.calls import Call, mismatch
-from featgraph.ranks.engines.concurrent_calls import Aside, Released
-from featgraph.ranks.engines.messages import Bytes, MessageEngine
-from featgraph.ranks.engines.processes import (
-    broken_off,
-    failed,
-    lost,
-    require_usable,
-)
-from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
-from featgraph.ranks.engines.records import (
-    INLINE_BYTES,
-    RECORD_BYTES,
-    Record,
-    called,
-    pack,
-    unpack,
-)
-from featgraph.ranks.engines.watching import (
+from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
     Watching,
     watched,
 )
+from featgraph.ranks.engines.messages import Bytes, MessageEngine
+from featgraph.ranks.engines.processes import (
+    INLINE_BYTES,
+    RECORD_BYTES,
+    Aside,
+    Record,
+    Released,
+    broken_off,
+    called,
+    failed,
+    lost,
+    pack,
+    require_usable,
+    unpack,
+)
+from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
 
 __all__ = ["TorchEngine"]
 

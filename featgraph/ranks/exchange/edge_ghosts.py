@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
+from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["EdgeCarrier", "EdgeGhosts", "send_waiting"]

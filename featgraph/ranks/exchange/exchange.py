@@ -18,21 +18,19 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines.current import NullEngine
 from featgraph.ranks.engines.lost_ranks import lost_rank
-from featgraph.ranks.engines.null import NullEngine
+from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
-from featgraph.ranks.exchange.edges import PartEdges
 from featgraph.ranks.exchange.ghosts import RankGhosts
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.host_trees import BlocksOfUsers
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.members import Members, packed
+from featgraph.ranks.exchange.remote_entries import Lists, PartEdges
+from featgraph.ranks.exchange.trees import GpuBlocks, HostBlocks
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
-from featgraph.ranks.exchange.triangle_slices import TriangleTurns
-from featgraph.ranks.exchange.triangles import TrianglesHere
+from featgraph.ranks.exchange.triangles import TrianglesHere, TriangleTurns
+from featgraph.ranks.exchange.vertex_sets import Members, packed
 from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
@@ -350,7 +348,7 @@ class RankExchange:
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Yield the slices of a reduce over words of vertices: see `BlocksOfUsers`."""
+        """Yield the slices of a reduce over words of vertices: see `HostBlocks`."""
         yield from self._blocks.turns(entries, given)
 
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
@@ -360,9 +358,7 @@ class RankExchange:
     @cached_property
     def _blocks(self) -> Any:
         if self.device.name == "cpu":
-            return BlocksOfUsers(self.shard, self.engine)
-        from featgraph.ranks.exchange.gpu_trees import GpuBlocks
-
+            return HostBlocks(self.shard, self.engine)
         return GpuBlocks(self.shard, self.device, self, self._carrier)
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.boundary import Pieces
 from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
-from featgraph.ranks.exchange.triangle_slices import TriangleTurns
+from featgraph.ranks.exchange.remote_entries import Lists
+from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
+from featgraph.ranks.exchange.triangles import TriangleTurns
+from featgraph.ranks.exchange.vertex_sets import Pieces
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.frontier import are_many

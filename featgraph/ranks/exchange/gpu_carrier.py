@@ -31,19 +31,26 @@ from featgraph.ranks.engines.links import named_link
 from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
-from featgraph.ranks.exchange.boundary import Boundary, Pieces, within
-from featgraph.ranks.exchange.gpu_edges import GpuEdges
 from featgraph.ranks.exchange.gpu_kernels import mark_used
 from featgraph.ranks.exchange.gpu_links import BLOCK
-from featgraph.ranks.exchange.gpu_message_pieces import MessagePieces, SentPiece
 from featgraph.ranks.exchange.gpu_messages import as_rows
-from featgraph.ranks.exchange.gpu_rows import GpuRows, lists_of
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.outboxes import identity
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
-from featgraph.ranks.exchange.row_messages import does_not_fit
-from featgraph.ranks.exchange.window_channel import Channel, Others, Part, Posted
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.gpu_rows import (
+    GpuEdges,
+    GpuRows,
+    MessagePieces,
+    SentPiece,
+    lists_of,
+)
+from featgraph.ranks.exchange.remote_entries import Lists, identity
+from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
+from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
+from featgraph.ranks.exchange.window_channel import (
+    Channel,
+    Others,
+    Part,
+    Posted,
+    WindowNumbers,
+)
 from featgraph.ranks.exchange.windows import find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE

@@ -15,18 +15,24 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Array, Engine
-from featgraph.ranks.exchange.boundary import Boundary, Pieces
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.members import packed, unpacked
-from featgraph.ranks.exchange.outboxes import combine_rows, identity, in_outbox
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending, SendList, choose
+from featgraph.ranks.exchange.remote_entries import (
+    Lists,
+    combine_rows,
+    identity,
+    in_outbox,
+)
 from featgraph.ranks.exchange.row_messages import (
+    AS_FITS,
     Arrived,
+    Sending,
+    SendList,
+    choose,
     decode,
     encode,
     row_bytes,
     store,
 )
+from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["MIRROR", "HostRows"]

@@ -21,8 +21,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.edges import PartEdges
-from featgraph.ranks.exchange.lists import Lists
+from featgraph.ranks.exchange.remote_entries import Lists, PartEdges
 
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 

@@ -26,8 +26,7 @@ from typing import IO, Any
 from featgraph.base.activity import PLACE_BYTES, place_in
 from featgraph.base.errors import DistributedError
 from featgraph.ranks.launching.agent import ENDS_S, MOST_BYTES
-from featgraph.ranks.launching.hosts import Host
-from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.hosts import Host, Launch
 from featgraph.ranks.launching.roll import BEAT_S, Loss, Roll
 
 __all__ = ["run"]

@@ -34,9 +34,12 @@ from featgraph.base.errors import (
 )
 from featgraph.base.interrupts import import_whole
 from featgraph.base.version import VERSION
-from featgraph.ranks.engines.current import engine_of_context, engine_of_process
+from featgraph.ranks.engines.current import (
+    NullEngine,
+    engine_of_context,
+    engine_of_process,
+)
 from featgraph.ranks.engines.meeting import is_possible
-from featgraph.ranks.engines.null import NullEngine
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from featgraph.ranks.engines.torch_engine import TorchEngine

@@ -26,7 +26,7 @@ from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
 from featgraph.graph.inputs.targets import chosen_target
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
-from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, Given
 
 __all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
 

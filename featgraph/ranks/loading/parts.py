@@ -21,9 +21,9 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.edges import LazyArray
+from featgraph.ranks.exchange.remote_entries import LazyArray
 from featgraph.ranks.graph import DistributedGraph, Here, Whole
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.chunks import Division
 
 __all__ = [
     "Found",

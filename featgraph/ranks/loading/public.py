@@ -43,6 +43,7 @@ from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.chunks import Chunk, Given
 from featgraph.ranks.loading.cutting import (
     Kind,
     cut_evenly,
@@ -50,7 +51,6 @@ from featgraph.ranks.loading.cutting import (
     with_idle,
     working_ranks,
 )
-from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
 from featgraph.ranks.graph import Whole
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.inputs import target_of
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, Division, Given
 
 __all__ = [
     "ROUND_EDGES",

@@ -20,7 +20,7 @@ from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.parts import Found, copy_to, localized
 from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
 

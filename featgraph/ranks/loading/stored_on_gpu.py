@@ -23,7 +23,7 @@ from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.slices.on_gpu import RowsThere, closed_offsets, count_inside
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.on_gpu import courier_for, take_columns
 from featgraph.ranks.loading.parts import Found
 

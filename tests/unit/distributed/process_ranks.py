@@ -25,8 +25,8 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.distributed import Engine
-from featgraph.ranks.engines import ahead, shared_memory, torch_engine
-from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines import messages, shared_memory, torch_engine
+from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from featgraph.ranks.launching import start
 
@@ -246,7 +246,7 @@ def _handed_to_all(engine: Engine, step: int) -> int:
 
 def followed(engine: Engine) -> Any:
     """Follow rank 0, to an end at which it has told the others nothing yet."""
-    ahead.MOST_RESULTS = 7
+    messages.MOST_RESULTS = 7
     leading = led(engine)
     found, begun = [], engine.exchanges
     for number in range(50):

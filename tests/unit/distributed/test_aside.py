@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.ranks.engines.concurrent_calls import Aside, Released
+from featgraph.ranks.engines.processes import Aside, Released
 
 
 @pytest.fixture

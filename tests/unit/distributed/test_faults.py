@@ -14,8 +14,7 @@ import hypothesis
 import pytest
 
 from bench.distributed import faulty
-from featgraph.ranks.launching.hosts import Host, command_on
-from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.hosts import Host, Launch, command_on
 from featgraph.ranks.launching.launcher import run
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import current_engine
 from featgraph.ranks.engines import meeting, torch_engine
-from featgraph.ranks.engines.records import (
+from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
     Record,

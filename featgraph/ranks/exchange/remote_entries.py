@@ -1,9 +1,14 @@
-"""The edges of a part: edges into own vertices, and ghosts of other ranks' edges.
+"""Entries of vertices or edges that another rank owns: ghosts, and outboxes.
 
-An edge belongs to the owner of its target. The owner of its source has a ghost of it:
-in a directed graph for gathers along out-edges, in an undirected graph also because the
-edge is the twin of one of its own. Both ranks compute the lists of these entries in the
-same order, without an exchange.
+A ghost is a copy of an owner's entry. An edge belongs to the owner of its
+target. The owner of its source has a ghost of it: in a directed graph for gathers along
+out-edges, in an undirected graph also because the edge is the twin of one of its own.
+Both ranks compute the lists of these entries in the same order, without an exchange.
+
+An outbox collects atomic operations at vertices of other ranks, for one property and
+operation: a row for every vertex of the graph, initialized to the identity. Kernels
+combine into it as if it were the property. After the phase, rows with other values are
+sent to the owners, and combined there.
 """
 
 from __future__ import annotations
@@ -16,15 +21,78 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.cached import cached_property
+from featgraph.base.dataclass import dataclass
 from featgraph.graph import Graph
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets, with_out_edges
-from featgraph.ranks.exchange.lists import Lists
+from featgraph.ranks.exchange.row_messages import (
+    SendList,
+    choose,
+    decode,
+    encode,
+    row_bytes,
+)
+from featgraph.ranks.exchange.vertex_sets import packed
 
-__all__ = ["LazyArray", "PartEdges"]
+__all__ = ["LazyArray", "Lists", "PartEdges", "combine_rows", "identity", "in_outbox"]
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """The entries that ranks send each other, of edges or of vertices.
+
+    Attributes
+    ----------
+    own : int
+        Number of entries that this rank owns, the first ones.
+    count : int
+        Number of entries that it has.
+    sent : list of array of int32 or int64
+        By rank, the own entries that it has a copy of, in the order of its list.
+    taken : list of array
+        By rank, the copies of entries that it owns.
+    find_sources : callable, optional
+        For edges: returns the source of each entry that is sent.
+    """
+
+    own: int
+    count: int
+    sent: list[Array]
+    taken: list[Array]
+    find_sources: Callable[[], Array] | None = None
+
+    @cached_property
+    def every(self) -> Array:
+        """All entries that are sent, by rank."""
+        return np.concatenate(self.sent)
+
+    @cached_property
+    def sources(self) -> Array:
+        """The source of each edge of `every`."""
+        if self.find_sources is None:
+            raise TypeError("these are not the edges of a part")
+        return self.find_sources()
+
+    @cached_property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The range of each rank's entries in `every`."""
+        counts = np.concatenate(([0], np.cumsum([part.size for part in self.sent])))
+        return list(pairwise(counts.tolist()))
+
+    @cached_property
+    def links(self) -> list[SendList]:
+        """The send list for each rank."""
+        return [SendList(part, self.own) for part in self.sent]
+
+    def alone(self) -> Lists:
+        """Return the lists of a single rank, which sends nothing."""
+        none = [self.every[:0]]
+        return Lists(self.own, self.count, none, none, self.find_sources)
+
+
 #: An array, or a function that returns it when it is first needed.
 LazyArray = Array | Callable[[], Array]
 
@@ -134,3 +202,39 @@ class PartEdges:
         owners = np.searchsorted(self._shard.ghosts, sources[cut], side="right") - 1
         ranks = range(self._shard.partition.parts)
         return [cut[owners == rank].astype(dtype) for rank in ranks]
+
+
+Rows = npt.NDArray[Any]
+#: Operation -> ufunc. Minimum and maximum ignore NaN, as atomics of the CPU do.
+_COMBINES: dict[str, np.ufunc] = {"add": np.add, "min": np.fmin, "max": np.fmax}
+
+
+def identity(operation: str, dtype: np.dtype[Any]) -> Any:
+    """Return the identity of an operation; for sums -0.0, since -0.0 + 0.0 is 0.0."""
+    if dtype.kind == "f":
+        return dtype.type({"add": -0.0, "min": np.inf, "max": -np.inf}[operation])
+    limits = np.iinfo(dtype)
+    return dtype.type({"add": 0, "min": limits.max, "max": limits.min}[operation])
+
+
+def in_outbox(rows: Rows, operation: str) -> npt.NDArray[np.uint8]:
+    """Return the message to an owner with the rows that differ from the identity."""
+    nothing = identity(operation, rows.dtype)
+    changed = (rows != nothing).any(axis=tuple(range(1, rows.ndim)))
+    link = _whole_range(len(rows))
+    chosen = choose(link, packed(changed), row_bytes([rows]))
+    return encode(link, chosen, [np.ascontiguousarray(rows)])
+
+
+def combine_rows(
+    message: npt.NDArray[np.uint8], own: Rows, operation: str
+) -> npt.NDArray[np.int32]:
+    """Combine received rows into the owner's; return the indices of these rows."""
+    arrived = decode(_whole_range(len(own)), message, [own])
+    positions = arrived.positions
+    own[positions] = _COMBINES[operation](own[positions], arrived.rows[0])
+    return positions
+
+
+def _whole_range(count: int) -> SendList:
+    return SendList(np.arange(count, dtype=np.int32), count)
