@@ -29,7 +29,7 @@ from featgraph.ranks.engines.lost_ranks import of_lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.exchange.exchange import RankExchange
-from featgraph.ranks.exchange.gather_rows import join_at, join_rows
+from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
 from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed, unpacked
@@ -279,7 +279,7 @@ class DistributedGraph(Graph):
         """Return the values of all vertices; all ranks call it."""
         own, about = host_values(stored)[: self.shard.own], "the values of a property"
         values = np.empty((self.vertex_count, *own.shape[1:]), own.dtype)
-        join_rows(self.engine, self.shard.partition, own, values, about)
+        gather_rows(self.engine, self.shard.partition, own, values, about)
         return values
 
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
@@ -287,7 +287,7 @@ class DistributedGraph(Graph):
         array, about = np.asarray(stored), "the values of a property"
         count, chosen, rows = self._collected(per_direction)
         result = np.empty((count, *array.shape[1:]), array.dtype)
-        join_at(self.engine, rows, array, chosen, result, about)
+        gather_at(self.engine, rows, array, chosen, result, about)
         return result
 
     def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:

@@ -441,9 +441,9 @@ def share_edges_and_compare(
     if seed % 2:  # through windows
         on_gpu = GpuEdges(edges, None, device, (engine, WindowNumbers(device)))
 
-    def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
-        one, two = (carrier.out_of(sets.upload(words)) for words in sources)
-        return carrier.that_differ(carrier.union(one, two), held[0], others[0])
+    def marked(transport: Any, sets: Any, held: Any, others: Any) -> Any:
+        one, two = (transport.out_of(sets.upload(words)) for words in sources)
+        return transport.that_differ(transport.union(one, two), held[0], others[0])
 
     rows = device.rows
     values, others = (

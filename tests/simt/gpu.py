@@ -37,11 +37,11 @@ from featgraph.cuda.memory import _lent
 from featgraph.fold.schedules import grids
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
-    gpu_carrier,
     gpu_links,
     gpu_messages,
     gpu_rows,
     gpu_through_host,
+    gpu_transport,
     window_channel,
     windows,
 )
@@ -735,11 +735,11 @@ def emulated_gpu() -> Iterator[Gpu]:
             gpu_links,
             gpu_messages,
             window_channel,
-            gpu_carrier,
+            gpu_transport,
         ):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(gpu_through_host, "cuda", gpu)
-        patch.setattr(gpu_carrier, "cuda", EmulatedStreams())
+        patch.setattr(gpu_transport, "cuda", EmulatedStreams())
         patch.setattr(gpu_rows, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "Strided", SeenArray)

@@ -1,7 +1,7 @@
 """Descriptions of collective calls, which ranks compare before they exchange data.
 
 `Call` names one call of one rank; `mismatch` makes the error that all ranks raise where
-their calls differ. `whole` and `ragged` describe arrays, `lent` prepares them.
+their calls differ. `whole` and `ragged` describe arrays, `sendable` prepares them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import ArgumentError, RankMismatchError
 from featgraph.ranks.engines.protocol import Array
 
-__all__ = ["Call", "lent", "mismatch", "ragged", "whole"]
+__all__ = ["Call", "mismatch", "ragged", "sendable", "whole"]
 
 #: Booleans, integers, real and complex numbers.
 KINDS = "biufc"
@@ -48,7 +48,7 @@ class Call:
         return f"{self.text}, its exchange {self.number}{about}{given}"
 
 
-def lent(array: Array) -> Array:
+def sendable(array: Array) -> Array:
     """Return an array in native byte order and C order, copied only if it is not."""
     found = np.asarray(array)
     if found.dtype.kind not in KINDS:

@@ -42,7 +42,7 @@ class Watching(Protocol):
         """Register a function to be called, on another thread, when a rank is lost."""
         ...
 
-    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+    def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
         """Register a function that reports other waits of the rank, such as kernels.
 
         It is called on another thread, and returns a text, "" without a wait. Returns a
@@ -54,7 +54,7 @@ class Watching(Protocol):
         """Raise `WorkerLostError` if a rank was lost."""
         ...
 
-    def word_of_loss(self) -> WorkerLostError | None:
+    def find_loss(self) -> WorkerLostError | None:
         """Return the error of a lost rank after a connection has ended, or None."""
         ...
 
@@ -62,7 +62,7 @@ class Watching(Protocol):
         """Send a text to all ranks, under a name."""
         ...
 
-    def ask(self, name: str) -> str:
+    def await_offer(self, name: str) -> str:
         """Wait for a text that a rank offers under a name, and return it."""
         ...
 
@@ -80,7 +80,7 @@ def watched(watch: Watching | None, call: object) -> Iterator[None]:
         try:
             yield
         except WorkerLostError as error:
-            raise (watch.word_of_loss() or error) from None
+            raise (watch.find_loss() or error) from None
 
 
 _LOST_FIX = (
@@ -97,7 +97,7 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
     It is that of the engine's watch, if that has found the loss.
     """
     rank, watch = -1 - number, watch_of(engine)
-    known = None if watch is None else watch.word_of_loss()
+    known = None if watch is None else watch.find_loss()
     return known or WorkerLostError(
         f"rank {rank} of {engine.size} was lost",
         rank=rank,
@@ -117,7 +117,7 @@ def of_lost_rank(engine: Engine) -> Iterator[None]:
         yield
     except Exception as error:
         watch = watch_of(engine) if _is_of_gpu(error) else None
-        known = None if watch is None else watch.word_of_loss()
+        known = None if watch is None else watch.find_loss()
         if known is None:
             raise
         raise known from error

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import ArgumentError, RankMismatchError
-from featgraph.ranks.engines.calls import Call, lent, ragged, whole
+from featgraph.ranks.engines.calls import Call, ragged, sendable, whole
 from featgraph.ranks.engines.protocol import (
     Array,
     Begun,
@@ -108,7 +108,7 @@ class MessageEngine(ABC):
         See `Engine`.
     exchanges : int
         Number of exchanges so far.
-    ahead : object or None
+    pending : object or None
         The queue of rank 0's results: see `led`.
     waited_s : float
         Seconds spent in exchanges.
@@ -126,13 +126,13 @@ class MessageEngine(ABC):
         #: The exchange in flight, or the last one.
         self._begun: Begun = _Begun(self, _nothing)
         #: The queue of rank 0's results, if other ranks follow it.
-        self.ahead: Any = None
+        self.pending: Any = None
         self.given: list[str] = []
 
     def catch_up(self) -> None:
         """Send pending results of rank 0 to all ranks."""
-        if self.ahead is not None:
-            self.ahead.catch_up()
+        if self.pending is not None:
+            self.pending.catch_up()
 
     def _next(self, text: str, about: str) -> Call:
         """Finish the exchange in flight, send pending results; return the next call."""
@@ -140,7 +140,7 @@ class MessageEngine(ABC):
         self.catch_up()
         self.exchanges += 1
         # If other ranks follow rank 0, they make the same calls later.
-        given = "" if self.ahead is not None else "; ".join(self.given)
+        given = "" if self.pending is not None else "; ".join(self.given)
         self.given.clear()
         return Call(self.exchanges, text, about, given)
 
@@ -156,7 +156,7 @@ class MessageEngine(ABC):
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks."""
-        array = lent(array)
+        array = sendable(array)
         combine = _combine_of(operator, array)
         text = f"all_reduce({operator} of {whole(array)})"
         if array.nbytes <= WHOLE_BYTES:
@@ -171,14 +171,14 @@ class MessageEngine(ABC):
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank."""
-        array = lent(array)
+        array = sendable(array)
         text = f"all_gather({ragged(array)})"
         parts = self._exchange(text, about, [_bytes(array)] * self.size)
         return [_rows(part, array) for part in parts]
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank."""
-        arrays = [lent(array) for array in arrays]
+        arrays = [sendable(array) for array in arrays]
         if len(arrays) != self.size:
             raise ArgumentError(
                 "all_to_allv takes an array for each rank, itself included",
@@ -198,7 +198,7 @@ class MessageEngine(ABC):
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`."""
-        array = lent(array)
+        array = sendable(array)
         if not 0 <= root < self.size:
             raise ArgumentError(
                 "there is no such rank", got=f"root={root}", expected=f"< {self.size}"
@@ -374,7 +374,7 @@ def _rows(message: Bytes, like: Array) -> Array:
 MOST_RESULTS, MOST_S = 256, 0.25
 
 
-class _Ahead:
+class _PendingResults:
     """The queue of results: not yet sent on rank 0, not yet used on other ranks.
 
     There is one for each engine, since its exchanges have one order.
@@ -384,7 +384,7 @@ class _Ahead:
         self._engine = weakref.ref(engine)
         self._results: deque[tuple[str, Array]] = deque()
         self._since = 0.0
-        self._is_telling = False
+        self._is_sending = False
 
     def result(self, said: str, array: Array) -> Array:
         """Return the next result of rank 0, which is `array` there."""
@@ -406,7 +406,7 @@ class _Ahead:
 
     def catch_up(self) -> None:
         """Send all results to other ranks, before any other exchange."""
-        if self._results and not self._is_telling:
+        if self._results and not self._is_sending:
             engine = self._of()
             if engine.rank:
                 text = "does something else"
@@ -414,12 +414,12 @@ class _Ahead:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        engine, self._is_telling = self._of(), True
+        engine, self._is_sending = self._of(), True
         try:
             message = NOTHING if engine.rank else _packed(self._results)
             told = engine.all_gather(message, about="what rank 0 has found")
         finally:
-            self._is_telling = False
+            self._is_sending = False
         self._results.clear()
         if engine.rank:
             self._results.extend(_unpacked(told[0]))
@@ -446,9 +446,9 @@ class _LedEngine:
     """An engine for ranks of which only rank 0 works: see `led`."""
 
     def __init__(self, engine: MessageEngine) -> None:
-        if engine.ahead is None:
-            engine.ahead = _Ahead(engine)
-        self._engine, self._ahead = engine, engine.ahead
+        if engine.pending is None:
+            engine.pending = _PendingResults(engine)
+        self._engine, self._pending = engine, engine.pending
         self.all_gather, self.all_to_allv = engine.all_gather, engine.all_to_allv
         self.hand_bytes, self.hand_to_all = engine.hand_bytes, engine.hand_to_all
         self.broadcast, self.barrier = engine.broadcast, engine.barrier
@@ -459,9 +459,9 @@ class _LedEngine:
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Return the array of rank 0."""
-        own = lent(array)
+        own = sendable(array)
         said = f"all_reduce({operator} of {whole(own)})"
-        found: Array = self._ahead.result(
+        found: Array = self._pending.result(
             f"{said}, for {about}" if about else said, own
         )
         return found

@@ -32,7 +32,7 @@ from featgraph.ranks.engines.messages import Bytes
 __all__ = [
     "INLINE_BYTES",
     "RECORD_BYTES",
-    "Aside",
+    "ConcurrentCalls",
     "Record",
     "Released",
     "broken_off",
@@ -213,7 +213,7 @@ class Released(Exception):
     """The wait for a call was abandoned; its thread may block in it forever."""
 
 
-class Aside:
+class ConcurrentCalls:
     """A thread that makes blocking calls, one at a time.
 
     The thread that waits for a result can be interrupted, and released by another one.
@@ -227,10 +227,12 @@ class Aside:
     def __init__(self, name: str) -> None:
         self._name = name
         self._thread: threading.Thread | None = None
-        self._asked: SimpleQueue[tuple[int, Callable[[], Any]] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[int, Callable[[], Any]] | None] = (
+            SimpleQueue()
+        )
         #: Number, result and error of a call; None: stop waiting.
-        self._answers: SimpleQueue[tuple[int, Any, BaseException | None] | None]
-        self._answers = SimpleQueue()
+        self._results: SimpleQueue[tuple[int, Any, BaseException | None] | None]
+        self._results = SimpleQueue()
         self._numbers = itertools.count()
         self._is_released = False
 
@@ -244,10 +246,10 @@ class Aside:
         """
         if threading.current_thread() is self._thread:  # within another call
             return function()
-        return self.answer(self.ask(function))  # type: ignore[no-any-return]
+        return self.result(self.begin(function))  # type: ignore[no-any-return]
 
-    def ask(self, function: Callable[[], Any]) -> int:
-        """Begin to call a function; return the number of the call for `answer`."""
+    def begin(self, function: Callable[[], Any]) -> int:
+        """Begin to call a function; return the number of the call for `result`."""
         if self._is_released:
             raise Released
         if self._thread is None:
@@ -255,15 +257,15 @@ class Aside:
                 target=self._serve, name=self._name, daemon=True
             )
             self._thread.start()
-        asked = next(self._numbers)
-        self._asked.put((asked, function))
-        return asked
+        number = next(self._numbers)
+        self._requests.put((number, function))
+        return number
 
-    def answer(self, asked: int) -> Any:
-        """Return the result of the last call begun by `ask`, or raise its error."""
-        while (answer := self._answers.get()) is not None:
+    def result(self, begun: int) -> Any:
+        """Return the result of the last call begun by `begin`, or raise its error."""
+        while (answer := self._results.get()) is not None:
             number, result, error = answer
-            if number == asked:  # else of a call whose wait was interrupted
+            if number == begun:  # else of a call whose wait was interrupted
                 if error is not None:
                     raise error
                 return result
@@ -272,7 +274,7 @@ class Aside:
     def release(self) -> None:
         """Make present and later calls of `run` raise Released; from any thread."""
         self._is_released = True
-        self._answers.put(None)
+        self._results.put(None)
 
     def close(self, seconds: float) -> None:
         """End the thread, and wait for it for at most `seconds`.
@@ -280,7 +282,7 @@ class Aside:
         A thread in a call that does not return is abandoned.
         """
         self.release()
-        self._asked.put(None)
+        self._requests.put(None)
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -290,12 +292,12 @@ class Aside:
 
     def _serve_one(self) -> bool:
         """Make one call, and keep no reference to it: it may have large arrays."""
-        asked = self._asked.get()
-        if asked is None:
+        request = self._requests.get()
+        if request is None:
             return False
-        number, function = asked
+        number, function = request
         try:
-            self._answers.put((number, function(), None))
-        except BaseException as error:  # raised by `answer`
-            self._answers.put((number, None, error))
+            self._results.put((number, function(), None))
+        except BaseException as error:  # raised by `result`
+            self._results.put((number, None, error))
         return True

@@ -50,7 +50,7 @@ from featgraph.ranks.engines.messages import (
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
-    Aside,
+    ConcurrentCalls,
     Record,
     Released,
     broken_off,
@@ -687,8 +687,8 @@ def _meet_watched(
     """
     if rank == 0:
         watch.offer(MEETING, f"the place {secrets.token_hex(16)}")
-    place, limit = watch.ask(MEETING), max(timeout, CONNECT_S)
-    aside = Aside("featgraph meeting")
+    place, limit = watch.await_offer(MEETING), max(timeout, CONNECT_S)
+    aside = ConcurrentCalls("featgraph meeting")
     watch.when_lost(aside.release)
     try:
         return aside.run(lambda: meet(rank, size, place, files, limit))

@@ -41,7 +41,7 @@ from featgraph.ranks.engines.messages import Bytes, MessageEngine
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
-    Aside,
+    ConcurrentCalls,
     Record,
     Released,
     broken_off,
@@ -299,7 +299,7 @@ class _Links:
         #: not yet connected): number -> unique name.
         self._before: dict[int, str] = {}
         self._sockets: dict[int, str] | None = None
-        self._aside = Aside("featgraph transfers")
+        self._calls = ConcurrentCalls("featgraph transfers")
         if watch is not None:
             watch.when_lost(self._give_up)
 
@@ -394,14 +394,14 @@ class _Links:
     def _transfer_on_gpus(
         self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
     ) -> None:
-        talk, asked = self._talk, []
+        talk, operations = self._talk, []
         for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
             for rank, array in arrays.items():
                 # PyTorch lacks some dtypes of integers, but has bytes.
-                lent = self._torch.as_tensor(array.view(np.uint8))
-                asked.append(talk.P2POp(begin, lent, rank, self._gpus))
-        if asked:
-            for work in talk.batch_isend_irecv(asked):
+                sendable = self._torch.as_tensor(array.view(np.uint8))
+                operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
+        if operations:
+            for work in talk.batch_isend_irecv(operations):
                 work.wait()  # on the GPU: later launches of the stream wait for it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
@@ -419,7 +419,7 @@ class _Links:
             server = {"is_master": True, "master_listen_fd": listener.detach()}
             watch.offer(MEETING, str(port))
         else:
-            port = int(watch.ask(MEETING))
+            port = int(watch.await_offer(MEETING))
         store = self._talk.TCPStore(
             address, port, self._size, timeout=limit, wait_for_workers=False, **server
         )
@@ -430,15 +430,15 @@ class _Links:
 
         Raises the error of the watch as soon as that reports a lost rank.
         """
-        return self._answered(lambda: self._aside.run(function))
+        return self._result_of(lambda: self._calls.run(function))
 
     def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
         """Begin to call a function on that thread; return one that waits for it."""
-        asked = self._answered(lambda: self._aside.ask(function))
-        return lambda: self._answered(lambda: self._aside.answer(asked))
+        begun = self._result_of(lambda: self._calls.begin(function))
+        return lambda: self._result_of(lambda: self._calls.result(begun))
 
-    def _answered(self, ask: Callable[[], _T]) -> _T:
-        """Return the result of `ask`; if released, raise the error of the watch."""
+    def _result_of(self, ask: Callable[[], _T]) -> _T:
+        """Return the result of `begin`; if released, raise the error of the watch."""
         try:
             return ask()
         except Released:
@@ -448,7 +448,7 @@ class _Links:
 
     def _give_up(self) -> None:
         """End all waits for transfers after a loss; called on another thread."""
-        self._aside.release()
+        self._calls.release()
         self._sever()
         self._leave_gpus()
 
@@ -474,7 +474,7 @@ class _Links:
         if not is_whole:
             self._sever()
             self._leave_gpus()
-        self._aside.close(_LEAVES_S)
+        self._calls.close(_LEAVES_S)
         if self._is_ours and is_whole:
             self._talk.destroy_process_group()
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.engines.protocol import Engine
 
-__all__ = ["join_at", "join_rows"]
+__all__ = ["gather_at", "gather_rows"]
 
 Array = npt.NDArray[Any]
 #: ``write(begin, count, message)`` and ``read(rank, begin, count, message)``: write own
@@ -29,7 +29,7 @@ PIECE_BYTES = 1 << 23
 _ROWS = 8
 
 
-def join_rows(
+def gather_rows(
     engine: Engine, partition: Partition, own: Array, out: Array, about: str
 ) -> None:
     """Fill an array with the rows of all vertices; all ranks call it.
@@ -62,7 +62,7 @@ def join_rows(
     _hand_pieces(engine, counts, _row_bytes(own), write, read, _said(about, own))
 
 
-def join_at(
+def gather_at(
     engine: Engine, places: Array, stored: Array, chosen: Array, out: Array, about: str
 ) -> None:
     """Fill an array with rows of all ranks at given indices; all ranks call it.

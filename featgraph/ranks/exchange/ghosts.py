@@ -1,8 +1,11 @@
-"""Ghost rows of vertices: which are sent to other ranks, and when.
+"""Ghosts of vertices and edges: which entries are sent to other ranks, and when.
 
 A written row stays unsent at its owner until a phase reads it at a neighbor, and is
 sent before that phase. Rows that a superstep commits and its own kernels read are sent
-together with the set of committed vertices.
+together with the set of committed vertices. Entries that edge functions have written
+stay unsent until a phase reads them at the reverse of an edge, or at an out-edge. An
+edge entry that arrives is stored in the current and the next buffer: both have the same
+ghosts if no entry is unsent.
 
 A sweep may be cut into pieces, each sent while the next one is swept. Boundary vertices
 come first, range by range; the others are swept while the last rows are in flight
@@ -11,191 +14,29 @@ come first, range by range; the others are swept while the last rows are in flig
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts
-from featgraph.ranks.exchange.remote_entries import Lists
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
-from featgraph.ranks.exchange.triangles import TriangleTurns
-from featgraph.ranks.exchange.vertex_sets import Pieces
+from featgraph.ranks.exchange.transport import EdgeTransport, Transport
+from featgraph.ranks.exchange.triangles import TriangleSweeps
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.frontier import are_many
 
-__all__ = ["Carrier", "RankGhosts"]
+__all__ = ["EdgeGhosts", "RankGhosts", "send_waiting"]
 
 Values = Any
 Words = Any
-
-
-class Together(Protocol):
-    """One exchange behind a superstep for the active set, rows, counts and results.
-
-    `take_told` may be called long after `post_told`. Then the active set is complete,
-    and its size on all ranks is stored for the next count.
-    """
-
-    def post_told(
-        self, told: Any, waiting: Any | None, sending: Sending = AS_FITS
-    ) -> Any:
-        """Post the active vertices and those written before, each set with its rows.
-
-        Both are pairs of a vertex set and the values of properties. `waiting` is None
-        if there are no unsent rows.
-        """
-
-    def take_told(
-        self, posted: Any, others: Sequence[Values | None] = ()
-    ) -> tuple[Words, Words]:
-        """Receive the sets and rows posted by other ranks.
-
-        `others` has for each posted property a second buffer for its rows, or None.
-        Returns the active vertices, ghosts included, and the ghosts whose rows have
-        come with `waiting`.
-        """
-        ...
-
-
-class Carrier(Protocol):
-    """The exchange of rows between ranks; all ranks call each method together.
-
-    Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
-
-    Attributes
-    ----------
-    forms : Counter of str
-        Number of row messages sent, by form.
-    together : Together or None
-        The exchange of sets, counts and results with rows.
-    sends_behind : bool
-        Whether rows can be sent while other vertices are swept.
-    sent_behind : int
-        Number of pieces sent during a sweep.
-    """
-
-    forms: Counter[str]
-    sends_behind: bool
-    sent_behind: int
-
-    @property
-    def together(self) -> Any:
-        """The exchange of sets, counts and results with rows; None if there is none."""
-
-    def require(self, sending: Sending) -> None:
-        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
-
-    def over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
-        """Return the exchange of the entries of some lists, of edges or others.
-
-        `stays` says whether it will be used many times.
-        """
-        ...
-
-    def share(
-        self, values: Sequence[Values], changed: Words, sending: Sending = AS_FITS
-    ) -> Words:
-        """Send rows of own vertices to the ranks that have them as ghosts.
-
-        Parameters
-        ----------
-        values : sequence of values
-            Buffers of properties, in which the rows of ghosts are replaced.
-        changed : words
-            The vertices to send.
-        sending : Sending
-            The form of messages, and the dtype of reals in them.
-
-        Returns
-        -------
-        words
-            The ghosts that have been sent from other ranks.
-        """
-        ...
-
-    def begin(
-        self,
-        values: Sequence[Values],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
-    ) -> Any:
-        """Begin to send the rows of a piece, which are written within the call.
-
-        Parameters
-        ----------
-        values, changed, sending
-            As for `share`.
-        pieces : Pieces
-        number : int
-            The index of the piece. The pieces before it have begun.
-
-        Returns
-        -------
-        object
-            Its `finish` waits, and returns the ghosts that have been sent. Their rows
-            may be stored before it is called.
-        """
-        ...
-
-    def join(self) -> None:
-        """Make later work wait for the rows of all finished pieces.
-
-        The sets that `finish` has returned must not be read before.
-        """
-
-    def clock(self) -> float:
-        """Wait for all launched work, and return the time in seconds."""
-        ...
-
-    def begin_wire(self) -> None:
-        """Reset the measurement of `wire_s`."""
-
-    def wire_s(self, row_bytes: int) -> float:
-        """Return the longest time in flight of rows of `row_bytes`, in seconds."""
-        ...
-
-    def collect(self, values: Values, mirror: Values, changed: Words) -> None:
-        """Store rows of own vertices, by given vertex id, in the mirrors of all ranks.
-
-        Parameters
-        ----------
-        values, mirror : values
-            The buffer of the property, and the rows of all vertices.
-        changed : words
-            The vertices whose rows in mirrors are outdated.
-        """
-
-    def empty_outbox(self, outbox: Values, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-
-    def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
-        """Combine the rows of an outbox into the property at the vertices' owners.
-
-        Parameters
-        ----------
-        outbox : values
-            This rank's rows for the vertices of the whole graph.
-        values : values
-            The buffer of the property.
-        operation : str
-            "add", "min" or "max".
-
-        Returns
-        -------
-        words
-            Own vertices for which rows have arrived.
-        """
-        ...
+#: A set of own edges that are ghosts on other ranks; its type depends on the transport.
+Marks = Any
 
 
 class RankGhosts:
@@ -204,13 +45,13 @@ class RankGhosts:
     Parameters
     ----------
     plan : FoldPlan
-    carrier : Carrier
+    transport : Transport
     edges : EdgeGhosts
         Ghosts of edges.
     own : words
         The vertices of this rank.
     sets : VertexSets
-    triangles : TriangleTurns
+    triangles : TriangleSweeps
         Runs the triangle functions of the plan.
     engine : Engine
     """
@@ -218,21 +59,21 @@ class RankGhosts:
     def __init__(
         self,
         plan: FoldPlan,
-        carrier: Carrier,
+        transport: Transport,
         edges: EdgeGhosts,
         own: Words,
         sets: VertexSets,
-        triangles: TriangleTurns,
+        triangles: TriangleSweeps,
         engine: Engine,
     ) -> None:
         self.turns = triangles.over
-        self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
+        self._halos, self._transport, self._edges = plan.facts.halos, transport, edges
         self._own, self._sets = own, sets
         options = plan.options
         self._sending = Sending(options.exchange, options.wire_dtype)
-        carrier.require(self._sending)
-        self._behind = Behind(plan, carrier, sets, self._sending, engine)
-        self.in_pieces = self._behind.turns
+        transport.require(self._sending)
+        self._overlap = Overlap(plan, transport, sets, self._sending, engine)
+        self.in_pieces = self._overlap.turns
         signature = plan.analysis.signature
         self._written = [
             name
@@ -258,11 +99,11 @@ class RankGhosts:
             if changed is None:
                 changed = self._sets.empty(self._own.size)
             mirror = self._everywhere(buffers, name, of)
-            self._carrier.collect(values, mirror, changed)
+            self._transport.collect(values, mirror, changed)
             buffers.mirrored[name, of] = None
         for name, of, operation in self._halos[number].outboxes:
             outbox = self._everywhere(buffers, name, of)
-            self._carrier.empty_outbox(outbox, operation)
+            self._transport.empty_outbox(outbox, operation)
         self._edges.refresh(buffers, number)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
@@ -270,11 +111,11 @@ class RankGhosts:
         names = self._halos[number].reads_next
         if names:
             rows = [buffers.held(n, buffers.next_of(n)) for n in names]
-            self._carrier.share(rows, self._own, self._sending)
+            self._transport.share(rows, self._own, self._sending)
         for name, of in self._halos[number].mirrors_next:
             values = buffers.held(of, buffers.next_of(of))
             mirror = self._everywhere(buffers, name, of)
-            self._carrier.collect(values, mirror, self._own)
+            self._transport.collect(values, mirror, self._own)
         self._edges.refresh_next(buffers, number)
 
     def note(
@@ -287,7 +128,7 @@ class RankGhosts:
         for name, of, operation in halo.outboxes:
             outbox = self._everywhere(buffers, name, of)
             values = buffers.held(of, buffers.property(of))
-            reached = self._carrier.deliver(outbox, values, operation)
+            reached = self._transport.deliver(outbox, values, operation)
             self._wait(buffers, [of], reached)
 
     def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
@@ -305,19 +146,19 @@ class RankGhosts:
                 self._outdate(buffers, name, committed)
             else:
                 self._wait(buffers, [name], changed)
-        ghosts = self._behind.came
+        ghosts = self._overlap.came
         if ghosts is not None:  # their rows are in the buffers that are now current
             self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
             buffers.ghosts_came(sent, ghosts)
             sent = []
-        if self._carrier.together is not None:
-            active = self._tell_together(buffers, sent, told)
+        if self._transport.fused is not None:
+            active = self._send_fused(buffers, sent, told)
         else:
             if ghosts is None:
                 ghosts = self._share(buffers, sent, told)
                 self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
             active = self._sets.union(told, ghosts)
-        self._behind.end()
+        self._overlap.end()
         return active
 
     @staticmethod
@@ -329,9 +170,7 @@ class RankGhosts:
             sets = buffers.device.sets
             sets.refresh_vertices(ghosts, current, before, came.get(name))
 
-    def _tell_together(
-        self, buffers: Buffers, sent: Sequence[str], told: Words
-    ) -> Words:
+    def _send_fused(self, buffers: Buffers, sent: Sequence[str], told: Words) -> Words:
         """Send the active set with all ghost rows that kernels read.
 
         Reduce results and the size of the active set are sent in the same exchange.
@@ -345,22 +184,22 @@ class RankGhosts:
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
             parts.append((changed, self._held(buffers, also)))
-        together = self._carrier.together
+        fused = self._transport.fused
         waits = parts[1] if also else None
-        posted = together.post_told(parts[0], waits, self._sending)
+        posted = fused.post_active(parts[0], waits, self._sending)
         # Rows are stored in both buffers of a property, so that no ghost gets stale.
         others = [
             buffers.held(name, buffers.next[name]) if name in buffers.next else None
             for name in (*sent, *also)
         ]
-        active, came = together.take_told(posted, others)
+        active, came = fused.receive_active(posted, others)
         told_of = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, told_of)
         return active
 
     @staticmethod
     def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
-        """Return the values of properties as a carrier takes them."""
+        """Return the values of properties as a transport takes them."""
         return [buffers.held(name, buffers.property(name)) for name in names]
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
@@ -415,9 +254,110 @@ class RankGhosts:
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
         values = self._held(buffers, names)
-        ghosts = self._carrier.share(values, changed, self._sending)
+        ghosts = self._transport.share(values, changed, self._sending)
         buffers.ghosts_came(names, ghosts)
         return ghosts
+
+
+class EdgeGhosts:
+    """The ghosts of edges that the kernels of a plan read.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    transport : EdgeTransport
+    """
+
+    def __init__(self, plan: FoldPlan, transport: EdgeTransport) -> None:
+        self._halos = [halo.edges for halo in plan.facts.halos]
+        self._ahead = {name for halo in self._halos for name in halo.reads_next}
+        self._transport = transport
+        #: Whether a phase leaves next entries of all edges but some as they are.
+        self._are_left = [phase.changed_only for phase in plan.phases]
+        self._sending = Sending(plan.options.exchange)
+        #: Property -> edges that may have been written for the next superstep.
+        self._written: dict[str, Marks] = {}
+
+    def all(self) -> Marks:
+        """Mark all own edges that other ranks have as ghosts."""
+        return self._transport.all()
+
+    def refresh(self, buffers: Buffers, number: int) -> None:
+        """Refresh the ghost entries that a phase reads, and empty its outboxes."""
+        names = [n for n in self._halos[number].reads if n in buffers.unsent]
+        send_waiting(self._transport, buffers, names, self._sending)
+        for name, of, operation in self._halos[number].outboxes:
+            outbox = buffers.held(of, buffers.everywhere(name, of))
+            self._transport.empty_outbox(outbox, operation)
+
+    def refresh_next(self, buffers: Buffers, number: int) -> None:
+        """Refresh all ghosts of ``_next`` entries that a phase reads."""
+        names = self._halos[number].reads_next
+        if names:
+            values = [buffers.held(name, buffers.next_of(name)) for name in names]
+            marks, others = self._transport.all(), [None] * len(values)
+            self._transport.share(values, marks, others, self._sending)
+
+    def note(self, buffers: Buffers, number: int, sources: Words) -> None:
+        """Record what a phase has written, on out-edges of sources and at twins."""
+        halo = self._halos[number]
+        for name, of, operation in halo.outboxes:
+            outbox = buffers.held(of, buffers.everywhere(name, of))
+            values = buffers.held(of, buffers.property(of))
+            reached = self._transport.deliver(outbox, values, operation)
+            buffers.unsent[of] = self._transport.marked(reached, buffers.unsent.get(of))
+        if not (halo.writes or halo.writes_next):
+            return
+        out = everything = self._transport.out_of(sources)
+        if self._are_left[number]:  # ghosts among them, of which others ask later
+            everything = self._transport.all()
+        for known, names, marks in (
+            (buffers.unsent, halo.writes, out),
+            (self._written, halo.writes_next, everything),
+        ):
+            for name in names:
+                before = known.get(name)
+                is_new = before is None
+                known[name] = marks if is_new else self._transport.union(before, marks)
+
+    def announce(self, buffers: Buffers) -> None:
+        """Record the committed entries whose values have changed as unsent."""
+        written, self._written = self._written, {}
+        for name, marks in written.items():
+            known = buffers.unsent.get(name)
+            if name in self._ahead:  # what others have had of it may not be committed
+                changed = self._transport.all()
+            else:
+                changed = self._changed(buffers, name, marks)
+            is_new = known is None
+            buffers.unsent[name] = (
+                changed if is_new else self._transport.union(known, changed)
+            )
+
+    def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
+        """Return the marked edges whose entries differ from those before the commit."""
+        if isinstance(buffers.stale[name], str):  # the entries before are not kept
+            return marks
+        now = buffers.held(name, buffers.property(name))
+        before = buffers.held(name, buffers.next[name])
+        return self._transport.that_differ(marks, now, before)
+
+
+def send_waiting(
+    transport: EdgeTransport,
+    buffers: Buffers,
+    names: Sequence[str],
+    sending: Sending = AS_FITS,
+) -> None:
+    """Send the unsent entries of some edge properties to other ranks."""
+    if names:
+        marks = reduce(transport.union, [buffers.unsent.pop(name) for name in names])
+        values = [buffers.held(name, buffers.property(name)) for name in names]
+        others = [
+            buffers.held(name, buffers.next[name]) if name in buffers.next else None
+            for name in names
+        ]
+        transport.share(values, marks, others, sending)
 
 
 Given = dict[str, Any]
@@ -508,13 +448,13 @@ class Choice:
             self.best = bool(cut <= (1 - _LEAST_GAIN) * whole)
 
 
-class Behind:
+class Overlap:
     """Overlap of a sweep with the exchange of the rows that it commits.
 
     Parameters
     ----------
     plan : FoldPlan
-    carrier : Carrier
+    transport : Transport
     sets : VertexSets
     sending : Sending
     engine : Engine
@@ -529,15 +469,15 @@ class Behind:
     def __init__(
         self,
         plan: FoldPlan,
-        carrier: Any,
+        transport: Any,
         sets: VertexSets,
         sending: Sending,
         engine: Engine,
     ) -> None:
-        self._carrier, self._sets, self._sending = carrier, sets, sending
+        self._transport, self._sets, self._sending = transport, sets, sending
         self._names, self._phase = plan.facts.sent_rows, plan.facts.split.phase
         # Later runs of the same kernels continue with the choice of earlier ones.
-        choices = carrier.boundary.choices
+        choices = transport.boundary.choices
         if plan not in choices:
             choices[plan] = Choice(plan.options.overlap, engine)
         self._choice: Choice = choices[plan]
@@ -555,14 +495,14 @@ class Behind:
         self._choice.forget()
         if frontier.in_place:
             return None
-        if self._choice.best is False or not self._carrier.sends_behind:
+        if self._choice.best is False or not self._transport.can_overlap:
             return None
         values = [buffers.held(n, buffers.next_of(n)) for n in self._names]
         row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
         self._row = row
-        self._carrier.begin_wire()
+        self._transport.begin_wire()
         if not self._choice.take(
-            self._carrier.clock, self._may_pay(buffers, frontier, row)
+            self._transport.clock, self._may_pay(buffers, frontier, row)
         ):
             return None
         return self._in_pieces(own, given, values, row)
@@ -570,25 +510,25 @@ class Behind:
     def end(self) -> None:
         """Note that all rows have arrived."""
         self.came = None
-        self._choice.end(self._carrier.clock, self._wire_s)
+        self._choice.end(self._transport.clock, self._wire_s)
 
     def _wire_s(self) -> float:
         """Return the time in flight of the current superstep's rows, in seconds.
 
         Through windows it is the model's time of the link: the host sees no stores.
         """
-        return float(self._carrier.wire_s(self._row))
+        return float(self._transport.wire_s(self._row))
 
     def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
         """Whether many vertices are due, with enough bytes of rows for pieces."""
         vertices = buffers.state.graph.vertex_count
         many = frontier.all_due or are_many(frontier.active_count, vertices)
-        return many and self._carrier.boundary.may_pay(row)
+        return many and self._transport.boundary.may_pay(row)
 
     def _in_pieces(
         self, own: Any, given: Given, values: Sequence[Any], row: int
     ) -> Iterator[Turn]:
-        pieces, sets = self._carrier.boundary.pieces(row), self._sets
+        pieces, sets = self._transport.boundary.pieces(row), self._sets
         due, begun = given["due"], None
         parts = [*pieces.words, *([] if pieces.rest is None else [pieces.rest])]
         came: list[Words] = []
@@ -608,11 +548,11 @@ class Behind:
                 if begun is not None:
                     came.append(begun.finish())
                 # Every vertex that passed an earlier phase is due in this one, too.
-                begun = self._carrier.begin(
+                begun = self._transport.begin(
                     values, found, self._sending, pieces, number
                 )
             if begun is not None:
                 came.append(begun.finish())
         finally:
-            self._carrier.join()
+            self._transport.join()
         self.came = reduce(sets.union, came)

@@ -32,7 +32,7 @@ from featgraph.ranks.exchange import gpu_kernels
 from featgraph.ranks.exchange.gpu_links import BLOCK, GpuLinks, blocks_for
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["FORMS", "Came", "Entries", "Outline", "Packer", "as_rows", "in_units"]
+__all__ = ["FORMS", "Entries", "Outline", "Packer", "Received", "as_rows", "in_units"]
 
 FORMS = ("none", "ms", "vr", "vr-list")
 
@@ -184,7 +184,7 @@ Words = Any
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
+class Received:
     """A received message.
 
     Attributes
@@ -262,9 +262,9 @@ class Packer:
             self.gather(own, (listed, begin), outline.count, message, first)
         return message
 
-    def came(
+    def received(
         self, links: GpuLinks, rank: int, outline: Outline, message: Array | None
-    ) -> Came:
+    ) -> Received:
         """Return a received message with the list of its vertices."""
         numbers = links.numbers
         if message is not None and outline.words:
@@ -273,7 +273,7 @@ class Packer:
                 links.take_bits(rank, words)
             else:
                 links.take_positions(rank, words, outline.count)
-        return Came(outline, message, (numbers, links.begins[rank]))
+        return Received(outline, message, (numbers, links.begins[rank]))
 
     def gather(
         self,
@@ -301,13 +301,13 @@ class Packer:
         given = in_units(message, target.item), first, target.width, *listed, count
         self.launch(gpu_kernels.scatter_rows, blocks, (*given, target.array))
 
-    def store(self, came: Came, entries: Sequence[Entries], words: Words) -> None:
+    def store(self, came: Received, entries: Sequence[Entries], words: Words) -> None:
         """Store the rows of a message, and add their vertices to a set."""
         for own, first in zip(entries, came.outline.firsts, strict=True):
             self.scatter(came.message, first, own, came.listed, came.count)
         self.add(came, words)
 
-    def add(self, came: Came, words: Words) -> None:
+    def add(self, came: Received, words: Words) -> None:
         """Add the vertices of a message to a set."""
         given = *came.listed, came.count, words
         self.launch(gpu_kernels.add_vertices, blocks_for(came.count), given)

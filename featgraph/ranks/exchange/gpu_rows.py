@@ -30,16 +30,16 @@ from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine
 from featgraph.ranks.exchange import gpu_kernels as kernels
 from featgraph.ranks.exchange.gpu_links import BLOCK, EdgeLinks, GpuLinks, blocks_for
 from featgraph.ranks.exchange.gpu_messages import (
-    Came,
     Entries,
     Outline,
     Packer,
+    Received,
     as_rows,
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
-from featgraph.ranks.exchange.gpu_through_host import ThroughHost, courier_of
+from featgraph.ranks.exchange.gpu_through_host import ThroughHost, gpu_sender_of
 from featgraph.ranks.exchange.host_rows import MIRROR
-from featgraph.ranks.exchange.remote_entries import Lists, identity
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, identity
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.vertex_sets import Pieces, within
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
@@ -54,7 +54,7 @@ Numbers = list[npt.NDArray[np.integer]]
 
 
 class GpuRows:
-    """Exchange of rows with other ranks as messages: a `Carrier`.
+    """Exchange of rows with other ranks as messages: a `Transport`.
 
     The host reads the number of changed rows of each list, and sends it to the other
     rank's host. All else stays on the GPU if the engine can send arrays from there.
@@ -92,7 +92,7 @@ class GpuRows:
         self._sent, self._taken = GpuLinks(sent, device), GpuLinks(taken, device)
         self._word_count = -(-shard.numbers.size // 32)
 
-    def over(self, lists: Lists) -> GpuEdges:
+    def over(self, lists: RemoteEntries) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges."""
         return GpuEdges(lists, self, self._device)
 
@@ -102,7 +102,7 @@ class GpuRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         entries = [Entries.of(one) for one in values]
         ghosts = self._device.sets.empty(self._word_count)
         links = self._sent, self._taken
@@ -113,7 +113,7 @@ class GpuRows:
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         own, whole, links = Entries.of(values), Entries.of(mirror), self._ends[::-1]
         for came in self.swap(links, [own], changed, MIRROR):
             [first] = came.outline.firsts
@@ -126,7 +126,7 @@ class GpuRows:
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`.
 
         Contributions are combined in the order of ranks.
         """
@@ -148,9 +148,9 @@ class GpuRows:
         return reached
 
     @cached_property
-    def courier(self) -> GpuEngine | ThroughHost:
+    def gpu_sender(self) -> GpuEngine | ThroughHost:
         """The transport of arrays, determined by all ranks at the first exchange."""
-        return courier_of(self._engine, self._device)
+        return gpu_sender_of(self._engine, self._device)
 
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
@@ -169,7 +169,7 @@ class GpuRows:
         changed: Words,
         about: str,
         sending: Sending = AS_FITS,
-    ) -> Iterator[Came]:
+    ) -> Iterator[Received]:
         """Send the listed rows of a set; yield the received messages, by rank."""
         counts = links[0].mark(changed)
         yield from self.swap_marked(self.packer, links, entries, counts, about, sending)
@@ -183,7 +183,7 @@ class GpuRows:
         about: str,
         sending: Sending,
         beside: Beside | None = None,
-    ) -> Iterator[Came]:
+    ) -> Iterator[Received]:
         """Send the marked rows of lists, with their counts by list: see `swap`."""
         (sent, taken), form = links, sending.exchange
         both = zip(counts, sent.sizes, strict=True)
@@ -201,10 +201,10 @@ class GpuRows:
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         sizes = [outline.nbytes for outline in coming]
         given: dict[str, Any] = {"about": about, "beside": beside}
-        received = self.courier.hand_over(messages, sizes, **given)
+        received = self.gpu_sender.hand_over(messages, sizes, **given)
         for rank, outline in enumerate(coming):
             if outline.count:
-                yield packer.came(taken, rank, outline, received[rank])
+                yield packer.received(taken, rank, outline, received[rank])
 
 
 def lists_of(
@@ -253,7 +253,7 @@ class MessagePieces:
         self._swept, self._moved = aside.make_event(), aside.make_event()
         self._out, self._into = _Room(device), _Room(device)
         moving = self._streams.moving
-        self._packer = Packer(device, moving.lent, self._out.units)
+        self._packer = Packer(device, moving.stream, self._out.units)
         self._beside = Beside(moving.handle, partial(self._into.units, item=1))
         self._known: dict[tuple[Pieces, int], _Piece] = {}
         #: Sets that the streams read or write, until the default one has waited.
@@ -280,7 +280,7 @@ class MessagePieces:
         marking = self._streams.marking
         aside.mark(self._swept, 0)
         aside.hold(marking.handle, self._swept)
-        piece.sent.leave_marks(changed, marking.lent)
+        piece.sent.leave_marks(changed, marking.stream)
         source, landed = piece.sent.totals, piece.landed
         target = int(landed.ctypes.data)
         aside.start_read(target, address_of(source), landed.nbytes, marking.handle)
@@ -318,7 +318,7 @@ class MessagePieces:
     def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
         """Reserve memory for the messages of any piece, in any form."""
         row = 4 + sum(one.width * one.item for one in entries)
-        for room, bounds in ((self._out, pieces.sent), (self._into, pieces.taken)):
+        for room, bounds in ((self._out, pieces.sent), (self._into, pieces.received)):
             room.reserve(
                 max(
                     sum((end - begin) * row + 2 * _ALIGNMENT for begin, end in ranks)
@@ -343,11 +343,11 @@ class _Piece:
     def __init__(
         self, shard: Shard, device: Device, pieces: Pieces, number: int
     ) -> None:
-        moving = _streams_of(device).moving.lent
+        moving = _streams_of(device).moving.stream
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         sent = within(shard.send_lists, pieces.sent[number])
         self.sent = GpuLinks(sent, device, moving)
-        self.taken = GpuLinks(within(ghosts, pieces.taken[number]), device, moving)
+        self.taken = GpuLinks(within(ghosts, pieces.received[number]), device, moving)
         self.landed: npt.NDArray[np.int32]
         self.landed = cuda.pinned_array(len(sent), np.int32)
         self.marked = device.driver.aside.make_event()  # type: ignore[attr-defined]
@@ -385,7 +385,7 @@ class _Stream:
     def __init__(self, aside: Any) -> None:
         made = aside.make_stream(is_urgent=True)
         self._made, self.handle = made, int(made)
-        self.lent = cuda.external_stream(self.handle)
+        self.stream = cuda.external_stream(self.handle)
 
 
 class _Streams(NamedTuple):
@@ -419,14 +419,14 @@ _ABOUT, _ABOUT_OUTBOXES = "entries of edges", "entries of outboxes"
 
 
 class GpuEdges:
-    """Exchange of entries of edges with other ranks: an `EdgeCarrier`.
+    """Exchange of entries of edges with other ranks: an `EdgeTransport`.
 
     Marks are words with a bit for each edge of the lists of all ranks; each list begins
     at a whole word.
 
     Parameters
     ----------
-    lists : Lists
+    lists : RemoteEntries
     rows : GpuRows
         Exchanges listed rows, of vertices or of edges, as messages.
     device : CudaDevice
@@ -441,7 +441,7 @@ class GpuEdges:
 
     def __init__(
         self,
-        lists: Lists,
+        lists: RemoteEntries,
         rows: Any,
         device: Device,
         windows: tuple[Engine, WindowNumbers] | None = None,
@@ -461,12 +461,12 @@ class GpuEdges:
         if windows is not None:
             engine, numbers = windows
             given = engine, device, _ABOUT, numbers
-            self._channel = Channel(lists.sent, lists.taken, *given, are_places=True)
+            self._channel = Channel(lists.sent, lists.received, *given, are_places=True)
         self._count = int(self._sent.bits.size)
 
     @cached_property
     def _taken(self) -> EdgeLinks:
-        return EdgeLinks(self._lists.taken, self._device)
+        return EdgeLinks(self._lists.received, self._device)
 
     @cached_property
     def _sources(self) -> Array:
@@ -494,7 +494,7 @@ class GpuEdges:
         return self._marked(kernels.mark_members, *given, self._or_nothing(also))
 
     def passed(self, state: Array, wide: Array, also: Words | None) -> Words:
-        """Mark the edges that passed, and those of `also`: see `EdgeCarrier`."""
+        """Mark the edges that passed, and those of `also`: see `EdgeTransport`."""
         marks = self._device.sets.empty(self._count)
         size = max(32 * self._count, wide.size)
         if size:
@@ -537,7 +537,7 @@ class GpuEdges:
         others: Sequence[DeviceValues | None],
         sending: Sending = AS_FITS,
     ) -> None:
-        """Send entries of own edges to the ranks with ghosts: see `EdgeCarrier`."""
+        """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
         if self._channel is not None:
             if sending.exchange == "all":
                 sending = replace(sending, exchange="ms")
@@ -563,7 +563,7 @@ class GpuEdges:
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
+        """Combine the entries of an outbox at their owners: see `EdgeTransport`.
 
         Contributions are combined in the order of ranks.
         """
@@ -588,7 +588,7 @@ class _Returns:
 
     def __init__(
         self,
-        lists: Lists,
+        lists: RemoteEntries,
         rows: Any,
         device: Device,
         windows: tuple[Engine, WindowNumbers] | None,
@@ -600,13 +600,15 @@ class _Returns:
         places = [np.arange(b, e, dtype=np.int32) for b, e in lists.bounds]
         self._channel: Channel | None = None
         if windows is None:
-            self._links = tuple(GpuLinks(one, device) for one in (lists.taken, places))
+            self._links = tuple(
+                GpuLinks(one, device) for one in (lists.received, places)
+            )
             rank = rows.rank
         else:
             engine, beside = windows
             numbers = WindowNumbers(device, beside=beside)
             told = engine, device, _ABOUT_OUTBOXES, numbers
-            self._channel, rank = Channel(lists.taken, places, *told), engine.rank
+            self._channel, rank = Channel(lists.received, places, *told), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
         #: Memory for entries that arrive, by shape and dtype.
@@ -615,7 +617,7 @@ class _Returns:
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the entries of an outbox at their owners: see `EdgeCarrier`."""
+        """Combine the entries of an outbox at their owners: see `EdgeTransport`."""
         lists, sets = self._lists, self._device.sets
         box, landed = as_rows(outbox.array), self._memory_of(outbox)
         width = math.prod(outbox.shape[1:])
@@ -662,7 +664,7 @@ class _Returns:
 
 
 def _by_entry(
-    lists: Lists, rank: int
+    lists: RemoteEntries, rank: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return the positions of own entries among those that arrive, as offsets and list.
 

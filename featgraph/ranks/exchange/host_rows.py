@@ -16,7 +16,7 @@ from featgraph.base.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Array, Engine
 from featgraph.ranks.exchange.remote_entries import (
-    Lists,
+    RemoteEntries,
     combine_rows,
     identity,
     in_outbox,
@@ -80,7 +80,7 @@ class _Sharing:
 
 
 class HostRows:
-    """Exchange of rows with other ranks through the engine: a `Carrier`.
+    """Exchange of rows with other ranks through the engine: a `Transport`.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class HostRows:
         Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
-    sends_behind : bool
+    can_overlap : bool
         Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
@@ -103,7 +103,7 @@ class HostRows:
         The last two are within exchanges.
     """
 
-    together = None  # on the CPU, sets, rows and results have an exchange each
+    fused = None  # on the CPU, sets, rows and results have an exchange each
     clock = staticmethod(time.perf_counter)
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
@@ -117,7 +117,7 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sends_behind = engine.size > 1
+        self.can_overlap = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
@@ -133,18 +133,18 @@ class HostRows:
     def require(self, sending: Sending) -> None:
         """Accept all forms and wire dtypes."""
 
-    def over(self, lists: Lists, stays: bool = True) -> HostEdges:
+    def over(self, lists: RemoteEntries, stays: bool = True) -> HostEdges:
         """Return the exchange of the entries of some lists of edges."""
         return HostEdges(lists, self._engine, self._device, self.forms)
 
     def share(
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._begin(values, changed, sending, self._links, "").finish()
 
     def collect(self, values: Array, mirror: Array, changed: Words) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         order, links = self._shard.partition.order, self._everyone
         begin = links.firsts[self._engine.rank]
         own = slice(begin, begin + self._shard.own)
@@ -177,10 +177,10 @@ class HostRows:
         pieces: Pieces,
         number: int,
     ) -> _Sharing:
-        """Begin to send the rows of a piece: see `Carrier`."""
+        """Begin to send the rows of a piece: see `Transport`."""
         key = pieces, number
         if key not in self._links_of:
-            bounds = pieces.sent[number], pieces.taken[number]
+            bounds = pieces.sent[number], pieces.received[number]
             self._links_of[key] = self._links.within(*bounds)
         self.sent_behind += 1
         told = f", piece {number + 1} of {len(pieces.words)}"
@@ -268,7 +268,7 @@ class HostRows:
         outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`.
 
         Contributions are combined in the order of ranks.
         """
@@ -302,16 +302,16 @@ def _lists_taken(shard: Shard) -> list[SendList]:
 
 #: The state of an edge that has passed: see `BoundState.edge_state`.
 PASSED = 2
-#: A boolean for each entry of `Lists.every`.
+#: A boolean for each entry of `RemoteEntries.every`.
 Mask = npt.NDArray[np.bool_]
 
 
 class HostEdges:
-    """Exchange of edge entries with other ranks by the engine: an `EdgeCarrier`.
+    """Exchange of edge entries with other ranks by the engine: an `EdgeTransport`.
 
     Parameters
     ----------
-    lists : Lists
+    lists : RemoteEntries
     engine : Engine
     device : CpuDevice
     forms : Counter of str
@@ -320,7 +320,7 @@ class HostEdges:
 
     def __init__(
         self,
-        lists: Lists,
+        lists: RemoteEntries,
         engine: Engine,
         device: Device,
         forms: Counter[str],
@@ -344,7 +344,7 @@ class HostEdges:
         return found if also is None else found | also
 
     def passed(self, state: Array, wide: Array, also: Mask | None) -> Mask:
-        """Mark the edges that passed, and those of `also`: see `EdgeCarrier`."""
+        """Mark the edges that passed, and those of `also`: see `EdgeTransport`."""
         own = self._lists.own
         wide.fill(0)
         np.copyto(wide[:own], PASSED, where=state[:own] == PASSED)
@@ -371,7 +371,7 @@ class HostEdges:
         others: Sequence[Array | None],
         sending: Sending = AS_FITS,
     ) -> None:
-        """Send entries of own edges to the ranks with ghosts: see `EdgeCarrier`."""
+        """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
         lists, sizes, messages = self._lists, row_bytes(values), []
         both = zip(lists.links, lists.bounds, strict=True)
         # Form "all" would need the owner's edges as a range: only its list is sent.
@@ -382,7 +382,7 @@ class HostEdges:
             messages.append(encode(link, chosen, values))
             self._forms[chosen.form] += rank != self._engine.rank
         received = self._engine.all_to_allv(messages, about="entries of edges")
-        for message, taken in zip(received, lists.taken, strict=True):
+        for message, taken in zip(received, lists.received, strict=True):
             arrived = decode(SendList(_places(taken.size), taken.size), message, values)
             there = replace(arrived, positions=taken[arrived.positions])
             store(there, values, 0)
@@ -395,12 +395,12 @@ class HostEdges:
         outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
-        """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
+        """Combine the entries of an outbox at their owners: see `EdgeTransport`.
 
         Contributions are combined in the order of ranks.
         """
         lists, rank = self._lists, self._engine.rank
-        there, here = list(lists.taken), list(lists.sent)
+        there, here = list(lists.received), list(lists.sent)
         there[rank] = here[rank] = _places(lists.own)
         messages = [in_outbox(outbox[places], operation) for places in there]
         received = self._engine.all_to_allv(messages, about="entries of outboxes")

@@ -35,13 +35,20 @@ from featgraph.ranks.exchange.row_messages import (
 )
 from featgraph.ranks.exchange.vertex_sets import packed
 
-__all__ = ["LazyArray", "Lists", "PartEdges", "combine_rows", "identity", "in_outbox"]
+__all__ = [
+    "LazyArray",
+    "PartEdges",
+    "RemoteEntries",
+    "combine_rows",
+    "identity",
+    "in_outbox",
+]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class RemoteEntries:
     """The entries that ranks send each other, of edges or of vertices.
 
     Attributes
@@ -87,10 +94,10 @@ class Lists:
         """The send list for each rank."""
         return [SendList(part, self.own) for part in self.sent]
 
-    def alone(self) -> Lists:
+    def alone(self) -> RemoteEntries:
         """Return the lists of a single rank, which sends nothing."""
         none = [self.every[:0]]
-        return Lists(self.own, self.count, none, none, self.find_sources)
+        return RemoteEntries(self.own, self.count, none, none, self.find_sources)
 
 
 #: An array, or a function that returns it when it is first needed.
@@ -171,14 +178,16 @@ class PartEdges:
         return with_out_edges(local, kept)  # type: ignore[return-value]
 
     @cached_property
-    def lists(self) -> Lists:
+    def lists(self) -> RemoteEntries:
         """The entries that ranks send each other, computed without an exchange.
 
         Ghosts of each rank are ordered by target and then as given, as it lists them.
         """
         ends = self._offsets[self._shard.ghosts].tolist()
         taken = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
-        return Lists(self.own, self.count, self._parts, taken, self._find_sources)
+        return RemoteEntries(
+            self.own, self.count, self._parts, taken, self._find_sources
+        )
 
     def _find_sources(self) -> Array:
         columns = self._shard.local.in_edges.column_indices

@@ -139,7 +139,7 @@ class HostBlocks:
 Entries = Callable[[str], list[Any]]
 
 
-class Together(Protocol):
+class Combines(Protocol):
     """The combine of arrays over all ranks."""
 
     def own(self, everyone: Array) -> Array:
@@ -159,14 +159,14 @@ class GpuBlocks:
     shard : Shard
     device : CudaDevice
     ranks : RankExchange
-    carrier : GpuCarrier
+    transport : GpuTransport
     """
 
     def __init__(
-        self, shard: Shard, device: Any, ranks: Together, carrier: Any
+        self, shard: Shard, device: Any, ranks: Combines, transport: Any
     ) -> None:
         self._shard, self._device = shard, device
-        self._ranks, self._carrier = ranks, carrier
+        self._ranks, self._transport = ranks, transport
         self._are_words = are_words_blocks(shard.partition)
         #: Array -> a view of it as integers, whose sums are exact.
         self._bits: weakref.WeakKeyDictionary[Array, Array] = (
@@ -226,7 +226,7 @@ class GpuBlocks:
         every = given["memory"]("mirror", (rows, int(result.size)))
         contributed = self._contributions(given)
         own, whole = DeviceValues(contributed), DeviceValues(every)
-        self._carrier.collect(own, whole, self._ranks.own(None))
+        self._transport.collect(own, whole, self._ranks.own(None))
         self._device.trees.combine(every, count, result, pair)
 
     def _add_up(self, own: Array, behind: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.remote_entries import Lists, PartEdges
+from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
 
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 
@@ -79,7 +79,7 @@ class Batch:
     rows : BatchRows
         Rows of own vertices, and of ghosts whose rows were fetched. Rows of `lower`
         have own vertices only, for this batch's middle vertices.
-    lists : Lists
+    lists : RemoteEntries
         The entries of edges that ranks exchange: of the part, and of the batch.
     twins, sources : array
         The twin and the source of each edge.
@@ -88,7 +88,7 @@ class Batch:
     number: int
     stays: bool
     rows: BatchRows
-    lists: Lists
+    lists: RemoteEntries
     twins: Array
     sources: Array
 
@@ -107,7 +107,7 @@ class TrianglePart:
     ----------
     rounds : int
         Number of batches, the same on all ranks.
-    vertices, edges : Lists
+    vertices, edges : RemoteEntries
         The vertices, and the entries of edges, that ranks exchange.
 
     Raises
@@ -120,7 +120,7 @@ class TrianglePart:
         self._shard, self._engine, local = shard, engine, shard.local
         self.edges, count = edges.lists, shard.numbers.size
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        self.vertices = Lists(shard.own, count, list(shard.send_lists), ghosts)
+        self.vertices = RemoteEntries(shard.own, count, list(shard.send_lists), ghosts)
         degree = np.asarray(local.in_degree)
         self._vertices = np.lexsort((shard.numbers, degree)).astype(np.int32)
         self._order = np.empty_like(self._vertices)
@@ -253,8 +253,8 @@ class TrianglePart:
         """
         shard, order, lists = self._shard, self._order, self.edges
         # Ghost edges are sent as positions in the list of their owner.
-        begins = [int(one[0]) if one.size else 0 for one in lists.taken]
-        ends = [b + one.size for b, one in zip(begins, lists.taken, strict=True)]
+        begins = [int(one[0]) if one.size else 0 for one in lists.received]
+        ends = [b + one.size for b, one in zip(begins, lists.received, strict=True)]
         local_twins, sent = np.asarray(shard.local.twins), []
         for asked, cuts in zip(self._asked, self._cuts_asked, strict=True):
             slots = self._slots(asked[slice(*cuts[number : number + 2])])
@@ -299,7 +299,7 @@ class TrianglePart:
 
     def _listed(
         self, row: Array, of: Array, told: Array, chosen: Array
-    ) -> tuple[Lists, Array, Array]:
+    ) -> tuple[RemoteEntries, Array, Array]:
         """Add the entries of some edges, in both directions, to the lists of owners.
 
         A rank that has sent a row owns the edges back, and numbers them by its edge
@@ -330,10 +330,10 @@ class TrianglePart:
         ids[placed] = lists.count + np.arange(owners.size)
         taken = [
             np.append(known, np.arange(b, e) + lists.count).astype(known.dtype)
-            for known, (b, e) in zip(lists.taken, pairwise(ends), strict=True)
+            for known, (b, e) in zip(lists.received, pairwise(ends), strict=True)
         ]
         count = lists.count + owners.size
-        return Lists(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
+        return RemoteEntries(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
 
     def _meant(self, via: Array, numbers: Array) -> Array:
         """Return the own edges with some numbers on the ranks `via`."""

@@ -20,8 +20,8 @@ from featgraph.cuda.values import name_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import LONG_ROW
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier
-from featgraph.ranks.exchange.remote_entries import Lists
+from featgraph.ranks.exchange.remote_entries import RemoteEntries
+from featgraph.ranks.exchange.transport import EdgeTransport
 from featgraph.ranks.exchange.triangle_parts import Batch, BatchRows, TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.host_arrays import (
@@ -33,7 +33,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.changed_edges import SET
 
-__all__ = ["BatchHere", "TriangleTurns", "TrianglesHere"]
+__all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
 
 Array = Any
 Marks = Any
@@ -42,7 +42,7 @@ Given = Mapping[str, Any]
 Fields = dict[tuple[str, str], Array]
 
 
-class TriangleTurns:
+class TriangleSweeps:
     """Runs of the triangle functions of a plan, a batch of rows at a time.
 
     Parameters
@@ -54,14 +54,14 @@ class TriangleTurns:
     """
 
     def __init__(
-        self, plan: FoldPlan, device: Device, here: Callable[[], TrianglesHere]
+        self, plan: FoldPlan, device: Device, here: Callable[[], DeviceTriangles]
     ) -> None:
         self._halos = [halo.triangles for halo in plan.facts.halos]
         signature = plan.analysis.signature
         self._of_edges = {
             name for name, t in signature.items() if t.kind is PropertyKind.EDGE
         }
-        self._device, self._find_here = device, here
+        self._device, self._find_batches = device, here
         self._memory = memory_of(device)
         #: The entries of a phase on a kept batch, by the numbers of both.
         self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
@@ -70,7 +70,7 @@ class TriangleTurns:
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Yield the entries and arguments of a phase for each batch: `Ghosts.turns`."""
-        halo, here = self._halos[own.number], self._find_here()
+        halo, here = self._halos[own.number], self._find_batches()
         whole: dict[str, Array] = {}
         for number in range(here.part.rounds):
             on = here.batch(number)
@@ -100,7 +100,7 @@ class TriangleTurns:
                         twins, count = arrays["edge_twin"], on.batch.lists.own
                         self._memory.note(reached, twins, count, given[SET])
 
-    def _entries(self, own: Any, on: BatchHere, arrays: Any) -> Any:
+    def _entries(self, own: Any, on: DeviceBatch, arrays: Any) -> Any:
         """Return the entries of a phase with the arrays of a batch."""
         if not on.batch.stays:
             return own.entries_on(arrays)
@@ -116,7 +116,7 @@ class TriangleTurns:
         found: Fields = {}
         shared: list[Any] = []
         changed: list[Marks] = []
-        carrier = room.on.carrier
+        transport = room.on.transport
         for source, names in (("property", halo.reads), ("next", halo.reads_next)):
             for name in names:
                 wide, marks = room.renewed(source, name, self._memory)
@@ -127,11 +127,11 @@ class TriangleTurns:
             wide = room.array("edge_state", "uint8", (room.count,))
             found["edge_state", ""] = wide
             shared.append(self._device.rows.held(wide, (room.count,)))
-            also = reduce(carrier.union, changed) if changed else None
-            changed = [carrier.passed(state, wide, also)]
+            also = reduce(transport.union, changed) if changed else None
+            changed = [transport.passed(state, wide, also)]
         if shared:
-            marks = reduce(carrier.union, changed)
-            carrier.share(shared, marks, [None] * len(shared))
+            marks = reduce(transport.union, changed)
+            transport.share(shared, marks, [None] * len(shared))
         for field in fields:
             if field.of == "edge_is_twin":
                 found[field.source, field.of] = room.constant(field.of, self._memory)
@@ -139,26 +139,26 @@ class TriangleTurns:
 
     def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
         """Return empty outboxes for the edge properties that a phase updates."""
-        carrier, updates = room.on.carrier, halo.updates
+        transport, updates = room.on.transport, halo.updates
         of_edges = [each for each in updates if each[0] in self._of_edges]
         return {
-            name: room.outbox(name, operation, carrier, room.count)
+            name: room.outbox(name, operation, transport, room.count)
             for name, operation in of_edges
         }
 
     def _boxes_of_vertices(
-        self, room: _Room, here: TrianglesHere, halo: Any
+        self, room: _Room, here: DeviceTriangles, halo: Any
     ) -> dict[str, Array]:
         """Return empty outboxes for vertex properties, used by all batches."""
-        carrier, count = here.vertices, here.part.vertices.count
+        transport, count = here.vertices, here.part.vertices.count
         of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
         return {
-            name: room.outbox(name, operation, carrier, count)
+            name: room.outbox(name, operation, transport, count)
             for name, operation in of_vertices
         }
 
     def _deliver(
-        self, room: _Room, here: TrianglesHere, update: tuple[str, str], box: Array
+        self, room: _Room, here: DeviceTriangles, update: tuple[str, str], box: Array
     ) -> Any:
         """Combine the outboxes of all ranks at the owners, in the order of ranks.
 
@@ -168,7 +168,7 @@ class TriangleTurns:
         both = buffers.held(name, box), buffers.held(name, buffers.property(name))
         known = buffers.unsent.get(name)
         if name in self._of_edges:
-            reached = room.on.carrier.deliver(*both, operation)
+            reached = room.on.transport.deliver(*both, operation)
             buffers.unsent[name] = here.edges.marked(reached, known)
         else:
             reached = here.vertices.deliver(*both, operation)
@@ -187,7 +187,7 @@ class _Room:
     Parameters
     ----------
     buffers : Buffers
-    on : BatchHere
+    on : DeviceBatch
     device : Device
 
     Attributes
@@ -196,7 +196,7 @@ class _Room:
         Number of edges of the part and the batch.
     """
 
-    def __init__(self, buffers: Buffers, on: BatchHere, device: Device) -> None:
+    def __init__(self, buffers: Buffers, on: DeviceBatch, device: Device) -> None:
         self.buffers, self.on, self._device = buffers, on, device
         self.count = on.batch.lists.count
 
@@ -211,13 +211,13 @@ class _Room:
         return self.array(use, "int32", (max(count, 1),))
 
     def outbox(
-        self, name: str, operation: str, carrier: EdgeCarrier, count: int
+        self, name: str, operation: str, transport: EdgeTransport, count: int
     ) -> Array:
         """Return an empty outbox of a property, with `count` rows."""
         values = self.buffers.property(name)
         shape, dtype = (count, *values.shape[1:]), name_of(values.dtype)
         box = self.array(f"outbox of {name}", dtype, shape)
-        carrier.empty_outbox(self.buffers.held(name, box), operation)
+        transport.empty_outbox(self.buffers.held(name, box), operation)
         return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
@@ -225,7 +225,7 @@ class _Room:
 
         The caller must send them: they are recorded as sent.
         """
-        buffers, carrier = self.buffers, self.on.carrier
+        buffers, transport = self.buffers, self.on.transport
         of = buffers.property if source == "property" else buffers.next_of
         values = of(name)
         shape, dtype = (self.count, *values.shape[1:]), name_of(values.dtype)
@@ -233,22 +233,22 @@ class _Room:
         is_known = (f"triangles: {use}", dtype, shape) in buffers.temporaries
         wide = self.array(use, dtype, shape)
         now, before = buffers.held(name, values), buffers.held(name, wide)
-        marks = carrier.all()
+        marks = transport.all()
         if is_known:
-            marks = carrier.that_differ(marks, now, before)
+            marks = transport.that_differ(marks, now, before)
         memory.copy(now, self.on.batch.lists.own, before)
         return wide, marks
 
     def constant(self, name: str, memory: Any) -> Array:
         """Return a constant edge array, extended by the batch's edges."""
-        constants, carrier = self.on.constants, self.on.carrier
+        constants, transport = self.on.constants, self.on.transport
         if name not in constants:
             values = self.buffers.graph[name]
             wide = self._device.working_memory((self.count,), name_of(values.dtype))
             held = self._device.rows.held
             now, there = held(values, tuple(values.shape)), held(wide, (self.count,))
             memory.copy(now, self.on.batch.lists.own, there)
-            carrier.share([there], carrier.all(), [None])
+            transport.share([there], transport.all(), [None])
             constants[name] = wide
         return constants[name]
 
@@ -314,10 +314,10 @@ def memory_of(device: Device) -> HostMemory:
 
 
 #: ``over(lists, stays)`` returns the exchange of the entries of some lists.
-Over = Callable[[Lists, bool], EdgeCarrier]
+Over = Callable[[RemoteEntries, bool], EdgeTransport]
 
 
-class BatchHere:
+class DeviceBatch:
     """A batch on a device; kept with the part, or for one superstep.
 
     Parameters
@@ -329,13 +329,13 @@ class BatchHere:
 
     Attributes
     ----------
-    carrier : EdgeCarrier
+    transport : EdgeTransport
         The exchange of entries of the part's edges and the batch's.
     """
 
     def __init__(self, batch: Batch, over: Over, device: Device) -> None:
         self.batch, self._device = batch, device
-        self.carrier = over(batch.lists, batch.stays)
+        self.transport = over(batch.lists, batch.stays)
         self._arrays: dict[bool, BatchArrays] = {}
         #: Constant edge arrays, for all entries that this rank has.
         self.constants: dict[str, Any] = {}
@@ -349,13 +349,13 @@ class BatchHere:
         return found
 
 
-class TrianglesHere:
+class DeviceTriangles:
     """The batches of a part on a device.
 
     Parameters
     ----------
     part : TrianglePart
-    edges : EdgeCarrier
+    edges : EdgeTransport
         The exchange of entries of the part's edges.
     over : callable
         Makes exchanges of entries; all ranks call it.
@@ -364,25 +364,25 @@ class TrianglesHere:
     Attributes
     ----------
     part : TrianglePart
-    edges : EdgeCarrier
-    vertices : EdgeCarrier
+    edges : EdgeTransport
+    vertices : EdgeTransport
         The exchange of rows of vertices.
     """
 
     def __init__(
-        self, part: TrianglePart, edges: EdgeCarrier, over: Over, device: Device
+        self, part: TrianglePart, edges: EdgeTransport, over: Over, device: Device
     ) -> None:
         self.part, self.edges = part, edges
         self._over, self._device = over, device
         self.vertices = over(part.vertices, True)
-        self._kept: dict[int, BatchHere] = {}
+        self._kept: dict[int, DeviceBatch] = {}
 
-    def batch(self, number: int) -> BatchHere:
+    def batch(self, number: int) -> DeviceBatch:
         """Return a batch; all ranks call it."""
         found = self._kept.get(number)
         if found is None:
             batch = self.part.batch(number)
-            found = BatchHere(batch, self._over, self._device)
+            found = DeviceBatch(batch, self._over, self._device)
             if batch.stays:
                 self._kept[number] = found
         return found

@@ -21,7 +21,7 @@ from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.active import WORD_BITS, word_count
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.gather_rows import join_rows
+from featgraph.ranks.exchange.gather_rows import gather_rows
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["Boundary", "Members", "Pieces", "packed", "unpacked", "within"]
@@ -110,7 +110,7 @@ class Members:
         own = unpacked(self._device.download(words))[: self._shard.own]
         partition = self._shard.partition
         mask = np.empty(partition.vertex_count, np.bool_)
-        join_rows(self._engine, partition, own, mask, "an active set")
+        gather_rows(self._engine, partition, own, mask, "an active set")
         return packed(mask)
 
     def count(self, words: Words) -> int:

@@ -144,7 +144,7 @@ class _Registry:
         if watch is not None:
             watch.when_lost(lambda: alarm.__setitem__(0, 1))
             # At exit the memory is freed while the watch still reads it.
-            atexit.register(watch.ask_too(lambda: _awaited(alarm)))
+            atexit.register(watch.watch_also(lambda: _awaited(alarm)))
 
     def map(self, size: int, device: Device, near: Near) -> _Window:
         """Return a zeroed window that near ranks have mapped; all ranks call it.

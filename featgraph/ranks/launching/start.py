@@ -354,7 +354,7 @@ class Watch:
         finally:
             self._call = None
 
-    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+    def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
         """Register a function that reports other waits, called before each message.
 
         It returns a text, "" without a wait. Returns a function that removes it.
@@ -371,7 +371,7 @@ class Watch:
         """Send a text to all ranks, under a name."""
         self._say({"is": "offer", "name": name, "text": text})
 
-    def ask(self, name: str) -> str:
+    def await_offer(self, name: str) -> str:
         """Wait for a text that a rank offers under a name, and return it.
 
         Raises
@@ -420,7 +420,7 @@ class Watch:
         if self._is_over:
             raise DistributedError("the launcher has ended", where=f"rank {self.rank}")
 
-    def word_of_loss(self) -> WorkerLostError | None:
+    def find_loss(self) -> WorkerLostError | None:
         """Wait up to 3 s for a report of a loss; return its error, or None."""
         with self._changed:
             self._changed.wait_for(lambda: self._loss or self._is_over, _WORD_S)

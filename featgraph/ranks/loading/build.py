@@ -19,7 +19,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
-from featgraph.ranks.loading.chunks import Chunk, Division, Given
+from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
 from featgraph.ranks.loading.parts import Found, localized, made_graph
 from featgraph.ranks.loading.rounds import (
@@ -42,14 +42,14 @@ Array = npt.NDArray[Any]
 
 
 def build(
-    engine: Engine, given: Given, along: str, ranks: object = None
+    engine: Engine, given: EdgeChunks, along: str, ranks: object = None
 ) -> DistributedGraph:
     """Build a distributed graph; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    given : Given
+    given : EdgeChunks
         The edges given to this rank, with row numbers; they are released.
     along : {"both", "in"}
         Which edges at its vertices a rank gets.
@@ -78,7 +78,7 @@ def build(
     return made
 
 
-def kind_of(engine: Engine, given: Given, along: str) -> Kind:
+def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
     """Return the facts of the edges given to all ranks; all ranks call it."""
     counts = np.array([given.size], np.int64)
     total = engine.all_reduce(counts, "sum", about="given edges")
@@ -86,7 +86,7 @@ def kind_of(engine: Engine, given: Given, along: str) -> Kind:
     return Kind(given.vertex_count, int(total[0]), *known)
 
 
-def number_rows(engine: Engine, given: Given) -> None:
+def number_rows(engine: Engine, given: EdgeChunks) -> None:
     """Set the rows of this rank's edges, behind those of the ranks before it."""
     sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
     row = int(np.concatenate(sizes)[: engine.rank].sum())
@@ -95,7 +95,7 @@ def number_rows(engine: Engine, given: Given) -> None:
         row += chunk.size
 
 
-def count_edges(given: Given, kind: Kind) -> Counted:
+def count_edges(given: EdgeChunks, kind: Kind) -> Counted:
     """Count the in-edges given to this rank, and add up their digest."""
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.partition import part_kernels
@@ -215,7 +215,7 @@ def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arr
 
     weights, dtype = graph.weights, graph._edges.weights_dtype
     chunk = Chunk(graph.sources, graph.targets, weights)
-    given = Given([chunk], graph.vertex_count, graph.directed, dtype)
+    given = EdgeChunks([chunk], graph.vertex_count, graph.directed, dtype)
     found: list[Chunk] = []
     own = division.own(rank)
     places = np.empty(ROUND_EDGES, np.int64)

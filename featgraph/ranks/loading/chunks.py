@@ -19,7 +19,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 
-__all__ = ["Chunk", "Division", "Given"]
+__all__ = ["Chunk", "Division", "EdgeChunks"]
 
 Array = npt.NDArray[Any]
 
@@ -74,7 +74,7 @@ class Chunk:
 
 
 @dataclass(eq=False)
-class Given:
+class EdgeChunks:
     """The edges of a graph that were given to this rank.
 
     Attributes

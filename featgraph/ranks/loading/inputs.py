@@ -26,7 +26,7 @@ from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
 from featgraph.graph.inputs.targets import chosen_target
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
-from featgraph.ranks.loading.chunks import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, EdgeChunks
 
 __all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
 
@@ -37,7 +37,7 @@ ABOUT = "edges of a graph"
 
 def edges_of(
     engine: Engine, sources: object, targets: object, options: dict[str, Any]
-) -> Given:
+) -> EdgeChunks:
     """Return the checked edges given to this rank; all ranks call it.
 
     Parameters
@@ -50,7 +50,7 @@ def edges_of(
     columns = [sources, targets, options["weights"]]
     is_there = all(is_on_gpu(c) for c in columns if c is not None)
     target = _target_of(engine, options["target"], _size(sources), is_there)
-    made: Given | None = None
+    made: EdgeChunks | None = None
     if target == "cuda":
         made = on_all(engine, lambda: _edges_there(columns, options), ABOUT)
         if _all_say(engine, made is not None):
@@ -58,7 +58,7 @@ def edges_of(
     return on_all(engine, lambda: _edges_here(sources, targets, options), ABOUT)
 
 
-def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
+def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
     """Return the edges of the entries of this rank's matrix; all ranks call it.
 
     Parameters
@@ -83,7 +83,7 @@ def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
     else:
         chunk = Chunk(edges.sources, edges.targets, edges.weights)
     known = edges.vertex_count, False, edges.weights_dtype, edges.sides
-    return Given([chunk], *known, is_on_gpu=is_there)
+    return EdgeChunks([chunk], *known, is_on_gpu=is_there)
 
 
 def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str:
@@ -143,7 +143,7 @@ def _size(values: object) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
-def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None:
+def _edges_there(columns: list[object], options: dict[str, Any]) -> EdgeChunks | None:
     """Copy edges to the GPU, and check them; None if the host must raise an error."""
     from featgraph.cuda import arrays
     from featgraph.graph.building import gpu_edges as edges
@@ -173,12 +173,14 @@ def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None
             return None
     chunk = Chunk(found.sources, found.targets, own)
     dtype = None if own is None else np.dtype(own.dtype)
-    given = Given([chunk], found.vertex_count, directed, dtype, sides)
+    given = EdgeChunks([chunk], found.vertex_count, directed, dtype, sides)
     given.is_on_gpu = True
     return given
 
 
-def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Given:
+def _edges_here(
+    sources: object, targets: object, options: dict[str, Any]
+) -> EdgeChunks:
     """Return the checked edges of this rank, on the host."""
     weights, sides = options["weights"], _checked_options(options)
     directed = require_flag("directed", options["directed"])
@@ -202,7 +204,7 @@ def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Gi
     else:  # NumPy makes [] real
         u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
     dtype = None if own is None else own.dtype
-    return Given([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
+    return EdgeChunks([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
 
 
 def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
@@ -232,7 +234,7 @@ def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int
     return None if count is None else checked_count(count)
 
 
-def agree(engine: Engine, given: Given, count: object) -> None:
+def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     """Agree on one kind of graph and its number of vertices; all ranks call it.
 
     Sets ``given.vertex_count`` and ``given.weights_dtype`` alike on all ranks. Raises

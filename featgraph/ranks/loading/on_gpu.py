@@ -30,12 +30,12 @@ from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.gpu_carrier import have_windows
-from featgraph.ranks.exchange.gpu_through_host import courier_of
+from featgraph.ranks.exchange.gpu_through_host import gpu_sender_of
+from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import kind_of
-from featgraph.ranks.loading.chunks import Given
+from featgraph.ranks.loading.chunks import EdgeChunks
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
 from featgraph.ranks.loading.parts import Found, made_graph
 from featgraph.runtime.devices.choose import choose_device
@@ -44,9 +44,9 @@ __all__ = [
     "ROUND_EDGES",
     "between",
     "build_there",
-    "courier_for",
     "cut_there",
     "finish_there",
+    "gpu_sender_for",
     "surveyed",
     "take_columns",
     "wanted_of",
@@ -116,14 +116,14 @@ def finish_there(
 
 
 def build_there(
-    engine: Engine, given: Given, along: str, ranks: object = None
+    engine: Engine, given: EdgeChunks, along: str, ranks: object = None
 ) -> DistributedGraph:
     """Build a graph of edges given on the GPUs of ranks; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    given : Given
+    given : EdgeChunks
         Chunks with arrays on the GPU; they are released.
     along : {"both", "in"}
     ranks : optional
@@ -189,7 +189,9 @@ def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
     return GpuRowEdgeList(rows, weights, {"in_offsets": part.on_host}), places
 
 
-def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostArray:
+def _sources_of_all(
+    engine: Engine, given: EdgeChunks, partition: Partition
+) -> HostArray:
     """Return the out-degrees of own vertices, summed over the edges of all ranks."""
     counts = arrays.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
@@ -204,7 +206,7 @@ def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostA
     return np.sum(engine.all_to_allv(told, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
 
 
-def _pieces(given: Given) -> Iterator[Piece]:
+def _pieces(given: EdgeChunks) -> Iterator[Piece]:
     for chunk in given.chunks:
         first = int(chunk.rows)
         yield from _cut(
@@ -259,10 +261,10 @@ class _Arrived:
 
 
 def _exchanged(
-    engine: Engine, given: Given, kind: Kind, partition: Partition
+    engine: Engine, given: EdgeChunks, kind: Kind, partition: Partition
 ) -> _Arrived:
     """Send each edge to the owners of its ends; release the given edges."""
-    courier = courier_for(engine)
+    gpu_sender = gpu_sender_for(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = between(lambda: _pieces(given), partition)
     going = [
@@ -290,7 +292,7 @@ def _exchanged(
             [] if piece is None else _columns_for(piece, bound, is_both, dtypes)
             for bound in bounds
         ]
-        take_columns(courier, sent, [(s, 0) for s in stores], coming[number], at)
+        take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
         at += coming[number]
     given.chunks.clear()
     u, v, rows, *weights = stores
@@ -298,7 +300,7 @@ def _exchanged(
     return _Arrived(ends, arrays.read(rows))
 
 
-def courier_for(engine: Engine) -> Any:
+def gpu_sender_for(engine: Engine) -> Any:
     """Return the transport of edges between GPUs; all ranks call it.
 
     It uses windows if all ranks can store into each other's.
@@ -306,11 +308,11 @@ def courier_for(engine: Engine) -> Any:
     device = choose_device("cuda")
     if have_windows(engine, device):
         return ThroughWindows(engine, device)
-    return courier_of(engine, device)
+    return gpu_sender_of(engine, device)
 
 
 def take_columns(
-    courier: Any,
+    gpu_sender: Any,
     sent: list[list[Array]],
     stores: list[tuple[Array, int]],
     coming: HostArray,
@@ -320,8 +322,8 @@ def take_columns(
 
     Parameters
     ----------
-    courier : GpuEngine, ThroughHost or ThroughWindows
-        See `courier_for`.
+    gpu_sender : GpuEngine, ThroughHost or ThroughWindows
+        See `gpu_sender_for`.
     sent : list of list of array
         By rank, the columns that it gets; an empty list without edges.
     stores : list of (array, int)
@@ -332,7 +334,7 @@ def take_columns(
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
         told = [int(count) * store.dtype.itemsize for count in coming]
-        came = courier.hand_over(messages, told, about=_ABOUT)
+        came = gpu_sender.hand_over(messages, told, about=_ABOUT)
         for rank, message in enumerate(came):
             if message is not None and told[rank]:
                 values = message.view(store.dtype)

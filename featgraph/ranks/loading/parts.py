@@ -27,7 +27,7 @@ from featgraph.ranks.loading.chunks import Division
 
 __all__ = [
     "Found",
-    "Teller",
+    "GhostExchange",
     "copy_to",
     "localized",
     "made_graph",
@@ -36,10 +36,10 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-class Teller(Protocol):
+class GhostExchange(Protocol):
     """The exchange of ghosts and their degrees; all ranks make these calls."""
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         """Return the send lists: by rank, own vertices that are ghosts there.
@@ -59,7 +59,7 @@ class Teller(Protocol):
     ) -> Array:
         """Return a degree of own vertices and ghosts, the latter from their owners.
 
-        Call `asked_of_own` before.
+        Call `send_lists` before.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class Found:
     starts : ndarray of int64 or None
         Of each own vertex, the edge id of its first in-edge; None if these follow from
         the order of ranks.
-    teller : Teller, optional
+    teller : GhostExchange, optional
         The exchange of ghosts. Default: by the host.
     """
 
@@ -97,7 +97,7 @@ class Found:
     rows: LazyArray
     degrees: tuple[Any, Any]
     starts: Array | None = None
-    teller: Teller | None = None
+    teller: GhostExchange | None = None
 
 
 def localized(
@@ -166,8 +166,8 @@ def made_graph(
     own = last - first
     # In the dtype of `ghosts`, or all of them would be converted.
     bounds = np.searchsorted(ghosts, partition.cuts.astype(ghosts.dtype))
-    teller = found.teller or _HostTeller(engine)
-    send_lists = teller.asked_of_own(ghosts, bounds, first)
+    teller = found.teller or _HostGhosts(engine)
+    send_lists = teller.send_lists(ghosts, bounds, first)
     numbers = np.empty(own + ghosts.size, np.int32)
 
     def number(begin: int, end: int) -> None:
@@ -207,14 +207,14 @@ def made_graph(
     return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
 
 
-class _HostTeller:
+class _HostGhosts:
     """The exchange of ghosts by messages of the host, on several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lists: list[npt.NDArray[np.int32]] = []
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]

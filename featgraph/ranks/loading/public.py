@@ -43,7 +43,7 @@ from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.chunks import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, EdgeChunks
 from featgraph.ranks.loading.cutting import (
     Kind,
     cut_evenly,
@@ -133,7 +133,7 @@ def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
 
 
 def _made(
-    engine: Engine, asked: Asked, given: Given, vertex_count: object
+    engine: Engine, asked: Asked, given: EdgeChunks, vertex_count: object
 ) -> DistributedGraph:
     """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
@@ -210,7 +210,7 @@ def _of_text(
     if layout.are_names:
         _require_numbers(engine, layout, chunks, named)
         count = named_count(named, None, layout.vertex_count)
-    given = Given(chunks, count, layout.directed, None)
+    given = EdgeChunks(chunks, count, layout.directed, None)
     _one_type_of_weights(engine, layout, given)
     number_rows(engine, given)
     return build(engine, given, asked.along, asked.ranks)
@@ -278,7 +278,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
     return int(most[0]) + 1
 
 
-def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
+def _one_type_of_weights(engine: Engine, layout: Layout, given: EdgeChunks) -> None:
     """Convert weights on all ranks to one dtype: reals if any rank has reals."""
     if not layout.has_weights:
         return
@@ -330,7 +330,7 @@ def draw_parts(
         return _draw_there(engine, drawing, directed, along, share)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
-    given = Given([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
+    given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
     del chunk
     number_rows(engine, given)
     return build(engine, given, along)

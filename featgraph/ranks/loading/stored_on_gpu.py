@@ -24,7 +24,7 @@ from featgraph.graph.slices.on_gpu import RowsThere, closed_offsets, count_insid
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.loading.chunks import Division
-from featgraph.ranks.loading.on_gpu import courier_for, take_columns
+from featgraph.ranks.loading.on_gpu import gpu_sender_for, take_columns
 from featgraph.ranks.loading.parts import Found
 
 __all__ = ["ROUND_EDGES", "OwnThere", "part_there"]
@@ -105,8 +105,8 @@ class _Edges:
 def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     """Return the part of this rank; all ranks call it."""
     manifest = own.rows.slices.manifest
-    courier = courier_for(engine)
-    edges = _with_ghosts(engine, courier, own, (along == "both", about))
+    gpu_sender = gpu_sender_for(engine)
+    edges = _with_ghosts(engine, gpu_sender, own, (along == "both", about))
     ghosts, offsets = _localized(own, edges)
     into, listed = own.rows.degrees, arrays.read(ghosts)
     is_directed, bound = manifest.directed or along == "in", manifest.given_count
@@ -128,12 +128,12 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     local = Graph(GpuRowEdgeList(there, edges.weights, known))
     out = into if own.out is None else own.out
     places = own.division.places(listed)
-    teller = _Teller(engine, courier, ghosts, own.division.own(own.rank)[0])
+    teller = _WindowGhosts(engine, gpu_sender, ghosts, own.division.own(own.rank)[0])
     return Found(local, places, given_rows, (into, out), own.starts, teller)
 
 
 def _with_ghosts(
-    engine: Engine, courier: Any, own: OwnThere, how: tuple[bool, str]
+    engine: Engine, gpu_sender: Any, own: OwnThere, how: tuple[bool, str]
 ) -> _Edges:
     """Read rows and weights, and send cut edges to the owners of their sources."""
     is_both, about = how
@@ -165,7 +165,7 @@ def _with_ghosts(
     targets = arrays.empty((came,), np.int32)
     edges = _Edges(ends, targets, numbers, weights, on_host)
     if is_both:
-        _exchange(courier, own, edges, (going, coming))
+        _exchange(gpu_sender, own, edges, (going, coming))
     return edges
 
 
@@ -188,7 +188,7 @@ def _slots_of(turn: int, size: int) -> tuple[int, int]:
 
 
 def _exchange(
-    courier: Any,
+    gpu_sender: Any,
     own: OwnThere,
     edges: _Edges,
     counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
@@ -206,7 +206,7 @@ def _exchange(
             _cut(own, edges, offsets, (begin, end), rank, count) if count else []
             for rank, count in enumerate(going[turn].tolist())
         ]
-        take_columns(courier, sent, stores, coming[turn], at)
+        take_columns(gpu_sender, sent, stores, coming[turn], at)
         at += coming[turn]
 
 
@@ -273,26 +273,28 @@ def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
     return ghosts, offsets
 
 
-class _Teller:
-    """The exchange of ghosts from GPU to GPU: see `Teller`.
+class _WindowGhosts:
+    """The exchange of ghosts from GPU to GPU: see `GhostExchange`.
 
     Parameters
     ----------
     engine : Engine
-    courier : GpuEngine, ThroughHost or ThroughWindows
-        See `courier_for`.
+    gpu_sender : GpuEngine, ThroughHost or ThroughWindows
+        See `gpu_sender_for`.
     ghosts : array of int32
         Numbers of the division.
     first : int
         The number of the first own vertex.
     """
 
-    def __init__(self, engine: Engine, courier: Any, ghosts: Array, first: int) -> None:
-        self._engine, self._courier = engine, courier
+    def __init__(
+        self, engine: Engine, gpu_sender: Any, ghosts: Array, first: int
+    ) -> None:
+        self._engine, self._courier = engine, gpu_sender
         self._ghosts, self._first = ghosts, first
         self._lists: list[Array | None] = []
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: HostArray, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         sizes = 4 * np.diff(bounds)

@@ -75,7 +75,7 @@ class Launcher:
         if self.lost is not None:
             raise self.lost
 
-    def word_of_loss(self) -> fg.WorkerLostError | None:
+    def find_loss(self) -> fg.WorkerLostError | None:
         with self.changed:
             self.changed.wait_for(lambda: self.lost, 20)
         return self.lost
@@ -85,7 +85,7 @@ class Launcher:
             self.offers[name] = text
             self.changed.notify_all()
 
-    def ask(self, name: str) -> str:
+    def await_offer(self, name: str) -> str:
         with self.changed:
             assert self.changed.wait_for(lambda: name in self.offers, 20)
             self.waits += 1

@@ -1,6 +1,6 @@
-"""Carriers of rows and numbers on GPUs: windows, messages, or both.
+"""Transports of rows and numbers on GPUs: windows, messages, or both.
 
-`GpuCarrier` uses windows (GPU memory mapped by other ranks) if all GPUs reach each
+`GpuTransport` uses windows (GPU memory mapped by other ranks) if all GPUs reach each
 other, messages if none do; if only some do, ghost rows go through windows between
 these and as messages between the others (docs/design/0055-windows.md, 0064). To post, a
 kernel stores into the windows of all other ranks; to take, a kernel waits for what they
@@ -41,7 +41,7 @@ from featgraph.ranks.exchange.gpu_rows import (
     SentPiece,
     lists_of,
 )
-from featgraph.ranks.exchange.remote_entries import Lists, identity
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, identity
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
 from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
 from featgraph.ranks.exchange.window_channel import (
@@ -55,7 +55,7 @@ from featgraph.ranks.exchange.windows import find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuCarrier"]
+__all__ = ["GpuTransport"]
 
 Words = Any
 #: Vertices, and the values of properties whose rows are sent.
@@ -63,7 +63,7 @@ Pair = tuple[Words, Sequence[DeviceValues]]
 
 
 class WindowRows:
-    """Exchange of rows with other ranks through windows: a `Carrier`.
+    """Exchange of rows with other ranks through windows: a `Transport`.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class WindowRows:
         #: The set whose size the device has already counted, until the size is read.
         #: Holding it keeps its memory from being reused by another set.
         self._counted: Words | None = None
-        #: The channel of the last `post_told`.
+        #: The channel of the last `post_active`.
         self._told: Channel
 
     def share(
@@ -93,7 +93,7 @@ class WindowRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`.
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`.
 
         Deferred numbers are sent with them.
         """
@@ -103,17 +103,19 @@ class WindowRows:
             channel.post([Part(changed, values)], sending=sending)
         ).first
 
-    def post_told(
+    def post_active(
         self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
-        """Post the active set with rows and results: see `Together`."""
+        """Post the active set with rows and results: see `FusedExchange`."""
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
         self._told = self._rows(sending)
         return self._told.post(parts, counts=True, sending=sending)
 
-    def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
-        """Receive the sets and rows of other ranks: see `Together`."""
+    def receive_active(
+        self, posted: Posted, others: Others = ()
+    ) -> tuple[Words, Words]:
+        """Receive the sets and rows of other ranks: see `FusedExchange`."""
         told, came = self._told.take(posted, others=others)
         self._counted = told
         return told, came
@@ -170,7 +172,7 @@ class WindowRows:
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         rows, channel = mirror.array.shape[0], self._mirrors
         posted = channel.post([Part(changed, [values])], rows=rows)
         channel.take(posted, [mirror])
@@ -182,7 +184,7 @@ class WindowRows:
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`."""
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`."""
         used = self._device.sets.empty(-(-outbox.array.shape[0] // 32))
         nothing = outbox.dtype.type(identity(operation, outbox.dtype))
         width = math.prod(outbox.shape[1:])
@@ -310,7 +312,7 @@ class WindowPieces:
         shard = self._shard
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         sent = within(shard.send_lists, pieces.sent[number])
-        taken = within(ghosts, pieces.taken[number])
+        taken = within(ghosts, pieces.received[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
         numbers = WindowNumbers(self._device, beside=self._numbers)
         given = self._engine, self._device, about, numbers
@@ -366,8 +368,8 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
     return found
 
 
-class GpuCarrier:
-    """Exchange of rows through windows or as messages: a `Carrier`.
+class GpuTransport:
+    """Exchange of rows through windows or as messages: a `Transport`.
 
     The way is found for each pair of ranks at the first exchange. Only if all ranks
     reach each other, numbers go through windows, too; else windows carry ghost rows
@@ -398,7 +400,7 @@ class GpuCarrier:
     def require(self, sending: Sending) -> None:
         """Raise PlanError if rows cannot be sent like this; all ranks call it."""
         asked, wire = sending.exchange, sending.wire_dtype
-        if (asked, wire) == ("auto", None) or self.together is not None:
+        if (asked, wire) == ("auto", None) or self.fused is not None:
             return
         if wire is not None:
             raise PlanError(
@@ -418,7 +420,7 @@ class GpuCarrier:
             )
 
     @cached_property
-    def together(self) -> WindowRows | None:
+    def fused(self) -> WindowRows | None:
         """The exchange of rows, counts and results at once; None without windows."""
         if not have_windows(self._engine, self._device):
             return None
@@ -432,19 +434,19 @@ class GpuCarrier:
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the bytes that kernels have stored in windows, by target rank."""
         engine = self._engine
-        if self.together is not None:
-            return self.together.numbers.stored(engine.size).read(engine.rank)
+        if self.fused is not None:
+            return self.fused.numbers.stored(engine.size).read(engine.rank)
         if "_numbers" not in vars(self):
             return {}
         return self._numbers.stored(engine.size).read(engine.rank)
 
     @property
-    def sends_behind(self) -> bool:
+    def can_overlap(self) -> bool:
         """Whether rows can be sent while other vertices are swept.
 
         Not if the device clock is on: the timed work would include waits.
         """
-        is_timed = self.together is not None and self.together.is_timed
+        is_timed = self.fused is not None and self.fused.is_timed
         return self._engine.size > 1 and not is_timed
 
     def clock(self) -> float:
@@ -457,22 +459,22 @@ class GpuCarrier:
         """Do nothing: the host cannot time the stores of kernels."""
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return the longest time in flight of rows, in seconds: see `Carrier`.
+        """Return the longest time in flight of rows, in seconds: see `Transport`.
 
         Through windows it is an estimate: all boundary rows at half of NVLink's rate,
         the least measured for rows at random places (0055). For messages it is inf.
         """
-        if self.together is None:
+        if self.fused is None:
             return math.inf
         size = 2 * self.boundary.most_rows * row_bytes
         return named_link("nvlink").seconds(size, self._engine.size)
 
     @cached_property
     def _pieces(self) -> WindowPieces | MessagePieces:
-        if self.together is None:
+        if self.fused is None:
             return MessagePieces(self._shard, self._device, self._messages)
         given = self._shard, self._engine, self._device
-        return WindowPieces(*given, self.together.numbers)
+        return WindowPieces(*given, self.fused.numbers)
 
     @cached_property
     def _messages(self) -> GpuRows:
@@ -481,24 +483,24 @@ class GpuCarrier:
 
     @property
     def _rows(self) -> WindowRows | GpuRows:
-        return self.together or self._messages
+        return self.fused or self._messages
 
     @cached_property
     def _ghosts(self) -> WindowRows | GpuRows | MixedRows:
-        """The carrier of ghost rows."""
+        """The transport of ghost rows."""
         near, alone = near_ranks(self._engine, self._device), self._engine.size
-        if self.together is not None or near.sum() == alone:
+        if self.fused is not None or near.sum() == alone:
             return self._rows
         given = self._shard, self._engine, self._device
         return MixedRows(*given, near, self.forms, self._numbers)
 
-    def over(self, lists: Lists, stays: bool = True) -> GpuEdges:
+    def over(self, lists: RemoteEntries, stays: bool = True) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges.
 
         Windows are used only if it stays, since they are expensive to set up.
         """
-        if stays and self.together is not None:
-            numbers = WindowNumbers(self._device, beside=self.together.numbers)
+        if stays and self.fused is not None:
+            numbers = WindowNumbers(self._device, beside=self.fused.numbers)
             return GpuEdges(lists, None, self._device, (self._engine, numbers))
         return self._messages.over(lists)
 
@@ -508,7 +510,7 @@ class GpuCarrier:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._ghosts.share(values, changed, sending)
 
     def begin(
@@ -519,7 +521,7 @@ class GpuCarrier:
         pieces: Pieces,
         number: int,
     ) -> PostedPiece | SentPiece:
-        """Begin to send the rows of a piece: see `Carrier`."""
+        """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
         return self._pieces.begin(values, changed, sending, pieces, number)
 
@@ -530,7 +532,7 @@ class GpuCarrier:
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         self._rows.collect(values, mirror, changed)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
@@ -540,7 +542,7 @@ class GpuCarrier:
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`."""
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`."""
         return self._rows.deliver(outbox, values, operation)
 
 
@@ -588,7 +590,7 @@ class MixedRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         posted = self._near.post([Part(changed, values)], sending=sending)
         far = self._far.share(values, changed, sending)
         near = self._near.take(posted, told=self._told).first
