@@ -200,7 +200,7 @@ def test_a_message_of_another_list_is_refused() -> None:
             Outline.read(np.array([form, count]), 5, [])
     for count in range(6):
         outline = Outline.choose(count, 5, [])
-        assert Outline.read(outline.told, 5, []) == outline
+        assert Outline.read(outline.announcement, 5, []) == outline
     assert Outline.choose(1, 64, []).form == "vr-list"
     assert {Outline.choose(c, 64, []).form for c in range(65)} == set(FORMS)
 

@@ -441,7 +441,7 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
 
     run_ranks(2, on_a_rank)
     assert len(told) > 5
-    assert set(told) == {"", "what rank 1 stores, in a kernel"}
+    assert set(told) == {"", "stores of rank 1, in a kernel"}
 
 
 @pytest.mark.parametrize("call", ["iterate", "a foldmap"])

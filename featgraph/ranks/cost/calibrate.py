@@ -167,11 +167,11 @@ def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
     """Return the name of a machine, and the file of its constants."""
     threads = int(import_whole("numba").get_num_threads())
     name = f"{_processor()}, {threads} threads" if device == "cpu" else device
-    told = (
+    key = (
         name, platform.node(), device, _engine_name(engine), VERSION,
         "1" if engine is None else str(engine.size), str(LARGE[device]),
     )  # fmt: skip
-    digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()
+    digest = blake2b(repr(key).encode(), digest_size=8).hexdigest()
     folder = Path(os.path.realpath(config.cache_dir)) / "model"
     return name, folder / f"{digest}.json"
 

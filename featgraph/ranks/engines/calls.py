@@ -108,17 +108,16 @@ def mismatch(
                 rank=culprit,
                 got=f"rank {ranks[0]}: {one}; rank {culprit}: {two}",
                 expected="the same scalars and arrays on every rank",
-                fix="let no argument differ between ranks, and give seeds to random "
-                "numbers",
+                fix="pass the same arguments on all ranks, and seeds of random numbers",
             )
     wrong = sorted(other for _, group in others for other in group)
     return RankMismatchError(
         f"{_named(wrong)} went another way than {_named(ranks)}",
         rank=culprit,
-        got="; ".join(_told(call, group, ended) for call, group in groups),
+        got="; ".join(_clause(call, group, ended) for call, group in groups),
         expected="the same calls in the same order on every rank",
-        fix="let nothing that differs between ranks decide what is called: not the "
-        "rank, nor what only this rank has, nor a clock",
+        fix="make the same calls on all ranks: no condition may depend on the rank, "
+        "its own data or a clock",
     )
 
 
@@ -136,8 +135,8 @@ def _named(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
-    """Return a clause with the call that ranks make, or saying that they have ended."""
+def _clause(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
+    """Return a clause with the call that ranks make, or with their end."""
     is_one = len(ranks) == 1
     if call is not None:
         return f"{_named(ranks)} {'calls' if is_one else 'call'} {call}"

@@ -84,8 +84,8 @@ def watched(watch: Watching | None, call: object) -> Iterator[None]:
 
 
 _LOST_FIX = (
-    "what that rank wrote last tells more; if it was still computing, "
-    "fg.distributed.init(timeout=) with more seconds"
+    "see the last output of that rank; if it was still computing, "
+    "pass more seconds as fg.distributed.init(timeout=)"
 )
 #: Seconds that a kernel waits for another rank if the engine has no limit.
 _TIMEOUT = 30.0

@@ -133,7 +133,7 @@ def _receive_all(
                 except TimeoutError:
                     absent = [str(r) for r in range(1, size) if r not in met]
                     raise TimeoutError(
-                        f"there was no word of {', '.join(absent)}"
+                        f"no connection from rank {', '.join(absent)}"
                     ) from None
                 _welcome(bell, size, met, until)
         _deal_out(size, files, met)

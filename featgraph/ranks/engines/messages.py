@@ -65,8 +65,8 @@ def hosts_of(engine: Engine) -> npt.NDArray[np.int64]:
 
     Hosts are numbered in the order of their first ranks.
     """
-    told = np.frombuffer(engine.host.encode(), np.uint8)
-    names = [bytes(one) for one in engine.all_gather(told, about="hosts of ranks")]
+    own = np.frombuffer(engine.host.encode(), np.uint8)
+    names = [bytes(one) for one in engine.all_gather(own, about="hosts of ranks")]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64)
 
@@ -386,20 +386,20 @@ class _PendingResults:
         self._since = 0.0
         self._is_sending = False
 
-    def result(self, said: str, array: Array) -> Array:
+    def result(self, text: str, array: Array) -> Array:
         """Return the next result of rank 0, which is `array` there."""
         engine = self._of()
         if engine.rank:
             if not self._results:
                 self._hand_over()
             known, found = self._results.popleft()
-            if known != said:
-                raise _went_another_way(engine.rank, f"calls {said}", known)
+            if known != text:
+                raise _mismatch_with_rank_0(engine.rank, f"calls {text}", known)
             return found
         now = time.monotonic()
         if not self._results:
             self._since = now
-        self._results.append((said, array.copy()))
+        self._results.append((text, array.copy()))
         if len(self._results) >= MOST_RESULTS or now - self._since > MOST_S:
             self._hand_over()
         return array.copy()
@@ -409,20 +409,20 @@ class _PendingResults:
         if self._results and not self._is_sending:
             engine = self._of()
             if engine.rank:
-                text = "does something else"
-                raise _went_another_way(engine.rank, text, self._results[0][0])
+                does = "makes another call"
+                raise _mismatch_with_rank_0(engine.rank, does, self._results[0][0])
             self._hand_over()
 
     def _hand_over(self) -> None:
         engine, self._is_sending = self._of(), True
         try:
             message = NOTHING if engine.rank else _packed(self._results)
-            told = engine.all_gather(message, about="what rank 0 has found")
+            gathered = engine.all_gather(message, about="results of rank 0")
         finally:
             self._is_sending = False
         self._results.clear()
         if engine.rank:
-            self._results.extend(_unpacked(told[0]))
+            self._results.extend(_unpacked(gathered[0]))
 
     def _of(self) -> MessageEngine:
         engine = self._engine()
@@ -460,9 +460,9 @@ class _LedEngine:
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Return the array of rank 0."""
         own = sendable(array)
-        said = f"all_reduce({operator} of {whole(own)})"
+        text = f"all_reduce({operator} of {whole(own)})"
         found: Array = self._pending.result(
-            f"{said}, for {about}" if about else said, own
+            f"{text}, for {about}" if about else text, own
         )
         return found
 
@@ -472,8 +472,8 @@ _HEAD = struct.Struct("<q")
 
 
 def _packed(results: Iterable[tuple[str, Array]]) -> Bytes:
-    told = [(said, array.dtype.str, array.shape) for said, array in results]
-    head = json.dumps(told).encode()
+    heads = [(text, array.dtype.str, array.shape) for text, array in results]
+    head = json.dumps(heads).encode()
     parts = [_HEAD.pack(len(head)), head, *(array.tobytes() for _, array in results)]
     return np.frombuffer(b"".join(parts), np.uint8)
 
@@ -481,19 +481,19 @@ def _packed(results: Iterable[tuple[str, Array]]) -> Bytes:
 def _unpacked(message: Bytes) -> Iterator[tuple[str, Array]]:
     data = message.tobytes()
     at = _HEAD.size + _HEAD.unpack_from(data)[0]
-    for said, dtype, shape in json.loads(data[_HEAD.size : at]):
+    for text, dtype, shape in json.loads(data[_HEAD.size : at]):
         count = prod(shape)
         array = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
         at += array.nbytes
-        yield said, array
+        yield text, array
 
 
-def _went_another_way(rank: int, does: str, known: str) -> RankMismatchError:
+def _mismatch_with_rank_0(rank: int, does: str, known: str) -> RankMismatchError:
     return RankMismatchError(
         f"rank {rank} went another way than rank 0",
         rank=rank,
         got=f"rank 0 has called {known}; rank {rank} {does}",
         expected="the same calls in the same order on every rank",
-        fix="let nothing that differs between ranks decide what is called: not the "
-        "rank, nor what only this rank has, nor a clock",
+        fix="make the same calls on all ranks: no condition may depend on the rank, "
+        "its own data or a clock",
     )

@@ -35,10 +35,10 @@ __all__ = [
     "ConcurrentCalls",
     "Record",
     "Released",
-    "broken_off",
     "called",
     "failed",
-    "last_word",
+    "interrupted",
+    "last_record",
     "lost",
     "pack",
     "require_usable",
@@ -95,16 +95,18 @@ def called(call: Call) -> Record:
 
 def pack(record: Record, message: Bytes) -> Bytes:
     """Return a record as bytes, with the message if it is short."""
-    said = "\0".join([record.text, record.about, record.given]).encode()
-    if len(said) > _TEXT_BYTES:
+    encoded = "\0".join([record.text, record.about, record.given]).encode()
+    if len(encoded) > _TEXT_BYTES:
         # Long texts that differ must stay different.
-        digest = b"... " + hashlib.sha256(said).hexdigest()[:16].encode()
-        cut = said[: _TEXT_BYTES - len(digest)].decode(errors="ignore").encode()
-        said = cut + digest
+        digest = b"... " + hashlib.sha256(encoded).hexdigest()[:16].encode()
+        cut = encoded[: _TEXT_BYTES - len(digest)].decode(errors="ignore").encode()
+        encoded = cut + digest
     kind = _KINDS.index(record.kind)
-    head = _HEAD.pack(_MAGIC, kind, record.number, message.size, record.rank, len(said))
+    head = _HEAD.pack(
+        _MAGIC, kind, record.number, message.size, record.rank, len(encoded)
+    )
     out = np.zeros(RECORD_BYTES, np.uint8)
-    out[: _HEAD.size + len(said)] = np.frombuffer(head + said, np.uint8)
+    out[: _HEAD.size + len(encoded)] = np.frombuffer(head + encoded, np.uint8)
     if message.size <= INLINE_BYTES:
         out[RECORD_BYTES - INLINE_BYTES :][: message.size] = message
     return out
@@ -118,13 +120,13 @@ def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
     magic, kind, number, nbytes, rank, length = _HEAD.unpack(bytes(data[: _HEAD.size]))
     if magic != _MAGIC or kind >= len(_KINDS) or nbytes < 0 or length > _TEXT_BYTES:
         raise DistributedError(
-            f"what came from rank {peer} cannot be read",
+            f"a record from rank {peer} cannot be read",
             got=f"{bytes(data[:8])!r}",
             expected=f"{_MAGIC!r}",
             fix="start all ranks with one version of featgraph, on a port of their own",
         )
-    said = bytes(data[_HEAD.size : _HEAD.size + length]).decode(errors="replace")
-    text, about, given = [*said.split("\0"), "", ""][:3]
+    texts = bytes(data[_HEAD.size : _HEAD.size + length]).decode(errors="replace")
+    text, about, given = [*texts.split("\0"), "", ""][:3]
     inline = data[RECORD_BYTES - INLINE_BYTES :]
     message = inline[: nbytes if nbytes <= INLINE_BYTES else 0].copy()
     return Record(_KINDS[kind], number, text, about, rank, nbytes, given), message
@@ -153,32 +155,32 @@ def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
     others = ", ".join(str(r) for r in why if r != rank)
     return WorkerLostError(
         f"rank {rank} of {size} was lost"
-        + (f"; nor was there word of {others}" if others else ""),
+        + (f"; no record came from {others}" if others else ""),
         rank=rank,
         where=where,
         got=got,
-        fix=f"what rank {rank} wrote last tells more; if it was still computing, "
-        "fg.distributed.init(timeout=) with more seconds",
+        fix=f"see the last output of rank {rank}; if it was still computing, "
+        "pass more seconds as fg.distributed.init(timeout=)",
     )
 
 
-def broken_off(rank: int, error: BaseException) -> DistributedError:
+def interrupted(rank: int, error: BaseException) -> DistributedError:
     """Return the error for calls after an exchange that was interrupted."""
     return DistributedError(
-        f"an exchange of rank {rank} was broken off",
+        f"an exchange of rank {rank} was interrupted",
         got=f"{type(error).__name__}: {error}",
     )
 
 
-def failed(record: Record, size: int, told_by: int) -> WorkerLostError:
-    """Return the error for a failed rank, as reported by rank `told_by`."""
-    by = "" if told_by == record.rank else f", as rank {told_by} found"
+def failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
+    """Return the error for a failed rank, as reported by rank `reported_by`."""
+    by = "" if reported_by == record.rank else f", as rank {reported_by} found"
     return WorkerLostError(
         f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
     )
 
 
-def last_word(
+def last_record(
     rank: int,
     exchanges: int,
     refusal: BaseException | None,

@@ -53,10 +53,10 @@ from featgraph.ranks.engines.processes import (
     ConcurrentCalls,
     Record,
     Released,
-    broken_off,
     called,
     failed,
-    last_word,
+    interrupted,
+    last_record,
     lost,
     pack,
     require_usable,
@@ -95,7 +95,7 @@ class Layout:
         self._records = -(-words * 8 // ALIGNMENT) * ALIGNMENT
         self.nbytes = self._records + (2 * size + 1) * RECORD_BYTES
 
-    def told(self, rank: int) -> int:
+    def published(self, rank: int) -> int:
         """Return the index of the word with the number published to a rank."""
         return (1 + rank) * _STRIDE
 
@@ -202,7 +202,7 @@ def _reserve(file: int, known: int, nbytes: int) -> None:
         os.posix_fallocate(file, known, nbytes - known)
     except OSError as error:
         raise DistributedError(
-            "no memory for what ranks of one host hand each other",
+            "no memory for messages between ranks of one host",
             got=f"{error.strerror}, for {nbytes} bytes",
             fix="ranks with smaller parts; fg.distributed.init(engine='gloo') takes "
             "less",
@@ -213,7 +213,7 @@ def _require_bytes(file: int, nbytes: int) -> None:
     found = os.fstat(file).st_size
     if not 0 <= nbytes <= found:
         raise DistributedError(
-            "a message of another rank is not where it says",
+            "a message of another rank lies outside of its window",
             got=f"{found} bytes",
             expected=f"{nbytes}",
             fix="start all ranks with one version of featgraph",
@@ -293,21 +293,21 @@ class Peers:
         enough = len(os.sched_getaffinity(0)) > len(met)
         self._looks = LOOKS if enough else 0
 
-    def tell(self, rank: int, number: int) -> None:
+    def publish(self, rank: int, number: int) -> None:
         """Publish the number of an exchange to a rank."""
-        self._publish(rank, self._layout.told(rank), number)
+        self._publish(rank, self._layout.published(rank), number)
 
-    def say_last(self, number: int) -> None:
+    def publish_last(self, number: int) -> None:
         """Publish the last record to all ranks."""
         for rank in self._met:
             self._publish(rank, self._layout.last, number)
 
-    def hear(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
+    def wait_for(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
         """Wait until all ranks have published this number.
 
         Returns
         -------
-        heard : dict
+        arrived : dict
             By rank, whether it has published its last record instead.
         lost : dict
             By lost rank, the reason.
@@ -318,13 +318,13 @@ class Peers:
             If the watch reports a lost rank.
         """
         until = math.inf if self._watch else time.monotonic() + self._timeout
-        heard: dict[int, bool] = {}
+        arrived: dict[int, bool] = {}
         for rank in self._met:
             found = self._wait(rank, number, until)
             if not found:
-                return heard, self._lost(number)
-            heard[rank] = found == _LAST
-        return heard, {}
+                return arrived, self._lost(number)
+            arrived[rank] = found == _LAST
+        return arrived, {}
 
     def record(self, rank: int, number: int, is_last: bool) -> Bytes:
         """Return the record of a rank for an exchange, or its last one."""
@@ -357,7 +357,7 @@ class Peers:
         layout = self._layout
         found: int = self._flags.spin(
             self._memory[rank].words,
-            layout.told(self._rank),
+            layout.published(self._rank),
             layout.last,
             number,
             looks,
@@ -506,7 +506,7 @@ class SharedEngine(MessageEngine):
         self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
         self.watch = watch
         #: The number of the exchange published last.
-        self._told = 0
+        self._number = 0
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
@@ -517,9 +517,9 @@ class SharedEngine(MessageEngine):
         """Publish the end of this rank, or the error by which it ends; close memory."""
         if not self._is_open or self._process != os.getpid():
             return
-        said = last_word(self.rank, self.exchanges, self._refusal, error)
-        if said is not None:
-            self._say_last(said)
+        record_of_call = last_record(self.rank, self.exchanges, self._refusal, error)
+        if record_of_call is not None:
+            self._publish_last(record_of_call)
         self.let_go()
 
     def let_go(self) -> None:
@@ -554,24 +554,24 @@ class SharedEngine(MessageEngine):
     def _begin(
         self, call: Call, sizes: Sequence[int], write: Write, read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._tell(call, sizes, write), read)
+        return self._take(call, lambda: self._publish_each(call, sizes, write), read)
 
     def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._tell_all(call, nbytes, write), read)
+        return self._take(call, lambda: self._publish_all(call, nbytes, write), read)
 
-    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> Finish:
-        """Publish own messages by `tell`; return a function that reads the others'."""
+    def _take(self, call: Call, publish: Callable[[], Bytes], read: Read) -> Finish:
+        """Publish own messages; return a function that reads those of others."""
         self._require_usable(call)
-        with _breaking_off(self):
-            own = tell()
+        with _interrupting(self):
+            own = publish()
 
         def finish() -> None:
             self._require_usable(call)
-            with _breaking_off(self):
+            with _interrupting(self):
                 with watched(self.watch, call):
-                    messages = self._hear(call, own)
+                    messages = self._receive(call, own)
                 for rank, message in enumerate(messages):
                     read(rank, message)
 
@@ -582,10 +582,10 @@ class SharedEngine(MessageEngine):
         if self.watch is not None:
             self.watch.raise_lost()
 
-    def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
+    def _publish_each(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write and publish all messages; return the message to this rank itself."""
-        self._told += 1
-        turn, places, end = self._told % 2, {}, 0
+        self._number += 1
+        turn, places, end = self._number % 2, {}, 0
         for step in range(1, self.size):  # each rank begins with a different one
             rank = (self.rank + step) % self.size
             places[rank] = end
@@ -602,13 +602,13 @@ class SharedEngine(MessageEngine):
         write(self.rank, message)
         return message
 
-    def _tell_all(
+    def _publish_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None]
     ) -> Bytes:
         """Write and publish one message for all; return the empty message to itself."""
-        self._told += 1
+        self._number += 1
         is_short = nbytes <= INLINE_BYTES
-        window = self._own.window(self._told % 2, 0 if is_short else nbytes)
+        window = self._own.window(self._number % 2, 0 if is_short else nbytes)
         message = np.empty(nbytes, np.uint8) if is_short else window[:nbytes]
         write(message)
         for step in range(1, self.size):
@@ -617,23 +617,25 @@ class SharedEngine(MessageEngine):
 
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
         """Publish a message to a rank: in the window, or in its record if short."""
-        turn, said = self._told % 2, called(call)
+        turn, record_of_call = self._number % 2, called(call)
         self._own.words[self._layout.offset(turn, rank)] = place
-        self._own.control[self._layout.record(turn, rank)] = pack(said, message)
-        self._peers.tell(rank, self._told)
+        self._own.control[self._layout.record(turn, rank)] = pack(
+            record_of_call, message
+        )
+        self._peers.publish(rank, self._number)
 
-    def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
+    def _receive(self, call: Call, own: Bytes) -> list[Bytes]:
         """Wait for all ranks; return their messages if they have made the same call."""
-        heard, absent = self._peers.hear(self._told)
+        arrived, absent = self._peers.wait_for(self._number)
         calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
         # The call as other ranks read it: long texts are cut.
-        said = called(call)
-        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
-        for rank, is_last in heard.items():
-            data = self._peers.record(rank, self._told, is_last)
+        record_of_call = called(call)
+        calls = {self.rank: unpack(pack(record_of_call, NOTHING), self.rank)[0].call}
+        for rank, is_last in arrived.items():
+            data = self._peers.record(rank, self._number, is_last)
             record, message = unpack(data, rank)
             if record.kind == "failed":
-                raise failed(record, self.size, told_by=rank)
+                raise failed(record, self.size, reported_by=rank)
             if record.kind == "ended":
                 ended[rank] = record.number
             else:
@@ -645,23 +647,23 @@ class SharedEngine(MessageEngine):
         if different is not None:
             raise different
         return [
-            self._peers.message(rank, self._told, nbytes)
+            self._peers.message(rank, self._number, nbytes)
             if rank != self.rank and nbytes > INLINE_BYTES
             else message
             for rank, (nbytes, message) in sorted(found.items())
         ]
 
-    def _say_last(self, record: Record) -> None:
+    def _publish_last(self, record: Record) -> None:
         """Publish the last record, once: others may be reading it from then on."""
         if self._has_said_last:
             return
         self._has_said_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
-        self._peers.say_last(self._told + 1)
+        self._peers.publish_last(self._number + 1)
 
 
 @contextmanager
-def _breaking_off(engine: SharedEngine) -> Iterator[None]:
+def _interrupting(engine: SharedEngine) -> Iterator[None]:
     """Disable the engine after an error; publish an error that is this rank's own."""
     try:
         yield
@@ -669,9 +671,9 @@ def _breaking_off(engine: SharedEngine) -> Iterator[None]:
         engine._refusal = error
         raise
     except BaseException as error:  # an interrupt; out of memory
-        engine._refusal = broken_off(engine.rank, error)
+        engine._refusal = interrupted(engine.rank, error)
         text = str(engine._refusal.got)
-        engine._say_last(Record("failed", engine.exchanges, text, rank=engine.rank))
+        engine._publish_last(Record("failed", engine.exchanges, text, rank=engine.rank))
         raise
 
 

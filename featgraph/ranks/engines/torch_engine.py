@@ -44,9 +44,9 @@ from featgraph.ranks.engines.processes import (
     ConcurrentCalls,
     Record,
     Released,
-    broken_off,
     called,
     failed,
+    interrupted,
     lost,
     pack,
     require_usable,
@@ -121,16 +121,18 @@ class TorchEngine(MessageEngine):
             return
         self._is_open = False
         cause = self._refusal
-        said = Record("ended", self.exchanges)
+        record_of_call = Record("ended", self.exchanges)
         if isinstance(cause, WorkerLostError) and cause.rank is not None:
-            said = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
+            record_of_call = Record(
+                "failed", self.exchanges, str(cause.got), rank=cause.rank
+            )
         elif cause is None and error is not None:
             text = f"{type(error).__name__}: {error}"
-            said = Record("failed", self.exchanges, text, rank=self.rank)
+            record_of_call = Record("failed", self.exchanges, text, rank=self.rank)
         # A RankMismatchError has been raised on all ranks.
-        is_told = self.watch is not None and said.kind == "failed"
-        if (cause is None or said.kind == "failed") and not is_told:
-            self._tell(said, [NOTHING] * self.size)
+        is_reported = self.watch is not None and record_of_call.kind == "failed"
+        if (cause is None or record_of_call.kind == "failed") and not is_reported:
+            self._send_records(record_of_call, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
@@ -139,10 +141,8 @@ class TorchEngine(MessageEngine):
         All ranks must have NCCL, and a GPU of their own.
         """
         if self._reaches is None:
-            told = f"{gpu} {self._links.has_gpus}".encode()
-            found = self.all_gather(
-                np.frombuffer(told, np.uint8), about="GPUs of ranks"
-            )
+            own = f"{gpu} {self._links.has_gpus}".encode()
+            found = self.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
             gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
             self._reaches = len(gpus) == self.size
             if self._reaches:
@@ -182,7 +182,7 @@ class TorchEngine(MessageEngine):
                 f"NCCL failed on rank {self.rank} of {self.size}",
                 where=str(call),
                 got=_said_by(error),
-                fix="NCCL_DEBUG=INFO has it say more",
+                fix="NCCL_DEBUG=INFO prints details",
             ) from error
         for rank in peers:
             self.traffic.sent[rank] += bytes_of(arrays[rank])
@@ -221,7 +221,7 @@ class TorchEngine(MessageEngine):
             self._refusal = error
             raise
         except BaseException as error:  # an interrupt; out of memory
-            self._refusal = broken_off(self.rank, error)
+            self._refusal = interrupted(self.rank, error)
             raise
 
     def _require_usable(self, call: Call) -> None:
@@ -230,15 +230,15 @@ class TorchEngine(MessageEngine):
             self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
-        said = called(call)
-        heard, absent = self._tell(said, messages)
-        records = {rank: record for rank, (record, _) in heard.items()}
+        record_of_call = called(call)
+        arrived, absent = self._send_records(record_of_call, messages)
+        records = {rank: record for rank, (record, _) in arrived.items()}
         for rank, record in records.items():
             if record.kind == "failed":
-                raise failed(record, self.size, told_by=rank)
+                raise failed(record, self.size, reported_by=rank)
         self._raise_lost(absent, call)
         # The call as other ranks read it: long texts are cut.
-        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
+        calls = {self.rank: unpack(pack(record_of_call, NOTHING), self.rank)[0].call}
         calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
         ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
         different = mismatch(calls, ended)
@@ -255,19 +255,19 @@ class TorchEngine(MessageEngine):
             if rank != self.rank and message.size > INLINE_BYTES
         }
         self._raise_lost(self._links.transfer(sent, large, tag=1), call)
-        received = {rank: message for rank, (_, message) in heard.items()} | large
+        received = {rank: message for rank, (_, message) in arrived.items()} | large
         received[self.rank] = messages[self.rank].copy()
         return [received[rank] for rank in range(self.size)]
 
-    def _tell(
-        self, said: Record, messages: Sequence[Bytes]
+    def _send_records(
+        self, record_of_call: Record, messages: Sequence[Bytes]
     ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
         """Exchange records with all ranks; return these, and reasons of lost ranks."""
         peers = [rank for rank in range(self.size) if rank != self.rank]
-        sent = {rank: pack(said, messages[rank]) for rank in peers}
-        heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
-        absent = self._links.transfer(sent, heard, tag=0)
-        return {r: unpack(heard[r], r) for r in peers if r not in absent}, absent
+        sent = {rank: pack(record_of_call, messages[rank]) for rank in peers}
+        arrived = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
+        absent = self._links.transfer(sent, arrived, tag=0)
+        return {r: unpack(arrived[r], r) for r in peers if r not in absent}, absent
 
     def _raise_lost(self, why: Mapping[int, str], call: Call) -> None:
         if why:
@@ -437,10 +437,10 @@ class _Links:
         begun = self._result_of(lambda: self._calls.begin(function))
         return lambda: self._result_of(lambda: self._calls.result(begun))
 
-    def _result_of(self, ask: Callable[[], _T]) -> _T:
+    def _result_of(self, call: Callable[[], _T]) -> _T:
         """Return the result of `begin`; if released, raise the error of the watch."""
         try:
-            return ask()
+            return call()
         except Released:
             if self._watch is not None:
                 self._watch.raise_lost()

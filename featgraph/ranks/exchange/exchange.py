@@ -194,13 +194,13 @@ class RankExchange:
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return the fault recorded by a checked kernel on the first rank with one."""
-        told, edges = fault.copy(), self._edges
-        if told[0]:
+        sent, edges = fault.copy(), self._edges
+        if sent[0]:
             _, _, vertex, edge, _, _ = fault.tolist()
-            told[2] = self.shard.numbers[vertex]
+            sent[2] = self.shard.numbers[vertex]
             if 0 <= edge < self.shard.local.edge_count:
-                told[3] = edges.given_rows[edge]
-        found = self.engine.all_gather(told, about="checks of indices")
+                sent[3] = edges.given_rows[edge]
+        found = self.engine.all_gather(sent, about="checks of indices")
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         first = found[rank]
         if first[0] and first[3] >= 0:  # only its owner has the edge id
@@ -306,10 +306,10 @@ class RankExchange:
             return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
         number, seen = self.device.sets.count_and_look(own, results)
-        told = np.zeros(1 + self.engine.size, np.int64)
-        told[0], told[1 + self.engine.rank] = number, round(seconds * 1e9)
-        told = self.engine.all_reduce(told, "sum", about="a count, and times")
-        return int(told[0]), seen, (told[1:] / 1e9).tolist()
+        sent = np.zeros(1 + self.engine.size, np.int64)
+        sent[0], sent[1 + self.engine.rank] = number, round(seconds * 1e9)
+        sent = self.engine.all_reduce(sent, "sum", about="a count, and times")
+        return int(sent[0]), seen, (sent[1:] / 1e9).tolist()
 
     def combine(
         self, result: Array, combine: Combine, behind: Callable[[], None] | None = None

@@ -59,7 +59,7 @@ def gather_rows(
 
     place(engine.rank, 0, own)
     counts = np.diff(partition.cuts).tolist()
-    _hand_pieces(engine, counts, _row_bytes(own), write, read, _said(about, own))
+    _send_pieces(engine, counts, _row_bytes(own), write, read, _named(about, own))
 
 
 def gather_at(
@@ -81,7 +81,7 @@ def gather_at(
     """
     number = np.dtype(np.int32 if len(out) < 1 << 31 else np.int64)
     row = _row_bytes(stored)
-    told = engine.all_gather(np.array([places.size]), about=about)
+    sizes = engine.all_gather(np.array([places.size]), about=about)
 
     def write(begin: int, count: int, message: Array) -> None:
         piece = slice(begin, begin + count)
@@ -93,12 +93,12 @@ def gather_at(
         out[at] = _rows(message[: count * row], stored)
 
     out[places] = stored[chosen]
-    counts = np.concatenate(told).tolist()
+    counts = np.concatenate(sizes).tolist()
     wire = row + number.itemsize
-    _hand_pieces(engine, counts, wire, write, read, _said(about, stored))
+    _send_pieces(engine, counts, wire, write, read, _named(about, stored))
 
 
-def _hand_pieces(
+def _send_pieces(
     engine: Engine,
     counts: Sequence[int],
     row_bytes: int,
@@ -130,6 +130,6 @@ def _rows(message: Array, like: Array) -> Array:
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
-def _said(about: str, rows: Array) -> str:
+def _named(about: str, rows: Array) -> str:
     """Return the name of an exchange, with the dtype and shape of rows."""
     return f"{about}, {rows.dtype}{list(rows.shape[1:])}"

@@ -131,14 +131,16 @@ class RankGhosts:
             reached = self._transport.deliver(outbox, values, operation)
             self._wait(buffers, [of], reached)
 
-    def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
+    def announce(
+        self, buffers: Buffers, committed: Words | None, active_own: Words
+    ) -> Words:
         """Send the committed and the active vertices to other ranks.
 
         Returns the active vertices, ghosts included.
         """
         self._edges.announce(buffers)
         # Rows are sent with a set only if it is the set of their vertices.
-        sent = self._sent if told is committed else []
+        sent = self._sent if active_own is committed else []
         for name in self._written:
             # Ghosts read ahead by another phase may never have been committed.
             changed = self._own if name in self._ahead else committed
@@ -152,12 +154,12 @@ class RankGhosts:
             buffers.ghosts_came(sent, ghosts)
             sent = []
         if self._transport.fused is not None:
-            active = self._send_fused(buffers, sent, told)
+            active = self._send_fused(buffers, sent, active_own)
         else:
             if ghosts is None:
-                ghosts = self._share(buffers, sent, told)
+                ghosts = self._share(buffers, sent, active_own)
                 self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
-            active = self._sets.union(told, ghosts)
+            active = self._sets.union(active_own, ghosts)
         self._overlap.end()
         return active
 
@@ -170,16 +172,18 @@ class RankGhosts:
             sets = buffers.device.sets
             sets.refresh_vertices(ghosts, current, before, came.get(name))
 
-    def _send_fused(self, buffers: Buffers, sent: Sequence[str], told: Words) -> Words:
+    def _send_fused(
+        self, buffers: Buffers, sent: Sequence[str], active_own: Words
+    ) -> Words:
         """Send the active set with all ghost rows that kernels read.
 
         Reduce results and the size of the active set are sent in the same exchange.
         """
         read = buffers.read_at_ghosts & buffers.unsent.keys()
         waiting = {name: buffers.unsent.pop(name) for name in read}
-        also = sorted(n for n, words in waiting.items() if words is not told)
+        also = sorted(n for n, words in waiting.items() if words is not active_own)
         sent = sorted({*sent, *(waiting.keys() - set(also))})
-        parts = [(told, self._held(buffers, sent))]
+        parts = [(active_own, self._held(buffers, sent))]
         if also:
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
@@ -193,8 +197,8 @@ class RankGhosts:
             for name in (*sent, *also)
         ]
         active, came = fused.receive_active(posted, others)
-        told_of = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
-        self._refresh_late(buffers, told_of)
+        arrivals = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
+        self._refresh_late(buffers, arrivals)
         return active
 
     @staticmethod
@@ -299,7 +303,7 @@ class EdgeGhosts:
             self._transport.share(values, marks, others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
-        """Record what a phase has written, on out-edges of sources and at twins."""
+        """Record the entries that a phase writes, on out-edges and at twins."""
         halo = self._halos[number]
         for name, of, operation in halo.outboxes:
             outbox = buffers.held(of, buffers.everywhere(name, of))
@@ -309,7 +313,7 @@ class EdgeGhosts:
         if not (halo.writes or halo.writes_next):
             return
         out = everything = self._transport.out_of(sources)
-        if self._are_left[number]:  # ghosts among them, of which others ask later
+        if self._are_left[number]:  # ghosts among them are sent later
             everything = self._transport.all()
         for known, names, marks in (
             (buffers.unsent, halo.writes, out),
@@ -325,7 +329,7 @@ class EdgeGhosts:
         written, self._written = self._written, {}
         for name, marks in written.items():
             known = buffers.unsent.get(name)
-            if name in self._ahead:  # what others have had of it may not be committed
+            if name in self._ahead:  # ghosts may have entries that were not committed
                 changed = self._transport.all()
             else:
                 changed = self._changed(buffers, name, marks)
@@ -379,7 +383,7 @@ class Choice:
 
     Parameters
     ----------
-    asked : bool or "auto"
+    choice : bool or "auto"
     engine : Engine
 
     Attributes
@@ -388,9 +392,9 @@ class Choice:
         Whether pieces are faster; None until that has been measured.
     """
 
-    def __init__(self, asked: bool | str, engine: Engine) -> None:
-        self._asked, self._engine = asked, engine
-        self.best: bool | None = asked if isinstance(asked, bool) else None
+    def __init__(self, choice: bool | str, engine: Engine) -> None:
+        self._fixed, self._engine = choice, engine
+        self.best: bool | None = choice if isinstance(choice, bool) else None
         #: Seconds of the timed supersteps, and when the current one began.
         self._seconds: list[float] = []
         self._begun: float | None = None
@@ -405,8 +409,8 @@ class Choice:
         may_pay : bool
             Whether many vertices are due, so that it is worth a trial.
         """
-        if self._asked != "auto":
-            return bool(self._asked)
+        if self._fixed != "auto":
+            return bool(self._fixed)
         if not may_pay:
             return False
         if self.best is None:
@@ -435,15 +439,15 @@ class Choice:
         known = len(self._seconds)
         if known == _LOOK_AT:
             # Overlap hides at most the shorter of wire time and sweep.
-            told = np.array([self._seconds[-1], wire_s()])
-            about = "what a superstep took, and its rows on their way"
-            whole, wire = self._engine.all_reduce(told, "max", about=about)
+            times = np.array([self._seconds[-1], wire_s()])
+            about = "seconds of a superstep, and of its rows in flight"
+            whole, wire = self._engine.all_reduce(times, "max", about=about)
             if wire <= _LEAST_GAIN * whole:
                 self.best = False
         elif known == len(_TRIED):
             took = np.array([min(self._seconds[i] for i in _COUNTED[c])
                              for c in (False, True)])  # fmt: skip
-            about = "what supersteps took, whole and in pieces"
+            about = "seconds of supersteps, whole and in pieces"
             whole, cut = self._engine.all_reduce(took, "max", about=about)
             self.best = bool(cut <= (1 - _LEAST_GAIN) * whole)
 

@@ -150,13 +150,13 @@ class Outline:
         return cls.of("ms" if count == size else form, count, words, entries)
 
     @property
-    def told(self) -> npt.NDArray[np.int64]:
+    def announcement(self) -> npt.NDArray[np.int64]:
         """The announcement for the receiver: form and count, int64, shape (2,)."""
         return np.array([FORMS.index(self.form), self.count], np.int64)
 
     @classmethod
     def read(
-        cls, told: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
+        cls, announcement: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
     ) -> Outline:
         """Return the outline of an announced message.
 
@@ -165,7 +165,7 @@ class Outline:
         DistributedError
             If it does not fit a list of `size` vertices.
         """
-        form, count = told.tolist()
+        form, count = announcement.tolist()
         fits = 0 < count < size if form > 1 else count == (0, size)[max(form, 0)]
         if not (0 <= form < len(FORMS) and fits):
             raise DistributedError(

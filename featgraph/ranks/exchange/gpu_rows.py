@@ -196,8 +196,10 @@ class GpuRows:
         ]
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         self._forms.update(o.form for r, o in enumerate(outlines) if r != self.rank)
-        told = self._engine.all_to_allv([o.told for o in outlines], about=about)
-        pairs = zip(told, taken.sizes, strict=True)
+        announced = self._engine.all_to_allv(
+            [o.announcement for o in outlines], about=about
+        )
+        pairs = zip(announced, taken.sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         sizes = [outline.nbytes for outline in coming]
         given: dict[str, Any] = {"about": about, "beside": beside}
@@ -607,8 +609,8 @@ class _Returns:
         else:
             engine, beside = windows
             numbers = WindowNumbers(device, beside=beside)
-            told = engine, device, _ABOUT_OUTBOXES, numbers
-            self._channel, rank = Channel(lists.received, places, *told), engine.rank
+            common = engine, device, _ABOUT_OUTBOXES, numbers
+            self._channel, rank = Channel(lists.received, places, *common), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
         #: Memory for entries that arrive, by shape and dtype.

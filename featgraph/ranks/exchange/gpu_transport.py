@@ -85,7 +85,7 @@ class WindowRows:
         #: Holding it keeps its memory from being reused by another set.
         self._counted: Words | None = None
         #: The channel of the last `post_active`.
-        self._told: Channel
+        self._posted_by: Channel
 
     def share(
         self,
@@ -104,21 +104,21 @@ class WindowRows:
         ).first
 
     def post_active(
-        self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
+        self, active: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
         """Post the active set with rows and results: see `FusedExchange`."""
         self._wire = sending.wire_dtype or self._wire
-        parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
-        self._told = self._rows(sending)
-        return self._told.post(parts, counts=True, sending=sending)
+        parts = [Part(*active)] if waiting is None else [Part(*active), Part(*waiting)]
+        self._posted_by = self._rows(sending)
+        return self._posted_by.post(parts, counts=True, sending=sending)
 
     def receive_active(
         self, posted: Posted, others: Others = ()
     ) -> tuple[Words, Words]:
         """Receive the sets and rows of other ranks: see `FusedExchange`."""
-        told, came = self._told.take(posted, others=others)
-        self._counted = told
-        return told, came
+        active, came = self._posted_by.take(posted, others=others)
+        self._counted = active
+        return active, came
 
     def rounding_error(self, number: int) -> DivergenceError | None:
         """Return the error for a count that flags a value too large for `wire_dtype`.
@@ -167,7 +167,7 @@ class WindowRows:
         own = self._device.own  # type: ignore[attr-defined]
         self._device.sets.leave_count(words, ())  # type: ignore[attr-defined]
         self.numbers.add(own.total, "sum", 1)
-        self._ghosts.take(self._ghosts.post([]), told=own.total)
+        self._ghosts.take(self._ghosts.post([]), total=own.total)
 
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
@@ -355,7 +355,7 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
     way = config.gpu_links
     if way not in _WAYS:
         raise ArgumentError(
-            "ranks on GPUs do not hand rows over so",
+            "unknown transport of rows between GPUs",
             where="fg.config.gpu_links",
             got=repr(way),
             expected=", ".join(map(repr, _WAYS)),
@@ -371,9 +371,9 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
 class GpuTransport:
     """Exchange of rows through windows or as messages: a `Transport`.
 
-    The way is found for each pair of ranks at the first exchange. Only if all ranks
-    reach each other, numbers go through windows, too; else windows carry ghost rows
-    between near ranks, and messages carry everything else.
+    The transport is chosen for each pair of ranks at the first exchange. Only if all
+    ranks reach each other, numbers go through windows, too; else windows carry ghost
+    rows between near ranks, and messages carry everything else.
 
     Parameters
     ----------
@@ -399,22 +399,22 @@ class GpuTransport:
 
     def require(self, sending: Sending) -> None:
         """Raise PlanError if rows cannot be sent like this; all ranks call it."""
-        asked, wire = sending.exchange, sending.wire_dtype
-        if (asked, wire) == ("auto", None) or self.fused is not None:
+        form, wire = sending.exchange, sending.wire_dtype
+        if (form, wire) == ("auto", None) or self.fused is not None:
             return
         if wire is not None:
             raise PlanError(
-                "GPUs round rows that they store in windows, and no others",
+                "GPUs round only the rows that they store in windows",
                 where="wire_dtype=",
-                got=f"{wire!r}, with ranks that hand over messages",
+                got=f"{wire!r}, with messages between ranks",
                 fix='fg.config.gpu_links="auto" and GPUs of one host, target="cpu", or '
                 "no wire_dtype",
             )
-        if asked in {"all", "ms"}:
+        if form in {"all", "ms"}:
             raise PlanError(
-                "GPUs send the rows that changed, and no others",
+                "GPUs send only the rows that changed",
                 where="exchange=",
-                got=repr(asked),
+                got=repr(form),
                 expected="'auto', 'vr' or 'vr-list'",
                 fix='target="cpu" sends rows in every form',
             )
@@ -581,8 +581,8 @@ class MixedRows:
         about = "rows of ghosts of this host"
         self._near = Channel(sent, taken, engine, device, about, numbers)
         self._near.near = near
-        #: Negative if a kernel has waited in vain.
-        self._told = device.upload(np.zeros(1, np.int64))
+        #: Negative if a kernel has reached the limit of its wait.
+        self._total = device.upload(np.zeros(1, np.int64))
 
     def share(
         self,
@@ -593,9 +593,9 @@ class MixedRows:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         posted = self._near.post([Part(changed, values)], sending=sending)
         far = self._far.share(values, changed, sending)
-        near = self._near.take(posted, told=self._told).first
+        near = self._near.take(posted, total=self._total).first
         # Counts go through the engine, which does not see the failure of this kernel.
-        found = int(self._device.download(self._told)[0])
+        found = int(self._device.download(self._total)[0])
         if found < 0:
             raise lost_rank(self._engine, found)
         return self._device.sets.union(far, near)

@@ -183,8 +183,8 @@ class HostRows:
             bounds = pieces.sent[number], pieces.received[number]
             self._links_of[key] = self._links.within(*bounds)
         self.sent_behind += 1
-        told = f", piece {number + 1} of {len(pieces.words)}"
-        return self._begin(values, changed, sending, self._links_of[key], told)
+        piece = f", piece {number + 1} of {len(pieces.words)}"
+        return self._begin(values, changed, sending, self._links_of[key], piece)
 
     def join(self) -> None:
         """Do nothing: rows have been stored when a piece is finished."""
@@ -195,7 +195,7 @@ class HostRows:
         changed: Words,
         sending: Sending,
         links: _Links,
-        told: str,
+        piece: str,
     ) -> _Sharing:
         """Begin to send the rows of changed vertices."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
@@ -206,7 +206,7 @@ class HostRows:
             ghosts[first:][arrived.places] = True
 
         wire = "" if sending.wire_dtype is None else f" in {sending.wire_dtype}"
-        about = f"rows of ghosts{wire}{told}"
+        about = f"rows of ghosts{wire}{piece}"
         take = self._hand_over(values, changed, sending, links, about, put)
 
         def finish() -> Words:

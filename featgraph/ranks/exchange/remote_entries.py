@@ -59,7 +59,7 @@ class RemoteEntries:
         Number of entries that it has.
     sent : list of array of int32 or int64
         By rank, the own entries that it has a copy of, in the order of its list.
-    taken : list of array
+    received : list of array
         By rank, the copies of entries that it owns.
     find_sources : callable, optional
         For edges: returns the source of each entry that is sent.
@@ -68,7 +68,7 @@ class RemoteEntries:
     own: int
     count: int
     sent: list[Array]
-    taken: list[Array]
+    received: list[Array]
     find_sources: Callable[[], Array] | None = None
 
     @cached_property
@@ -184,9 +184,9 @@ class PartEdges:
         Ghosts of each rank are ordered by target and then as given, as it lists them.
         """
         ends = self._offsets[self._shard.ghosts].tolist()
-        taken = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
+        received = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
         return RemoteEntries(
-            self.own, self.count, self._parts, taken, self._find_sources
+            self.own, self.count, self._parts, received, self._find_sources
         )
 
     def _find_sources(self) -> Array:

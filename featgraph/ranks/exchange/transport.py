@@ -31,7 +31,7 @@ class FusedExchange(Protocol):
     """
 
     def post_active(
-        self, told: Any, waiting: Any | None, sending: Sending = AS_FITS
+        self, active: Any, waiting: Any | None, sending: Sending = AS_FITS
     ) -> Any:
         """Post the active vertices and those written before, each set with its rows.
 

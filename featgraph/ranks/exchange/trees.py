@@ -125,9 +125,9 @@ class HostBlocks:
             for node in own
         ]
         about = "nodes of a reduce"
-        told = np.concatenate([np.empty(0, np.int64), *keys])
+        own_keys = np.concatenate([np.empty(0, np.int64), *keys])
         rows = np.concatenate([like[:0], *(node.rows for node in own)])
-        every = np.concatenate(self._engine.all_gather(told, about=about))
+        every = np.concatenate(self._engine.all_gather(own_keys, about=about))
         each = np.concatenate(self._engine.all_gather(rows, about=about))
         mask = (1 << _PLACE_BITS) - 1
         return [
@@ -136,17 +136,18 @@ class HostBlocks:
         ]
 
 
+GpuArray = Any
 Entries = Callable[[str], list[Any]]
 
 
 class Combines(Protocol):
     """The combine of arrays over all ranks."""
 
-    def own(self, everyone: Array) -> Array:
+    def own(self, everyone: GpuArray) -> GpuArray:
         """Return the vertices that this rank owns."""
 
     def combine(
-        self, result: Array, combine: Combine, behind: Callable[[], None]
+        self, result: GpuArray, combine: Combine, behind: Callable[[], None]
     ) -> None:
         """Combine an array over all ranks, in place, and then call `behind`."""
 
@@ -168,8 +169,8 @@ class GpuBlocks:
         self._shard, self._device = shard, device
         self._ranks, self._transport = ranks, transport
         self._are_words = are_words_blocks(shard.partition)
-        #: Array -> a view of it as integers, whose sums are exact.
-        self._bits: weakref.WeakKeyDictionary[Array, Array] = (
+        #: GpuArray -> a view of it as integers, whose sums are exact.
+        self._bits: weakref.WeakKeyDictionary[GpuArray, GpuArray] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -220,7 +221,7 @@ class GpuBlocks:
         self._add_up(found, lambda: copy(result, found))
 
     def _combine_all(
-        self, given: Mapping[str, Any], count: int, result: Array, pair: Any
+        self, given: Mapping[str, Any], count: int, result: GpuArray, pair: Any
     ) -> None:
         rows = Subtree(0, count, count).row_count
         every = given["memory"]("mirror", (rows, int(result.size)))
@@ -229,7 +230,7 @@ class GpuBlocks:
         self._transport.collect(own, whole, self._ranks.own(None))
         self._device.trees.combine(every, count, result, pair)
 
-    def _add_up(self, own: Array, behind: Callable[[], None]) -> None:
+    def _add_up(self, own: GpuArray, behind: Callable[[], None]) -> None:
         """Gather an array by a sum of bits: each entry is nonzero on one rank only."""
         bits = self._bits.get(own)
         if bits is None:
@@ -253,8 +254,8 @@ class GpuBlocks:
 
         return JoinTables.of(self._joined, self._device)
 
-    def _contributions(self, given: Mapping[str, Any]) -> Array:
+    def _contributions(self, given: Mapping[str, Any]) -> GpuArray:
         """Return memory for the contribution of each own vertex."""
         shape = max(self._shard.own, 1), int(given["reduced"].size)
-        found: Array = given["memory"]("contributions", shape)
+        found: GpuArray = given["memory"]("contributions", shape)
         return found

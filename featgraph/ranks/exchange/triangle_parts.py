@@ -127,7 +127,7 @@ class TrianglePart:
         self._order[self._vertices] = np.arange(self._vertices.size, dtype=np.int32)
         self._low, self._high, self._edges = self._turned(up=True)
         self._refuse_repeated()
-        self._ask()
+        self._request_rows()
         self._kept: dict[int, Batch] = {}
 
     def batch(self, number: int) -> Batch:
@@ -161,9 +161,7 @@ class TrianglePart:
         same = np.flatnonzero((low[1:] == low[:-1]) & (high[1:] == high[:-1]))[:1]
         numbers = self._shard.numbers[self._vertices]
         pair = np.sort(np.array([numbers[low[same]], numbers[high[same]]]).ravel())
-        found = self._engine.all_gather(
-            pair.astype(np.int64), about="edges that are there twice"
-        )
+        found = self._engine.all_gather(pair.astype(np.int64), about="parallel edges")
         twice = next((ends for ends in found if ends.size), None)
         if twice is not None:
             raise GraphInputError(
@@ -174,7 +172,7 @@ class TrianglePart:
                 fix='make the graph with duplicates="first"',
             )
 
-    def _ask(self) -> None:
+    def _request_rows(self) -> None:
         """Request rows of ghosts from their owners, and divide them into batches."""
         shard, engine, low, high = self._shard, self._engine, self._low, self._high
         is_followed = np.append(low[1:] == low[:-1], False)[: low.size]
@@ -183,18 +181,20 @@ class TrianglePart:
         bounds = np.searchsorted(wanted, shard.ghosts)
         #: The ghosts whose rows come from each rank.
         self._wanted = [wanted[b:e] for b, e in pairwise(bounds.tolist())]
-        asked = [
+        requested = [
             (one - begin).astype(np.int64)
             for one, begin in zip(self._wanted, shard.ghosts, strict=False)
         ]
-        received = engine.all_to_allv(asked, about="rows of neighbors")
-        self._asked = [
+        received = engine.all_to_allv(requested, about="rows of neighbors")
+        self._requested = [
             self._order[listed[places]]
             for listed, places in zip(shard.send_lists, received, strict=True)
         ]
         offsets = self._offsets
-        told = [(offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._asked]
-        self._sizes = engine.all_to_allv(told, about="rows of neighbors")
+        sizes = [
+            (offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._requested
+        ]
+        self._sizes = engine.all_to_allv(sizes, about="rows of neighbors")
         cuts = _cut(np.concatenate(self._sizes), max(BATCH_BYTES // _EDGE_BYTES, 1))
         most = engine.all_reduce(
             np.array([cuts.size - 1], np.int64), "max", about="rows of neighbors"
@@ -207,7 +207,7 @@ class TrianglePart:
         self._cuts = [
             np.clip(cuts, begin, end) - begin for begin, end in pairwise(ends.tolist())
         ]
-        self._cuts_asked = engine.all_to_allv(self._cuts, about="rows of neighbors")
+        self._cuts_requested = engine.all_to_allv(self._cuts, about="rows of neighbors")
 
     def _count_kept(self, sizes: Array, cuts: Array) -> None:
         """Set the number of batches to keep, the same on all ranks."""
@@ -226,12 +226,12 @@ class TrianglePart:
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
     def _made(self, number: int) -> Batch:
-        middle, row, places, told = self._fetched(number)
+        middle, row, places, edge_numbers = self._fetched(number)
         order, of = self._order, self._owners(places)
         is_own = of == self._engine.rank
         edges = np.empty(row.size, np.int64)
         edges[is_own] = self._known_edges(row[is_own], order[places[is_own]])
-        lists, ahead, behind = self._listed(row, of, told, ~is_own)
+        lists, ahead, behind = self._listed(row, of, edge_numbers, ~is_own)
         edges[~is_own] = ahead
         local, extra = self._shard.local, 2 * ahead.size
         rows = self._joined(row, order[places], edges, middle, number == 0)
@@ -256,8 +256,8 @@ class TrianglePart:
         begins = [int(one[0]) if one.size else 0 for one in lists.received]
         ends = [b + one.size for b, one in zip(begins, lists.received, strict=True)]
         local_twins, sent = np.asarray(shard.local.twins), []
-        for asked, cuts in zip(self._asked, self._cuts_asked, strict=True):
-            slots = self._slots(asked[slice(*cuts[number : number + 2])])
+        for requested, cuts in zip(self._requested, self._cuts_requested, strict=True):
+            slots = self._slots(requested[slice(*cuts[number : number + 2])])
             high = self._vertices[self._high[slots]]
             edges = self._edges[slots].astype(np.int64)
             names = edges.copy()
@@ -274,10 +274,10 @@ class TrianglePart:
             sizes.append(self._sizes[rank][part])
         middle = order[np.concatenate(ghosts)]
         row = np.repeat(middle, np.concatenate(sizes))
-        told = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
-        places = self._places_of(told[0])
+        edge_numbers = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
+        places = self._places_of(edge_numbers[0])
         kept = np.flatnonzero(places >= 0)
-        return middle, row[kept], places[kept], told[1:, kept]
+        return middle, row[kept], places[kept], edge_numbers[1:, kept]
 
     def _owners(self, vertices: Array) -> Array:
         """Return the owners of some vertices of this part."""
@@ -298,7 +298,7 @@ class TrianglePart:
         return self._turned(up=False)
 
     def _listed(
-        self, row: Array, of: Array, told: Array, chosen: Array
+        self, row: Array, of: Array, edge_numbers: Array, chosen: Array
     ) -> tuple[RemoteEntries, Array, Array]:
         """Add the entries of some edges, in both directions, to the lists of owners.
 
@@ -314,13 +314,15 @@ class TrianglePart:
         lists = self.edges
         via = self._owners(self._vertices[row[chosen]])
         owners = np.concatenate([of[chosen], via])
-        asked = np.stack([np.append(via, via), told[:, chosen].ravel()])
+        requested = np.stack([np.append(via, via), edge_numbers[:, chosen].ravel()])
         placed = np.argsort(owners, kind="stable")
-        asked, counts = asked[:, placed], np.bincount(
+        requested, counts = requested[:, placed], np.bincount(
             owners, minlength=len(lists.sent)
         )  # fmt: skip
         ends = np.cumsum([0, *counts]).tolist()
-        messages = [asked[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)]
+        messages = [
+            requested[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)
+        ]
         received = self._engine.all_to_allv(messages, about="rows of neighbors")
         sent = [
             np.append(known, self._meant(*one.reshape(2, -1))).astype(known.dtype)

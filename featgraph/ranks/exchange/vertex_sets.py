@@ -140,7 +140,7 @@ class Pieces:
         The vertices that are ghosts on no rank; None if there are none.
     listed : tuple of arrays of int32
         On GPUs, the vertices of each range, and those of the rest, as lists.
-    sent, taken : tuple of list of (int, int)
+    sent, received : tuple of list of (int, int)
         Of each range and rank, which entries of the send list to it are in the range,
         and which of that rank's list to this one are in its own.
     """
@@ -149,7 +149,7 @@ class Pieces:
     rest: Words | None
     listed: tuple[Any, ...]
     sent: tuple[list[tuple[int, int]], ...]
-    taken: tuple[list[tuple[int, int]], ...]
+    received: tuple[list[tuple[int, int]], ...]
 
 
 class Boundary:
@@ -164,7 +164,7 @@ class Boundary:
     Attributes
     ----------
     choices : mapping
-        Plan -> whether its sweeps are cut (`behind.Choice`).
+        Plan -> whether its sweeps are cut (`ghosts.Choice`).
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:

@@ -528,14 +528,14 @@ class Channel:
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
-        told = counts, (table, columns), numbers, sending.wire_dtype
-        return Posted(boxes, parts, came_here, *told, self._numbers.take_behind())
+        rest = counts, (table, columns), numbers, sending.wire_dtype
+        return Posted(boxes, parts, came_here, *rest, self._numbers.take_behind())
 
     def take(
         self,
         posted: Posted,
         values: Sequence[DeviceValues] | None = None,
-        told: Array = None,
+        total: Array = None,
         others: Others = (),
     ) -> _Pair:
         """Wait for the posts of other ranks, copy rows, combine numbers; return sets.
@@ -545,7 +545,7 @@ class Channel:
         posted : Posted
         values : sequence of values, optional
             The buffers for rows. Default: the properties that were posted.
-        told : array of int64, optional
+        total : array of int64, optional
             A count that is set to a negative number if a rank is lost. Default: that of
             the first part, if it is counted.
         others : sequence of values or None, optional
@@ -558,11 +558,11 @@ class Channel:
         numbers, boxes = posted.numbers, posted.boxes
         lists = self._to if parts else self._to._replace(count=np.int64(0))
         blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
-        tells = posted.counts or told is not None
+        reports_loss = posted.counts or total is not None
         given = (
-            posted.came, len(parts), self._are_places, tells, lists, columns, count,
-            numbers.table, numbers.arrays, numbers.room,
-            self._numbers.total if told is None else told, boxes.here, boxes.own,
+            posted.came, len(parts), self._are_places, reports_loss, lists, columns,
+            count, numbers.table, numbers.arrays, numbers.room,
+            self._numbers.total if total is None else total, boxes.here, boxes.own,
             boxes.alarm, boxes.limit_ns, self._numbers.notes,
         )  # fmt: skip
         if self.stream:

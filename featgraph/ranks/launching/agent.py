@@ -67,7 +67,7 @@ class Rank:
         #: Time of its last message or check, and its processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
         #: Received bytes of incomplete lines, by source.
-        self.begun = {"said": b"", "out": b"", "err": b""}
+        self.begun = {"message": b"", "out": b"", "err": b""}
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank's process group."""
@@ -127,7 +127,7 @@ class Agent:
         self._is_over = False
         self._does: dict[str, Callable[..., None]] = {
             "start": self._start_ranks,
-            "tell": self._tell,
+            "send": self._send,
             "signal": self._signal,
             "end": self._end,
         }
@@ -229,14 +229,14 @@ class Agent:
         for end in (own, *outputs.values()):
             os.set_blocking(end.fileno(), False)
         listen = self._selector.register
-        listen(own, selectors.EVENT_READ, lambda: self._hear(rank, own, "said"))
+        listen(own, selectors.EVENT_READ, lambda: self._receive(rank, own, "message"))
         for name, pipe in outputs.items():
             listen(pipe, selectors.EVENT_READ, self._hearing(rank, pipe, name))
 
     def _hearing(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
-        return lambda: self._hear(rank, pipe, name)
+        return lambda: self._receive(rank, pipe, name)
 
-    def _tell(self, rank: int, message: dict[str, Any]) -> None:
+    def _send(self, rank: int, message: dict[str, Any]) -> None:
         """Send a message to a rank; it is lost if the rank does not read."""
         if rank in self._ranks:
             with contextlib.suppress(OSError):
@@ -256,7 +256,7 @@ class Agent:
 
     # -- messages and ends of ranks
 
-    def _hear(self, rank: Rank, source: Any, name: str) -> None:
+    def _receive(self, rank: Rank, source: Any, name: str) -> None:
         """Forward messages or output of a rank, line by line."""
         try:
             data = os.read(source.fileno(), MOST_BYTES)
@@ -275,13 +275,13 @@ class Agent:
             self._hand_on(rank, name, line)
 
     def _hand_on(self, rank: Rank, name: str, line: bytes) -> None:
-        if name != "said":
+        if name != "message":
             text = line.decode(errors="replace")
             self._report(rank=rank.number, to=name, line=text)
             return
         rank.looked_at, rank.used_s = time.monotonic(), _used_s(rank.process)
         with contextlib.suppress(ValueError):
-            self._report(rank=rank.number, said=json.loads(line))
+            self._report(rank=rank.number, message=json.loads(line))
 
     def _feel_pulses(self) -> None:
         """Report silent ranks that use processor time.
@@ -293,7 +293,7 @@ class Agent:
             if now - rank.looked_at >= PULSE_S:
                 used = _used_s(rank.process)
                 if used > rank.used_s:
-                    self._report(rank=rank.number, said={"is": "pulse"})
+                    self._report(rank=rank.number, message={"is": "pulse"})
                 rank.looked_at, rank.used_s = now, used
 
     def _forget(self, source: Any) -> None:
@@ -314,11 +314,11 @@ class Agent:
             if rank is None:
                 continue  # an orphan that a rank had started
             for source, name in [
-                (rank.talk, "said"),
+                (rank.talk, "message"),
                 *((pipe, name) for name, pipe in rank.outputs.items()),
             ]:
                 while _has_more(source):
-                    self._hear(rank, source, name)
+                    self._receive(rank, source, name)
                 self._forget(source)
                 if rank.begun[name]:
                     self._hand_on(rank, name, rank.begun[name])
@@ -332,8 +332,8 @@ class Agent:
                 _end_descendants()
                 self._report(idle=True)
 
-    def _report(self, **told: Any) -> None:
-        data = json.dumps(told).encode() + b"\n"
+    def _report(self, **fields: Any) -> None:
+        data = json.dumps(fields).encode() + b"\n"
         while data:
             try:
                 data = data[os.write(self._reports, data) :]

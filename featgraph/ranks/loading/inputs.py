@@ -53,7 +53,7 @@ def edges_of(
     made: EdgeChunks | None = None
     if target == "cuda":
         made = on_all(engine, lambda: _edges_there(columns, options), ABOUT)
-        if _all_say(engine, made is not None):
+        if _on_all_ranks(engine, made is not None):
             return made  # type: ignore[return-value]
     return on_all(engine, lambda: _edges_here(sources, targets, options), ABOUT)
 
@@ -76,7 +76,7 @@ def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
         return Graph.from_biadjacency(matrix, target=where)._edges
 
     edges = on_all(engine, taken, ABOUT)
-    is_there = _all_say(engine, edges.is_given_on_gpu)
+    is_there = _on_all_ranks(engine, edges.is_given_on_gpu)
     if is_there:
         ends = edges.on_gpu.sources, edges.on_gpu.targets
         chunk = Chunk(*ends, edges.weights_on_gpu())
@@ -124,13 +124,13 @@ def target_of(
         ABOUT,
     )
     if target is None:
-        return "cuda" if _all_say(engine, is_there) else "cpu"
+        return "cuda" if _on_all_ranks(engine, is_there) else "cpu"
     default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), ABOUT)
-    return "cuda" if _all_say(engine, chosen == "cuda") else "cpu"
+    return "cuda" if _on_all_ranks(engine, chosen == "cuda") else "cpu"
 
 
-def _all_say(engine: Engine, own: bool) -> bool:
+def _on_all_ranks(engine: Engine, own: bool) -> bool:
     """Return whether `own` is true on all ranks; all ranks call it."""
     found = engine.all_reduce(np.array([own], np.int64), "min", about=ABOUT)
     return bool(found[0])
@@ -244,11 +244,11 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     kinds = f"directed={given.directed}, vertex_count={count}, sides={given.sides}"
     kinds += f", {'no' if dtype is None else 'with'} weights"
     fix = "give all ranks the same arguments, and all or none of them weights"
-    what, about = "ranks make different graphs", "what kind of graph it is"
+    what, about = "ranks make different graphs", "the kind of graph"
     require_same(engine, kinds, what, fix, about)
     # The dtype of weights on a rank without edges does not count.
-    told = f"{dtype}" if given.size else ""
-    types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
+    own_type = f"{dtype}" if given.size else ""
+    types = engine.all_gather(np.frombuffer(own_type.encode(), np.uint8), about=about)
     found = sorted({t.tobytes().decode() for t in types if t.size})
     if len(found) > 1:
         got = ", ".join(found)

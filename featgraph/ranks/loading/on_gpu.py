@@ -202,8 +202,8 @@ def _sources_of_all(
     found = arrays.read(counts)
     if partition.order is not None:
         found = found[partition.order]
-    told = np.split(found, partition.cuts[1:-1])
-    return np.sum(engine.all_to_allv(told, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
+    parts = np.split(found, partition.cuts[1:-1])
+    return np.sum(engine.all_to_allv(parts, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
 
 
 def _pieces(given: EdgeChunks) -> Iterator[Piece]:
@@ -333,10 +333,10 @@ def take_columns(
     """
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
-        told = [int(count) * store.dtype.itemsize for count in coming]
-        came = gpu_sender.hand_over(messages, told, about=_ABOUT)
+        sizes = [int(count) * store.dtype.itemsize for count in coming]
+        came = gpu_sender.hand_over(messages, sizes, about=_ABOUT)
         for rank, message in enumerate(came):
-            if message is not None and told[rank]:
+            if message is not None and sizes[rank]:
                 values = message.view(store.dtype)
                 begin = first + int(at[rank])
                 arrays.launch_over(

@@ -152,10 +152,10 @@ def drawing_in_parts(
     engine = _engine(asked)
     if engine is None:
         return None
-    told = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
+    described = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
     what, fix = "ranks draw different graphs", "give all ranks the same arguments"
-    require_same(engine, told, what, fix, about="what graph is drawn")
-    with doing("loading", "a graph that is drawn"):
+    require_same(engine, described, what, fix, about="the generated graph")
+    with doing("loading", "a generated graph"):
         return draw_parts(engine, drawing, directed, asked.along, target)
 
 
@@ -559,6 +559,6 @@ def _require_between_sides(engine: Engine, read: _Read) -> None:
         of_side = int(bounds[side]), int(bounds[side + 1])
         within |= read.own.has_inside(at, at + end - begin, *of_side)
         at += end - begin
-    told = np.array([within], np.int64)
-    if engine.all_reduce(told, "max", about="edges in a side")[0]:
+    own = np.array([within], np.int64)
+    if engine.all_reduce(own, "max", about="edges in a side")[0]:
         raise within_a_side(slices)

@@ -129,8 +129,8 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
     if along == "both":
         in_pieces(size, own.sources.nbytes, count)
         going[engine.rank] = 0
-    told = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
-    coming = np.concatenate(told)
+    gathered = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
+    coming = np.concatenate(gathered)
     came = int(coming.sum())
     dtype = own.weights_dtype
     edges = _Edges(

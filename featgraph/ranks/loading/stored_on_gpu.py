@@ -128,8 +128,10 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     local = Graph(GpuRowEdgeList(there, edges.weights, known))
     out = into if own.out is None else own.out
     places = own.division.places(listed)
-    teller = _WindowGhosts(engine, gpu_sender, ghosts, own.division.own(own.rank)[0])
-    return Found(local, places, given_rows, (into, out), own.starts, teller)
+    ghost_exchange = _WindowGhosts(
+        engine, gpu_sender, ghosts, own.division.own(own.rank)[0]
+    )
+    return Found(local, places, given_rows, (into, out), own.starts, ghost_exchange)
 
 
 def _with_ghosts(
@@ -141,8 +143,8 @@ def _with_ghosts(
     rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
     going = _counted(own, int(most[0]), ranks)
-    told = [going[:, rank].copy() for rank in range(ranks)]
-    coming = np.stack(engine.all_to_allv(told, about=_ABOUT), axis=1)
+    sent_counts = [going[:, rank].copy() for rank in range(ranks)]
+    coming = np.stack(engine.all_to_allv(sent_counts, about=_ABOUT), axis=1)
     came = int(coming.sum())
     has_weights = "weights" in own.rows.slices.manifest.arrays
 
@@ -298,8 +300,8 @@ class _WindowGhosts:
         self, ghosts: HostArray, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         sizes = 4 * np.diff(bounds)
-        told = list(sizes.reshape(-1, 1))
-        coming = np.concatenate(self._engine.all_to_allv(told, about="ghosts"))
+        sent_counts = list(sizes.reshape(-1, 1))
+        coming = np.concatenate(self._engine.all_to_allv(sent_counts, about="ghosts"))
         spans = zip((4 * bounds).tolist(), sizes.tolist(), strict=False)
         messages = [
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
@@ -338,7 +340,7 @@ class _WindowGhosts:
         came = self._courier.hand_over(messages, sizes, about=about)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
-                told = message.view(dtype)
-                given = told, own + begin, made
-                arrays.launch_over(gpu_part_kernels.put_at, told.size, *given)
+                sent_counts = message.view(dtype)
+                given = sent_counts, own + begin, made
+                arrays.launch_over(gpu_part_kernels.put_at, sent_counts.size, *given)
         return arrays.read(made)

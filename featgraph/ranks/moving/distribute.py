@@ -91,7 +91,7 @@ def distribute(
     """
     if cuts is not None and ranks is not None:
         raise GraphInputError(
-            "cuts say which ranks get vertices",
+            "cuts determine which ranks get vertices",
             where="ranks=",
             got=f"ranks={shown(ranks)}, and cuts",
             expected="one of the two",
@@ -228,15 +228,15 @@ class Mover:
 
 def with_ghosts(engine: Engine, shard: Shard, own: Array) -> Array:
     """Return rows of own vertices, followed by those of ghosts from their owners."""
-    told = [own[listed] for listed in shard.send_lists]
-    found = engine.all_to_allv(told, about="rows of ghosts")
+    sent = [own[listed] for listed in shard.send_lists]
+    found = engine.all_to_allv(sent, about="rows of ghosts")
     return np.concatenate((own, *found))
 
 
 def with_ghost_edges(engine: Engine, edges: PartEdges, own: Array) -> Array:
     """Return entries of own edges, followed by those of ghosts from their owners."""
-    told = [own[listed] for listed in edges.lists.sent]
-    found = engine.all_to_allv(told, about="entries of edges")
+    sent = [own[listed] for listed in edges.lists.sent]
+    found = engine.all_to_allv(sent, about="entries of edges")
     return np.concatenate((own, *found))
 
 

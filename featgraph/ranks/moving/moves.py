@@ -295,7 +295,7 @@ class RankMoves:
             moved(new)
             taken = np.array([time.perf_counter() - begun])
             engine = new.state.graph.ranks.engine
-            taken = engine.all_reduce(taken, "max", about="what moving took")
+            taken = engine.all_reduce(taken, "max", about="seconds of a move")
             self._note_move(run, found, before, float(taken[0]))
 
         return begin
@@ -340,7 +340,7 @@ def move_state(
 
     All ranks call it. The returned function takes the agenda of the moved State.
     """
-    with doing("loading", "what has other owners"):
+    with doing("loading", "vertices with other owners"):
         graph = state.graph
         after = recut(graph, cuts)  # type: ignore[arg-type]
         mover = StateMover(graph, after)  # type: ignore[arg-type]

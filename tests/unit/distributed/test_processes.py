@@ -200,7 +200,7 @@ def test_an_interrupted_rank_is_named(engine: str, reports: Reports) -> None:
         parts = ["failed", "KeyboardInterrupt"] if engine == "shared" else ["was lost"]
         assert all(part in text for part in ["rank 1 of 3", *parts])
     (text,) = texts(reports, name, [1], "DistributedError")
-    assert "an exchange of rank 1 was broken off" in text
+    assert "an exchange of rank 1 was interrupted" in text
     assert "KeyboardInterrupt" in text
 
 
