@@ -26,8 +26,8 @@ import numpy as np
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError, RankMismatchError, WorkerLostError
-from featgraph.ranks.engines.calls import Call
-from featgraph.ranks.engines.messages import Bytes
+from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.messages import NOTHING, Bytes
 
 __all__ = [
     "INLINE_BYTES",
@@ -36,11 +36,10 @@ __all__ = [
     "Record",
     "Released",
     "called",
-    "failed",
     "interrupted",
     "last_record",
-    "lost",
     "pack",
+    "require_same_call",
     "require_usable",
     "unpack",
 ]
@@ -149,7 +148,7 @@ def require_usable(
         raise DistributedError(f"rank {rank} has been closed", got=str(call))
 
 
-def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
+def _lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
     """Return the error for lost ranks, with the reason of each; it names the first."""
     rank, got = next(iter(why.items()))
     others = ", ".join(str(r) for r in why if r != rank)
@@ -164,6 +163,47 @@ def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
     )
 
 
+def require_same_call(
+    rank: int,
+    size: int,
+    call: Call,
+    records: Mapping[int, Record],
+    absent: Mapping[int, str],
+) -> None:
+    """Raise an error unless all ranks have made the same call.
+
+    Parameters
+    ----------
+    rank, size : int
+        This rank, and the number of ranks.
+    call : Call
+        The call of this rank.
+    records : mapping
+        The records of other ranks.
+    absent : mapping
+        The reason of each lost rank.
+
+    Raises
+    ------
+    WorkerLostError
+        If a rank has failed or is lost.
+    RankMismatchError
+        If calls differ.
+    """
+    for other, record in records.items():
+        if record.kind == "failed":
+            raise _failed(record, size, other)
+    if absent:
+        raise _lost(absent, size, f"rank {rank}, at {call}")
+    # The call as other ranks read it: long texts are cut.
+    calls = {rank: unpack(pack(called(call), NOTHING), rank)[0].call}
+    calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
+    ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
+    different = mismatch(calls, ended)
+    if different is not None:
+        raise different
+
+
 def interrupted(rank: int, error: BaseException) -> DistributedError:
     """Return the error for calls after an exchange that was interrupted."""
     return DistributedError(
@@ -172,7 +212,7 @@ def interrupted(rank: int, error: BaseException) -> DistributedError:
     )
 
 
-def failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
+def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
     """Return the error for a failed rank, as reported by rank `reported_by`."""
     by = "" if reported_by == record.rank else f", as rank {reported_by} found"
     return WorkerLostError(

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.calls import Call
 from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
@@ -54,11 +54,10 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
-    failed,
     interrupted,
     last_record,
-    lost,
     pack,
+    require_same_call,
     require_usable,
     unpack,
 )
@@ -239,7 +238,7 @@ FLAGS = "featgraph.ranks.engines.flags"
 #: Polls of a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
 #: Results of a poll: the rank has published the number, or its last record.
-_TOLD, _LAST = 1, 2
+_PUBLISHED, _LAST = 1, 2
 
 
 def flags() -> Any:
@@ -353,7 +352,7 @@ class Peers:
                 self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
 
     def _look(self, rank: int, number: int, looks: int = 0) -> int:
-        """Poll a rank; return `_TOLD` or `_LAST`, or 0 if it has published neither."""
+        """Poll a rank; return `_PUBLISHED`, `_LAST`, or 0 if neither was published."""
         layout = self._layout
         found: int = self._flags.spin(
             self._memory[rank].words,
@@ -375,7 +374,7 @@ class Peers:
             while True:
                 found = self._look(rank, number)
                 left = until - time.monotonic()
-                if found or left <= 0 or self._unsaid(self._ended, number):
+                if found or left <= 0 or self._unpublished(self._ended, number):
                     return found
                 self._sleep(left)
                 if self._watch is not None:
@@ -396,18 +395,18 @@ class Peers:
                 self._bells.unregister(file)
                 self._ended.add(rank)
 
-    def _unsaid(self, ranks: set[int], number: int) -> list[int]:
+    def _unpublished(self, ranks: set[int], number: int) -> list[int]:
         """Return the ranks that have published neither this number nor an end."""
         return [r for r in sorted(ranks) if not self._look(r, number)]
 
     def _lost(self, number: int) -> dict[int, str]:
-        ended = self._unsaid(self._ended, number)
+        ended = self._unpublished(self._ended, number)
         if ended:
             return {r: f"its process {self._met[r].process} has ended" for r in ended}
         return {
-            rank: f"no word within {self._timeout:g} s from its process "
+            rank: f"nothing within {self._timeout:g} s from its process "
             f"{self._met[rank].process}{_state_of(self._met[rank].process)}"
-            for rank in self._unsaid(set(self._met), number)
+            for rank in self._unpublished(set(self._met), number)
         }
 
 
@@ -510,16 +509,16 @@ class SharedEngine(MessageEngine):
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
-        self._has_said_last = False
+        self._has_published_last = False
         _open_engines.add(self)
 
     def close(self, error: BaseException | None = None) -> None:
         """Publish the end of this rank, or the error by which it ends; close memory."""
         if not self._is_open or self._process != os.getpid():
             return
-        record_of_call = last_record(self.rank, self.exchanges, self._refusal, error)
-        if record_of_call is not None:
-            self._publish_last(record_of_call)
+        record = last_record(self.rank, self.exchanges, self._refusal, error)
+        if record is not None:
+            self._publish_last(record)
         self.let_go()
 
     def let_go(self) -> None:
@@ -617,35 +616,21 @@ class SharedEngine(MessageEngine):
 
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
         """Publish a message to a rank: in the window, or in its record if short."""
-        turn, record_of_call = self._number % 2, called(call)
+        turn, record = self._number % 2, called(call)
         self._own.words[self._layout.offset(turn, rank)] = place
-        self._own.control[self._layout.record(turn, rank)] = pack(
-            record_of_call, message
-        )
+        self._own.control[self._layout.record(turn, rank)] = pack(record, message)
         self._peers.publish(rank, self._number)
 
     def _receive(self, call: Call, own: Bytes) -> list[Bytes]:
         """Wait for all ranks; return their messages if they have made the same call."""
         arrived, absent = self._peers.wait_for(self._number)
-        calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
-        # The call as other ranks read it: long texts are cut.
-        record_of_call = called(call)
-        calls = {self.rank: unpack(pack(record_of_call, NOTHING), self.rank)[0].call}
+        records: dict[int, Record] = {}
+        found = {self.rank: (own.size, own)}
         for rank, is_last in arrived.items():
             data = self._peers.record(rank, self._number, is_last)
-            record, message = unpack(data, rank)
-            if record.kind == "failed":
-                raise failed(record, self.size, reported_by=rank)
-            if record.kind == "ended":
-                ended[rank] = record.number
-            else:
-                calls[rank] = record.call
-            found[rank] = record.nbytes, message
-        if absent:
-            raise lost(absent, self.size, f"rank {self.rank}, at {call}")
-        different = mismatch(calls, ended)
-        if different is not None:
-            raise different
+            records[rank], message = unpack(data, rank)
+            found[rank] = records[rank].nbytes, message
+        require_same_call(self.rank, self.size, call, records, absent)
         return [
             self._peers.message(rank, self._number, nbytes)
             if rank != self.rank and nbytes > INLINE_BYTES
@@ -655,9 +640,9 @@ class SharedEngine(MessageEngine):
 
     def _publish_last(self, record: Record) -> None:
         """Publish the last record, once: others may be reading it from then on."""
-        if self._has_said_last:
+        if self._has_published_last:
             return
-        self._has_said_last = True
+        self._has_published_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
         self._peers.publish_last(self._number + 1)
 
@@ -690,15 +675,15 @@ def _meet_watched(
     if rank == 0:
         watch.offer(MEETING, f"the place {secrets.token_hex(16)}")
     place, limit = watch.await_offer(MEETING), max(timeout, CONNECT_S)
-    aside = ConcurrentCalls("featgraph meeting")
-    watch.when_lost(aside.release)
+    calls = ConcurrentCalls("featgraph meeting")
+    watch.when_lost(calls.release)
     try:
-        return aside.run(lambda: meet(rank, size, place, files, limit))
+        return calls.run(lambda: meet(rank, size, place, files, limit))
     except Released:
         watch.raise_lost()
         raise
     finally:
-        aside.close(0)
+        calls.close(0)
 
 
 def _let_go_of_all() -> None:

@@ -30,7 +30,7 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.calls import Call
 from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
@@ -45,10 +45,9 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
-    failed,
     interrupted,
-    lost,
     pack,
+    require_same_call,
     require_usable,
     unpack,
 )
@@ -121,18 +120,16 @@ class TorchEngine(MessageEngine):
             return
         self._is_open = False
         cause = self._refusal
-        record_of_call = Record("ended", self.exchanges)
+        record = Record("ended", self.exchanges)
         if isinstance(cause, WorkerLostError) and cause.rank is not None:
-            record_of_call = Record(
-                "failed", self.exchanges, str(cause.got), rank=cause.rank
-            )
+            record = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
         elif cause is None and error is not None:
             text = f"{type(error).__name__}: {error}"
-            record_of_call = Record("failed", self.exchanges, text, rank=self.rank)
+            record = Record("failed", self.exchanges, text, rank=self.rank)
         # A RankMismatchError has been raised on all ranks.
-        is_reported = self.watch is not None and record_of_call.kind == "failed"
-        if (cause is None or record_of_call.kind == "failed") and not is_reported:
-            self._send_records(record_of_call, [NOTHING] * self.size)
+        is_reported = self.watch is not None and record.kind == "failed"
+        if (cause is None or record.kind == "failed") and not is_reported:
+            self._send_records(record, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
@@ -181,7 +178,7 @@ class TorchEngine(MessageEngine):
             raise DistributedError(
                 f"NCCL failed on rank {self.rank} of {self.size}",
                 where=str(call),
-                got=_said_by(error),
+                got=_text_of(error),
                 fix="NCCL_DEBUG=INFO prints details",
             ) from error
         for rank in peers:
@@ -199,12 +196,12 @@ class TorchEngine(MessageEngine):
             self._done_at = time.perf_counter()
             return received
 
-        with self._breaking_off():
+        with self._interrupting():
             answer, left = self._links.begin(exchange), time.perf_counter()
 
         def received() -> list[Bytes]:
             waits = time.perf_counter()
-            with self._breaking_off(), watched(self.watch, call):
+            with self._interrupting(), watched(self.watch, call):
                 found = answer()
             # The time of the other thread while this one computed.
             self.moved_s += max(0.0, min(self._done_at, waits) - left)
@@ -213,7 +210,7 @@ class TorchEngine(MessageEngine):
         return received
 
     @contextmanager
-    def _breaking_off(self) -> Iterator[None]:
+    def _interrupting(self) -> Iterator[None]:
         """Disable the engine after an error in the block."""
         try:
             yield
@@ -230,20 +227,9 @@ class TorchEngine(MessageEngine):
             self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
-        record_of_call = called(call)
-        arrived, absent = self._send_records(record_of_call, messages)
+        arrived, absent = self._send_records(called(call), messages)
         records = {rank: record for rank, (record, _) in arrived.items()}
-        for rank, record in records.items():
-            if record.kind == "failed":
-                raise failed(record, self.size, reported_by=rank)
-        self._raise_lost(absent, call)
-        # The call as other ranks read it: long texts are cut.
-        calls = {self.rank: unpack(pack(record_of_call, NOTHING), self.rank)[0].call}
-        calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
-        ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
-        different = mismatch(calls, ended)
-        if different is not None:
-            raise different
+        require_same_call(self.rank, self.size, call, records, absent)
         large = {
             rank: np.empty(record.nbytes, np.uint8)
             for rank, record in records.items()
@@ -254,24 +240,22 @@ class TorchEngine(MessageEngine):
             for rank, message in enumerate(messages)
             if rank != self.rank and message.size > INLINE_BYTES
         }
-        self._raise_lost(self._links.transfer(sent, large, tag=1), call)
+        absent = self._links.transfer(sent, large, tag=1)
+        if absent:
+            require_same_call(self.rank, self.size, call, records, absent)
         received = {rank: message for rank, (_, message) in arrived.items()} | large
         received[self.rank] = messages[self.rank].copy()
         return [received[rank] for rank in range(self.size)]
 
     def _send_records(
-        self, record_of_call: Record, messages: Sequence[Bytes]
+        self, record: Record, messages: Sequence[Bytes]
     ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
         """Exchange records with all ranks; return these, and reasons of lost ranks."""
         peers = [rank for rank in range(self.size) if rank != self.rank]
-        sent = {rank: pack(record_of_call, messages[rank]) for rank in peers}
+        sent = {rank: pack(record, messages[rank]) for rank in peers}
         arrived = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
         absent = self._links.transfer(sent, arrived, tag=0)
         return {r: unpack(arrived[r], r) for r in peers if r not in absent}, absent
-
-    def _raise_lost(self, why: Mapping[int, str], call: Call) -> None:
-        if why:
-            raise lost(why, self.size, f"rank {self.rank}, at {call}")
 
 
 class _Links:
@@ -332,7 +316,7 @@ class _Links:
             raise DistributedError(
                 f"rank {self._rank} of {self._size} did not find the others at "
                 f"{address}, port {port}, within {self._timeout:g} s",
-                got=_said_by(error),
+                got=_text_of(error),
                 fix="start all ranks, each with its own RANK; is the port taken, or "
                 "closed to others?",
             ) from error
@@ -501,13 +485,13 @@ class _Links:
                     work = begin(self._tensor(part), rank, group=self._group, tag=tag)
                     works.append((rank, work))
                 except RuntimeError as error:
-                    lost.setdefault(rank, _said_by(error))
+                    lost.setdefault(rank, _text_of(error))
         for rank, work in works:
             if rank not in lost:
                 try:
                     work.wait(*limit)
                 except RuntimeError as error:
-                    lost[rank] = _said_by(error)
+                    lost[rank] = _text_of(error)
         return lost
 
     def _tensor(self, part: Bytes) -> Any:
@@ -515,7 +499,7 @@ class _Links:
         return self._torch.from_numpy(part if part.flags.writeable else part.copy())
 
 
-def _said_by(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """Return the message of an error of Gloo, without its source file and advice."""
     text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
     return text.splitlines()[0].partition(". This is typically")[0]

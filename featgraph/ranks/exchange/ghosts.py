@@ -24,6 +24,7 @@ import numpy as np
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.remote_entries import empty_outbox
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.transport import EdgeTransport, Transport
 from featgraph.ranks.exchange.triangles import TriangleSweeps
@@ -102,8 +103,7 @@ class RankGhosts:
             self._transport.collect(values, mirror, changed)
             buffers.mirrored[name, of] = None
         for name, of, operation in self._halos[number].outboxes:
-            outbox = self._everywhere(buffers, name, of)
-            self._transport.empty_outbox(outbox, operation)
+            empty_outbox(buffers.device, buffers.everywhere(name, of), operation)
         self._edges.refresh(buffers, number)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
@@ -291,8 +291,7 @@ class EdgeGhosts:
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
         send_waiting(self._transport, buffers, names, self._sending)
         for name, of, operation in self._halos[number].outboxes:
-            outbox = buffers.held(of, buffers.everywhere(name, of))
-            self._transport.empty_outbox(outbox, operation)
+            empty_outbox(buffers.device, buffers.everywhere(name, of), operation)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Refresh all ghosts of ``_next`` entries that a phase reads."""

@@ -30,9 +30,19 @@ from featgraph.base.errors import DistributedError
 from featgraph.cuda.values import DeviceValues
 from featgraph.ranks.exchange import gpu_kernels
 from featgraph.ranks.exchange.gpu_links import BLOCK, GpuLinks, blocks_for
+from featgraph.ranks.exchange.remote_entries import identity
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["FORMS", "Entries", "Outline", "Packer", "Received", "as_rows", "in_units"]
+__all__ = [
+    "FORMS",
+    "Entries",
+    "Outline",
+    "Packer",
+    "Received",
+    "as_rows",
+    "in_units",
+    "used_rows",
+]
 
 FORMS = ("none", "ms", "vr", "vr-list")
 
@@ -73,6 +83,18 @@ class Entries:
 
 #: Array of a property -> its entries: making views takes as long as a launch.
 _known: weakref.WeakKeyDictionary[Any, Entries] = weakref.WeakKeyDictionary()
+
+
+def used_rows(device: Device, outbox: DeviceValues, operation: str) -> Words:
+    """Return the set of the rows of an outbox that differ from the identity."""
+    rows = as_rows(outbox.array)
+    used = device.sets.empty(max(-(-rows.shape[0] // 32), 1))
+    if rows.shape[0]:
+        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
+        given = rows, math.prod(outbox.shape[1:]), nothing, used
+        launch: Any = device.launches  # type: ignore[attr-defined]
+        launch(gpu_kernels.mark_used, blocks_for(32 * int(used.size)), BLOCK, given)
+    return used
 
 
 def as_rows(array: Any) -> Any:

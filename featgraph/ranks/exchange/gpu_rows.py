@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -35,18 +34,28 @@ from featgraph.ranks.exchange.gpu_messages import (
     Packer,
     Received,
     as_rows,
+    used_rows,
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
 from featgraph.ranks.exchange.gpu_through_host import ThroughHost, gpu_sender_of
 from featgraph.ranks.exchange.host_rows import MIRROR
-from featgraph.ranks.exchange.remote_entries import RemoteEntries, identity
+from featgraph.ranks.exchange.remote_entries import (
+    RemoteEntries,
+    lists_of,
+    owned_ids,
+)
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
+from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Pieces, within
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuEdges", "GpuRows", "MessagePieces", "SentPiece", "lists_of"]
+__all__ = [
+    "GpuEdges",
+    "GpuRows",
+    "MessagePieces",
+]
 
 Array = Any
 Words = Any
@@ -119,10 +128,6 @@ class GpuRows:
             [first] = came.outline.firsts
             self.packer.scatter(came.message, first, whole, came.listed, came.count)
 
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        self._device.fill(outbox.array, identity(operation, outbox.dtype))
-
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
@@ -131,12 +136,8 @@ class GpuRows:
         Contributions are combined in the order of ranks.
         """
         every, own = Entries.of(outbox), Entries.of(values)
-        nothing = identity(operation, outbox.dtype)
-        words = self._device.sets.empty(-(-every.array.shape[0] // 32))
-        typed, how = as_rows(outbox.array), OPERATIONS.index(operation)
-        given = typed, every.width, outbox.dtype.type(nothing), words
-        blocks = blocks_for(int(words.size) * 32)
-        self.packer.launch(kernels.mark_used, blocks, given)
+        words = used_rows(self._device, outbox, operation)
+        how = OPERATIONS.index(operation)
         reached = self._device.sets.empty(self._word_count)
         target = as_rows(values.array)
         for came in self.swap(self._ends, [every], words, "atomic operations"):
@@ -155,11 +156,8 @@ class GpuRows:
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
         """Lists of all vertices by owner, and of the own vertices for each rank."""
-        partition, shard = self._shard.partition, self._shard
-        order = partition.order
-        numbers = np.arange(partition.cuts[-1]) if order is None else order
-        owned = [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
-        own = [np.arange(shard.own)] * self._engine.size
+        owned = owned_ids(self._shard.partition)
+        own = [np.arange(self._shard.own)] * self._engine.size
         return GpuLinks(owned, self._device), GpuLinks(own, self._device)
 
     def swap(
@@ -209,24 +207,6 @@ class GpuRows:
                 yield packer.received(taken, rank, outline, received[rank])
 
 
-def lists_of(
-    shard: Shard, others: Sequence[bool] | None = None
-) -> tuple[Numbers, Numbers]:
-    """Return the send lists and the receive lists of ghost rows, by rank.
-
-    With `others`, the lists of all other ranks are empty.
-    """
-    ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-    sent: Numbers = list(shard.send_lists)
-    if others is None:
-        return sent, ghosts
-    chosen = [
-        [one if is_one else one[:0] for one, is_one in zip(of, others, strict=True)]
-        for of in (sent, ghosts)
-    ]
-    return chosen[0], chosen[1]
-
-
 #: Alignment of messages, in bytes.
 _ALIGNMENT = 256
 
@@ -268,7 +248,7 @@ class MessagePieces:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> SentPiece:
+    ) -> InFlight:
         """Begin to count the rows of a piece after all earlier launches."""
         entries = [Entries.of(one) for one in values]
         if number == 0:  # no piece is in flight
@@ -288,7 +268,7 @@ class MessagePieces:
         aside.start_read(target, address_of(source), landed.nbytes, marking.handle)
         aside.mark(piece.marked, marking.handle)
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        return SentPiece(partial(self._swap, piece, entries, ghosts, about, sending))
+        return InFlight(partial(self._swap, piece, entries, ghosts, about, sending))
 
     def _swap(
         self,
@@ -329,16 +309,6 @@ class MessagePieces:
             )
 
 
-class SentPiece:
-    """Rows of a piece in flight; `finish` returns the ghosts whose rows arrive.
-
-    The rows may be read after `MessagePieces.join`.
-    """
-
-    def __init__(self, finish: Any) -> None:
-        self.finish = finish
-
-
 class _Piece:
     """The send and receive lists of a piece, and host memory for its counts."""
 
@@ -346,9 +316,8 @@ class _Piece:
         self, shard: Shard, device: Device, pieces: Pieces, number: int
     ) -> None:
         moving = _streams_of(device).moving.stream
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        sent = within(shard.send_lists, pieces.sent[number])
-        self.sent = GpuLinks(sent, device, moving)
+        sent, ghosts = lists_of(shard)
+        self.sent = GpuLinks(within(sent, pieces.sent[number]), device, moving)
         self.taken = GpuLinks(within(ghosts, pieces.received[number]), device, moving)
         self.landed: npt.NDArray[np.int32]
         self.landed = cuda.pinned_array(len(sent), np.int32)
@@ -558,10 +527,6 @@ class GpuEdges:
                         listed, count = came.listed, came.count
                         scatter(came.message, first, own, listed, count)
 
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all entries to the identity of the operation."""
-        self._device.fill(outbox.array, identity(operation, outbox.dtype))
-
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
@@ -623,11 +588,7 @@ class _Returns:
         lists, sets = self._lists, self._device.sets
         box, landed = as_rows(outbox.array), self._memory_of(outbox)
         width = math.prod(outbox.shape[1:])
-        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
-        used = sets.empty(max(-(-lists.count // 32), 1))
-        if lists.count:
-            blocks = blocks_for(32 * int(used.size))
-            self._launch(kernels.mark_used, blocks, BLOCK, (box, width, nothing, used))
+        used = used_rows(self._device, outbox, operation)
         came = self._swapped(outbox, landed, used)
         reached = sets.empty(max(-(-lists.count // 32), 1))
         if lists.own:

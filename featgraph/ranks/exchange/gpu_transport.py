@@ -31,18 +31,19 @@ from featgraph.ranks.engines.links import named_link
 from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
-from featgraph.ranks.exchange.gpu_kernels import mark_used
-from featgraph.ranks.exchange.gpu_links import BLOCK
-from featgraph.ranks.exchange.gpu_messages import as_rows
+from featgraph.ranks.exchange.gpu_messages import used_rows
 from featgraph.ranks.exchange.gpu_rows import (
     GpuEdges,
     GpuRows,
     MessagePieces,
-    SentPiece,
-    lists_of,
 )
-from featgraph.ranks.exchange.remote_entries import RemoteEntries, identity
+from featgraph.ranks.exchange.remote_entries import (
+    RemoteEntries,
+    lists_of,
+    owned_ids,
+)
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
+from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
 from featgraph.ranks.exchange.window_channel import (
     Channel,
@@ -177,20 +178,11 @@ class WindowRows:
         posted = channel.post([Part(changed, [values])], rows=rows)
         channel.take(posted, [mirror])
 
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        self._device.fill(outbox.array, identity(operation, outbox.dtype))
-
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
         """Combine the rows of an outbox at the owners of vertices: see `Transport`."""
-        used = self._device.sets.empty(-(-outbox.array.shape[0] // 32))
-        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
-        width = math.prod(outbox.shape[1:])
-        blocks = -(-int(used.size) * 32 // BLOCK)
-        given = as_rows(outbox.array), width, nothing, used
-        self._launch(mark_used, blocks, BLOCK, given)
+        used = used_rows(self._device, outbox, operation)
         reached = self._device.sets.empty(self._word_count)
         posted = self._outboxes.post([Part(used, [outbox])])
         self._outboxes.combine(values, posted, reached, operation)
@@ -221,18 +213,15 @@ class WindowRows:
 
     @cached_property
     def _ghosts(self) -> Channel:
-        shard = self._shard
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        return Channel(
-            shard.send_lists, ghosts, self._engine, self._device, "rows of ghosts",
-            self.numbers,
-        )  # fmt: skip
+        sent, taken = lists_of(self._shard)
+        about = "rows of ghosts"
+        return Channel(sent, taken, self._engine, self._device, about, self.numbers)
 
     @cached_property
     def _mirrors(self) -> Channel:
         """A channel from own vertices to the mirrors of all ranks."""
         own = [np.arange(self._shard.own)] * self._engine.size
-        owned = self._owned()
+        owned = owned_ids(self._shard.partition)
         numbers = WindowNumbers(self._device, beside=self.numbers)
         return Channel(own, owned, self._engine, self._device, "a mirror", numbers)
 
@@ -242,14 +231,7 @@ class WindowRows:
         own = [np.arange(self._shard.own)] * self._engine.size
         given = self._engine, self._device, "atomic operations"
         numbers = WindowNumbers(self._device, beside=self.numbers)
-        return Channel(self._owned(), own, *given, numbers)
-
-    def _owned(self) -> list[npt.NDArray[Any]]:
-        """Return the given vertex ids of each rank's vertices."""
-        partition = self._shard.partition
-        order = partition.order
-        numbers = np.arange(partition.cuts[-1]) if order is None else order
-        return [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
+        return Channel(owned_ids(self._shard.partition), own, *given, numbers)
 
 
 class WindowPieces:
@@ -289,7 +271,7 @@ class WindowPieces:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> PostedPiece:
+    ) -> InFlight:
         """Post the rows of a piece after all earlier launches."""
         key = pieces, number
         if key not in self._channels:
@@ -299,7 +281,13 @@ class WindowPieces:
         self._held.append(changed)
         channel = self._channels[key]
         posted = channel.post([Part(changed, values)], sending=sending)
-        return PostedPiece(channel, posted, self._held)
+
+        def finish() -> Words:
+            came: Words = channel.take(posted).first
+            self._held.append(came)
+            return came
+
+        return InFlight(finish)
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
@@ -309,32 +297,15 @@ class WindowPieces:
 
     def _channel(self, pieces: Pieces, number: int) -> Channel:
         """Return the channel for the rows of a piece."""
-        shard = self._shard
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        sent = within(shard.send_lists, pieces.sent[number])
-        taken = within(ghosts, pieces.received[number])
+        send, receive = lists_of(self._shard)
+        sent = within(send, pieces.sent[number])
+        taken = within(receive, pieces.received[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
         numbers = WindowNumbers(self._device, beside=self._numbers)
         given = self._engine, self._device, about, numbers
         made = Channel(sent, taken, *given)
         made.stream = self._launched_on
         return made
-
-
-class PostedPiece:
-    """Rows of a piece in flight; `finish` returns the ghosts whose rows arrive.
-
-    The rows may be read after `WindowPieces.join`.
-    """
-
-    def __init__(self, channel: Channel, posted: Posted, held: list[Words]) -> None:
-        self._channel, self._posted, self._held = channel, posted, held
-
-    def finish(self) -> Words:
-        """Receive the rows that other ranks have posted; return their vertices."""
-        came: Words = self._channel.take(self._posted).first
-        self._held.append(came)
-        return came
 
 
 _WAYS = ("auto", "windows", "engine", "host")
@@ -520,7 +491,7 @@ class GpuTransport:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> PostedPiece | SentPiece:
+    ) -> InFlight:
         """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
         return self._pieces.begin(values, changed, sending, pieces, number)
@@ -534,10 +505,6 @@ class GpuTransport:
     ) -> None:
         """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         self._rows.collect(values, mirror, changed)
-
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        self._rows.empty_outbox(outbox, operation)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str

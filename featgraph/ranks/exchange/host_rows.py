@@ -18,7 +18,6 @@ from featgraph.ranks.engines.protocol import Array, Engine
 from featgraph.ranks.exchange.remote_entries import (
     RemoteEntries,
     combine_rows,
-    identity,
     in_outbox,
 )
 from featgraph.ranks.exchange.row_messages import (
@@ -32,6 +31,7 @@ from featgraph.ranks.exchange.row_messages import (
     row_bytes,
     store,
 )
+from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
@@ -70,13 +70,6 @@ class _Links:
 
 def _cut(link: SendList, begin: int, end: int) -> SendList:
     return SendList(link.numbers[begin:end], link.own)
-
-
-class _Sharing:
-    """Rows in flight; `finish` waits and returns the ghosts whose rows have come."""
-
-    def __init__(self, finish: Callable[[], Words]) -> None:
-        self.finish = finish
 
 
 class HostRows:
@@ -176,7 +169,7 @@ class HostRows:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> _Sharing:
+    ) -> InFlight:
         """Begin to send the rows of a piece: see `Transport`."""
         key = pieces, number
         if key not in self._links_of:
@@ -196,7 +189,7 @@ class HostRows:
         sending: Sending,
         links: _Links,
         piece: str,
-    ) -> _Sharing:
+    ) -> InFlight:
         """Begin to send the rows of changed vertices."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
@@ -213,7 +206,7 @@ class HostRows:
             take()
             return self._device.sets.upload(packed(ghosts))
 
-        return _Sharing(finish)
+        return InFlight(finish)
 
     def _hand_over(
         self,
@@ -262,10 +255,6 @@ class HostRows:
 
     def _spend(self, on: str, begun: float) -> None:
         self.spent_s[on] += time.perf_counter() - begun
-
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the rows of an outbox at the owners of vertices: see `Transport`.
@@ -389,10 +378,6 @@ class HostEdges:
             for rows, other in zip(arrived.rows, others, strict=True):
                 if other is not None:
                     other[there.positions] = rows
-
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Set all entries to the identity of the operation."""
-        outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the entries of an outbox at their owners: see `EdgeTransport`.

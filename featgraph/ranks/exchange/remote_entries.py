@@ -13,7 +13,7 @@ sent to the owners, and combined there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.graph import Graph
 from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets, with_out_edges
 from featgraph.ranks.exchange.row_messages import (
@@ -34,14 +35,18 @@ from featgraph.ranks.exchange.row_messages import (
     row_bytes,
 )
 from featgraph.ranks.exchange.vertex_sets import packed
+from featgraph.runtime.devices.protocol import Device
 
 __all__ = [
     "LazyArray",
     "PartEdges",
     "RemoteEntries",
     "combine_rows",
+    "empty_outbox",
     "identity",
     "in_outbox",
+    "lists_of",
+    "owned_ids",
 ]
 
 Array = npt.NDArray[Any]
@@ -226,6 +231,11 @@ def identity(operation: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type({"add": 0, "min": limits.max, "max": limits.min}[operation])
 
 
+def empty_outbox(device: Device, outbox: Any, operation: str) -> None:
+    """Set all entries of an outbox to the identity of the operation."""
+    device.fill(outbox, identity(operation, outbox.dtype))
+
+
 def in_outbox(rows: Rows, operation: str) -> npt.NDArray[np.uint8]:
     """Return the message to an owner with the rows that differ from the identity."""
     nothing = identity(operation, rows.dtype)
@@ -243,6 +253,30 @@ def combine_rows(
     positions = arrived.positions
     own[positions] = _COMBINES[operation](own[positions], arrived.rows[0])
     return positions
+
+
+def lists_of(
+    shard: Shard, others: Sequence[bool] | None = None
+) -> tuple[list[Array], list[Array]]:
+    """Return the send lists and the receive lists of ghost rows, by rank.
+
+    With `others`, the lists of all other ranks are empty.
+    """
+    ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+    both: list[list[Array]] = [list(shard.send_lists), ghosts]
+    if others is not None:
+        both = [
+            [one if chosen else one[:0] for one, chosen in zip(of, others, strict=True)]
+            for of in both
+        ]
+    return both[0], both[1]
+
+
+def owned_ids(partition: Partition) -> list[Array]:
+    """Return the given vertex ids of each rank's vertices."""
+    order = partition.order
+    numbers = np.arange(partition.cuts[-1]) if order is None else order
+    return [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
 
 
 def _whole_range(count: int) -> SendList:

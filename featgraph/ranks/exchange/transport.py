@@ -8,19 +8,29 @@ exchange of sets, counts and results with rows, if supersteps stay on the device
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from featgraph.ranks.exchange.remote_entries import RemoteEntries
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.vertex_sets import Pieces
 
-__all__ = ["EdgeTransport", "FusedExchange", "Transport"]
+__all__ = ["EdgeTransport", "FusedExchange", "InFlight", "Transport"]
 
 Values = Any
 Words = Any
 #: A set of own edges that are ghosts on other ranks; its type depends on the transport.
 Marks = Any
+
+
+class InFlight:
+    """Rows in flight; `finish` waits, and returns the ghosts whose rows have come.
+
+    The rows may be read after `Transport.join`.
+    """
+
+    def __init__(self, finish: Callable[[], Words]) -> None:
+        self.finish = finish
 
 
 class FusedExchange(Protocol):
@@ -161,9 +171,6 @@ class Transport(Protocol):
             The vertices whose rows in mirrors are outdated.
         """
 
-    def empty_outbox(self, outbox: Values, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-
     def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
         """Combine the rows of an outbox into the property at the vertices' owners.
 
@@ -238,9 +245,6 @@ class EdgeTransport(Protocol):
         sending : Sending
             The form of messages; "all" means "ms" here.
         """
-
-    def empty_outbox(self, outbox: Values, operation: str) -> None:
-        """Set all entries to the identity of the operation."""
 
     def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
         """Combine the entries of an outbox into the property of the edges' owners.

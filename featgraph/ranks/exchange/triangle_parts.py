@@ -21,7 +21,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
+from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of
 
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 
@@ -119,8 +119,7 @@ class TrianglePart:
     def __init__(self, shard: Shard, edges: PartEdges, engine: Engine) -> None:
         self._shard, self._engine, local = shard, engine, shard.local
         self.edges, count = edges.lists, shard.numbers.size
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        self.vertices = RemoteEntries(shard.own, count, list(shard.send_lists), ghosts)
+        self.vertices = RemoteEntries(shard.own, count, *lists_of(shard))
         degree = np.asarray(local.in_degree)
         self._vertices = np.lexsort((shard.numbers, degree)).astype(np.int32)
         self._order = np.empty_like(self._vertices)

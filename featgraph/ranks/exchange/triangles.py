@@ -20,7 +20,7 @@ from featgraph.cuda.values import name_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import LONG_ROW
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.exchange.remote_entries import RemoteEntries
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, empty_outbox
 from featgraph.ranks.exchange.transport import EdgeTransport
 from featgraph.ranks.exchange.triangle_parts import Batch, BatchRows, TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed
@@ -139,10 +139,9 @@ class TriangleSweeps:
 
     def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
         """Return empty outboxes for the edge properties that a phase updates."""
-        transport, updates = room.on.transport, halo.updates
-        of_edges = [each for each in updates if each[0] in self._of_edges]
+        of_edges = [each for each in halo.updates if each[0] in self._of_edges]
         return {
-            name: room.outbox(name, operation, transport, room.count)
+            name: room.outbox(name, operation, room.count)
             for name, operation in of_edges
         }
 
@@ -150,11 +149,10 @@ class TriangleSweeps:
         self, room: _Room, here: DeviceTriangles, halo: Any
     ) -> dict[str, Array]:
         """Return empty outboxes for vertex properties, used by all batches."""
-        transport, count = here.vertices, here.part.vertices.count
+        count = here.part.vertices.count
         of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
         return {
-            name: room.outbox(name, operation, transport, count)
-            for name, operation in of_vertices
+            name: room.outbox(name, operation, count) for name, operation in of_vertices
         }
 
     def _deliver(
@@ -210,14 +208,12 @@ class _Room:
         """Return an int32 array of `count` entries, at least one."""
         return self.array(use, "int32", (max(count, 1),))
 
-    def outbox(
-        self, name: str, operation: str, transport: EdgeTransport, count: int
-    ) -> Array:
+    def outbox(self, name: str, operation: str, count: int) -> Array:
         """Return an empty outbox of a property, with `count` rows."""
         values = self.buffers.property(name)
         shape, dtype = (count, *values.shape[1:]), name_of(values.dtype)
         box = self.array(f"outbox of {name}", dtype, shape)
-        transport.empty_outbox(self.buffers.held(name, box), operation)
+        empty_outbox(self._device, box, operation)
         return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:

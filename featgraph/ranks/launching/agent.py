@@ -155,7 +155,7 @@ class Agent:
                     self._kill_at = None
                     self._signal(signal.SIGKILL, list(self._ranks))
                 self._wait()
-                self._feel_pulses()
+                self._check_pulses()
         finally:
             self._signal(signal.SIGKILL, list(self._ranks))
             _end_descendants()
@@ -169,8 +169,8 @@ class Agent:
             return
         *lines, self._begun = (self._begun + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self._does[told.pop("do")](**told)
+            fields = json.loads(line)
+            self._does[fields.pop("do")](**fields)
 
     def _leave(self) -> None:
         """End all ranks, and then the agent."""
@@ -193,18 +193,18 @@ class Agent:
             os.chdir(folder)
             cards = _cards(gpus, len(ranks))
             cores = max(len(os.sched_getaffinity(0)) // len(ranks), 1)
-            for place, told in enumerate(ranks):
+            for place, rank in enumerate(ranks):
                 environment = dict(os.environ)
                 for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
                     environment.setdefault(name, str(cores))
                 if cards:
                     environment["CUDA_VISIBLE_DEVICES"] = cards[place % len(cards)]
-                environment |= told["environment"] | {
+                environment |= rank["environment"] | {
                     "LOCAL_RANK": str(place),
                     "LOCAL_WORLD_SIZE": str(len(ranks)),
                     "PYTHONUNBUFFERED": "1",
                 }
-                self._start_rank(told["rank"], command, environment)
+                self._start_rank(rank["rank"], command, environment)
         except (OSError, ValueError) as error:
             self._report(error=f"{error}")
 
@@ -231,9 +231,9 @@ class Agent:
         listen = self._selector.register
         listen(own, selectors.EVENT_READ, lambda: self._receive(rank, own, "message"))
         for name, pipe in outputs.items():
-            listen(pipe, selectors.EVENT_READ, self._hearing(rank, pipe, name))
+            listen(pipe, selectors.EVENT_READ, self._receiver(rank, pipe, name))
 
-    def _hearing(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
+    def _receiver(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
         return lambda: self._receive(rank, pipe, name)
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
@@ -283,7 +283,7 @@ class Agent:
         with contextlib.suppress(ValueError):
             self._report(rank=rank.number, message=json.loads(line))
 
-    def _feel_pulses(self) -> None:
+    def _check_pulses(self) -> None:
         """Report silent ranks that use processor time.
 
         Compiled code may block the thread that sends messages.
@@ -342,25 +342,25 @@ class Agent:
                 return
 
 
-def _cards(asked: str, ranks: int) -> list[str]:
+def _cards(gpus: str, ranks: int) -> list[str]:
     """Return the GPUs of this host, as CUDA_VISIBLE_DEVICES names them.
 
     Raises
     ------
     ValueError
-        If `asked` is "own", and there are fewer GPUs than ranks.
+        If `gpus` is "own", and there are fewer GPUs than ranks.
     """
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if told is not None:
-        found = [name.strip() for name in told.split(",") if name.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = [name.strip() for name in visible.split(",") if name.strip()]
     else:
         numbers = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
         found = sorted((n[1] for n in numbers if n), key=int)
-    if asked == "own" and ranks > len(found):
+    if gpus == "own" and ranks > len(found):
         raise ValueError(
             f"there are more ranks than GPUs on {socket.gethostname()}\n"
             f"  got:      {ranks} ranks, and {len(found)} GPUs"
-            + ("" if told is None else f" (CUDA_VISIBLE_DEVICES={told})")
+            + ("" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})")
             + "\n  fix:      fewer ranks there, or no --gpus: ranks then share GPUs"
         )
     return found

@@ -10,6 +10,7 @@ folder of slices each rank reads only its own rows.
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from featgraph.base.activity import doing
 from featgraph.base.arguments import require_path
-from featgraph.base.dataclass import replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import (
     DistributedError,
     DistributedWarning,
@@ -25,43 +26,17 @@ from featgraph.base.errors import (
     GraphInputError,
 )
 from featgraph.cuda.values import offset_dtype
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
-from featgraph.graph.formats.readers import SLICES, suffix_of
+from featgraph.graph.formats.readers import SLICES, require_no_options, suffix_of
 from featgraph.graph.partition.asked import Asked, Maker, makers
-from featgraph.ranks.engines.current import (
-    current_engine,
-    engine_of_process,
-    is_begun,
-)
-from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all, require_same
-from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.chunks import Chunk, EdgeChunks
-from featgraph.ranks.loading.cutting import (
-    Kind,
-    cut_evenly,
-    cuts_of_words,
-    with_idle,
-    working_ranks,
-)
-from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
-
-if TYPE_CHECKING:
-    from featgraph.graph.slices.on_gpu import RowsThere
-    from featgraph.ranks.loading.stored_on_gpu import OwnThere
-from itertools import pairwise
-
-from featgraph.base.dataclass import dataclass
-from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.building.names import VertexNames
-from featgraph.graph.formats.readers import require_no_options
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side, side_bounds
@@ -76,11 +51,30 @@ from featgraph.graph.slices.checks import (
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
-from featgraph.ranks.graph import Whole
-from featgraph.ranks.loading.chunks import Division
-from featgraph.ranks.loading.inputs import target_of
+from featgraph.ranks.engines.current import (
+    current_engine,
+    engine_of_process,
+    is_begun,
+)
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all, require_same
+from featgraph.ranks.graph import DistributedGraph, Whole
+from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
+from featgraph.ranks.loading.cutting import (
+    Kind,
+    cut_evenly,
+    cuts_of_words,
+    with_idle,
+    working_ranks,
+)
+from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of, target_of
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+
+if TYPE_CHECKING:
+    from featgraph.graph.slices.on_gpu import RowsThere
+    from featgraph.ranks.loading.stored_on_gpu import OwnThere
 
 __all__ = [
     "drawing_in_parts",
@@ -236,12 +230,7 @@ def _named(layout: Layout, got: str) -> FileFormatError:
         where=layout.path,
         got=got,
         expected="each of 0 to V - 1",
-        fix=(
-            ""
-            if layout.are_words
-            else "names=False: gaps are vertices without edges; or "
-        )
-        + "make slices, which keep the names: featgraph convert",
+        fix=f"{gaps}make slices, which keep the names: featgraph convert",
     )
 
 

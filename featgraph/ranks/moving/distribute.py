@@ -6,6 +6,7 @@ distributed graph to their new owners.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,12 +20,11 @@ from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.cuts import WORD, round_cuts
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.shard import Shard, check_fits
+from featgraph.graph.partition.shard import check_fits
 from featgraph.graph.views.structure import require_fixed
 from featgraph.ranks.engines.current import current_engine
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
-from featgraph.ranks.exchange.remote_entries import PartEdges
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import part_of_whole
 from featgraph.ranks.loading.chunks import Division
@@ -226,17 +226,21 @@ class Mover:
         return np.concatenate(found)
 
 
-def with_ghosts(engine: Engine, shard: Shard, own: Array) -> Array:
-    """Return rows of own vertices, followed by those of ghosts from their owners."""
-    sent = [own[listed] for listed in shard.send_lists]
-    found = engine.all_to_allv(sent, about="rows of ghosts")
-    return np.concatenate((own, *found))
+def with_ghosts(
+    engine: Engine, sent: Sequence[Array], own: Array, about: str = "rows of ghosts"
+) -> Array:
+    """Return own rows, followed by those of ghosts from their owners.
 
-
-def with_ghost_edges(engine: Engine, edges: PartEdges, own: Array) -> Array:
-    """Return entries of own edges, followed by those of ghosts from their owners."""
-    sent = [own[listed] for listed in edges.lists.sent]
-    found = engine.all_to_allv(sent, about="entries of edges")
+    Parameters
+    ----------
+    engine : Engine
+    sent : sequence of array of integers
+        By rank, the own rows that are ghosts there.
+    own : array
+    about : str
+        A name of the exchange, for errors.
+    """
+    found = engine.all_to_allv([own[listed] for listed in sent], about=about)
     return np.concatenate((own, *found))
 
 

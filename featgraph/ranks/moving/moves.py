@@ -44,7 +44,6 @@ from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.moving.distribute import (
     Mover,
     recut,
-    with_ghost_edges,
     with_ghosts,
 )
 from featgraph.runtime.checkpoints.resume_point import go_on, take
@@ -406,9 +405,8 @@ class StateMover:
     def set(self, words: Words) -> Words:
         """Return a set of vertices with the other cuts, ghosts included."""
         own = unpacked(words)[: self._before.shard.own]
-        return packed(
-            with_ghosts(self._engine, self._after.shard, self._mover.rows(own))
-        )
+        sent = self._after.shard.send_lists
+        return packed(with_ghosts(self._engine, sent, self._mover.rows(own)))
 
     def left(self, left: Left) -> Left:
         """Return the pending vertices of a foldmap with the other cuts."""
@@ -444,7 +442,7 @@ class StateMover:
             shape = (shard.numbers.size, *column.values.shape[1:])
             return Filled(column.values.value, shape)
         own = state.stored(name)[: self._before.shard.own]
-        return with_ghosts(self._engine, shard, self._mover.rows(own))
+        return with_ghosts(self._engine, shard.send_lists, self._mover.rows(own))
 
     def _edge_values(self, state: State, name: str, column: Column) -> Any:
         values = column.values
@@ -454,7 +452,8 @@ class StateMover:
         own = state.stored(name)[: self._before.edges.own]
         offsets = self._before.part.in_edges.row_offsets
         moved = self._mover.slots(np.asarray(offsets), own)
-        return with_ghost_edges(self._engine, self._after.edges, moved)
+        sent = self._after.edges.lists.sent
+        return with_ghosts(self._engine, sent, moved, "entries of edges")
 
 
 #: Tolerated excess of the slowest rank's time over the mean, as a fraction.

@@ -104,8 +104,8 @@ def killed_in_a_transfer(engine: Engine) -> None:
     """End when only one of the others has been handed its message."""
     engine.barrier()
     if engine.rank == 2 and isinstance(engine, SharedEngine):
-        peers, tell = engine._peers, engine._peers.tell
-        peers.tell = lambda *parts: (tell(*parts), os.kill(os.getpid(), 9))  # type: ignore
+        peers, publish = engine._peers, engine._peers.publish
+        peers.publish = lambda *p: (publish(*p), os.kill(os.getpid(), 9))  # type: ignore
     elif engine.rank == 2:
         links = engine._links  # type: ignore[attr-defined]
         whole = links.transfer
@@ -165,7 +165,7 @@ def interrupted(engine: Engine) -> None:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.01)
     if engine.rank == 2:  # which comes when that has happened
-        peers, later = engine._peers, engine._told + 9  # type: ignore[attr-defined]
+        peers, later = engine._peers, engine._number + 9  # type: ignore[attr-defined]
         until = time.monotonic() + PATIENCE
         while not peers._look(1, later) and time.monotonic() < until:
             time.sleep(0.001)

@@ -136,7 +136,7 @@ def test_who_was_lost_is_raised(
     woken = threading.Event()
     launcher.watch.when_lost(woken.set)
     launcher.watch.raise_lost()
-    launcher.tell(**LOSS.told() | {"checkpoints": str(tmp_path)})
+    launcher.tell(**LOSS.message() | {"checkpoints": str(tmp_path)})
     assert woken.wait(20)
     with pytest.raises(fg.WorkerLostError) as raised:
         launcher.watch.raise_lost()
@@ -159,7 +159,7 @@ def test_what_a_rank_offers_all_can_ask_for(launcher: Launcher) -> None:
     told = launcher.hear("offer")
     launcher.tell(**told)
     assert launcher.watch.await_offer("meeting") == "1234"
-    launcher.tell(**LOSS.told())
+    launcher.tell(**LOSS.message())
     with pytest.raises(fg.WorkerLostError):
         launcher.watch.await_offer("nothing")
 
