@@ -94,7 +94,7 @@ class Whole:
 
 @dataclass(frozen=True, eq=False)
 class PartFacts:
-    """Facts of a rank's part of a graph, beside the shard.
+    """Facts of a rank's part of a graph that its shard does not have.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class DistributedGraph(Graph):
         return self
 
     def compare(self, given: str) -> None:
-        """Have the next exchange check that `given` is the same on all ranks."""
+        """Make the next exchange check that `given` is the same on all ranks."""
         if self.engine.size > 1:
             self.engine.given.append(given)
 

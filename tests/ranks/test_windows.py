@@ -313,7 +313,7 @@ def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> Non
             assert numbers.can_combine(array, operator)
             numbers.add(array, operator)
         channel.take(channel.post([]))
-        assert not numbers.any_wait
+        assert not numbers.has_deferred
         first, second, third = given
         for array, combine in zip(arrays, operators.values(), strict=True):
             with np.errstate(over="ignore"):

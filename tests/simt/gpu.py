@@ -735,7 +735,6 @@ def emulated_gpu() -> Iterator[Gpu]:
             gpu_links,
             gpu_messages,
             window_channel,
-            gpu_transport,
         ):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(gpu_through_host, "cuda", gpu)

@@ -54,7 +54,7 @@ __all__ = ["calibrate", "measure_link"]
 #: Vertices and edges a vertex of the small graph, and of the large ones by width, by
 #: target. A large one is compared with one of as many vertices and an edge each; pushes
 #: take one of a quarter of its edges: on a CPU, atomic operations of 32 features take
-#: 300 ns an edge. On a GPU a superstep of fewer edges takes what an empty one does.
+#: 300 ns an edge. On a GPU a superstep of fewer edges takes as long as an empty one.
 SMALL = {"cpu": (1 << 12, 16), "cuda": (1 << 16, 64)}
 LARGE = {
     "cpu": {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)},
@@ -86,6 +86,7 @@ def mix(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
+#: The superstep that is timed: a gather of sums, and a vertex function.
 spread = foldmap(shares, mix)
 
 

@@ -60,6 +60,7 @@ engine_of_context: ContextVar[Engine] = ContextVar("featgraph_engine")
 #: The engine made by `init`, if it was called, for all threads.
 engine_of_process: list[Engine] = []
 
+#: The engine outside of `run_ranks` and before `init`.
 _ALONE = NullEngine()
 
 

@@ -32,7 +32,7 @@ MEETING = "meeting"
 
 
 class Watching(Protocol):
-    """A watch of lost ranks, independent of exchanges, which end at once by it."""
+    """A watch of lost ranks, independent of exchanges: a loss ends them at once."""
 
     def waiting(self, call: object) -> AbstractContextManager[None]:
         """Return a context in which the rank is reported as waiting in a call."""
@@ -94,7 +94,7 @@ _TIMEOUT = 30.0
 def lost_rank(engine: Engine, number: int) -> WorkerLostError:
     """Return the error for a negative count: -1 - the rank that has not posted in time.
 
-    It is that of the engine's watch, if that has found the loss.
+    If the engine's watch has found the loss, its error is returned.
     """
     rank, watch = -1 - number, watch_of(engine)
     known = None if watch is None else watch.find_loss()
@@ -109,7 +109,7 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
 
 @contextmanager
 def of_lost_rank(engine: Engine) -> Iterator[None]:
-    """Replace an error of this rank's GPU by that of a lost rank, if there is one.
+    """Replace an error of this rank's GPU by the error of a lost rank, if any.
 
     Windows of a lost rank are unmapped, so that kernels that store into them fail.
     """

@@ -86,6 +86,7 @@ OPERATORS: dict[str, tuple[np.ufunc, str]] = {
 #: than twice the bytes of an array; smaller ones on all ranks, in a single exchange.
 WHOLE_BYTES = 1 << 16
 
+#: An empty message.
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -387,7 +388,7 @@ class _PendingResults:
         self._is_sending = False
 
     def result(self, text: str, array: Array) -> Array:
-        """Return the next result of rank 0, which is `array` there."""
+        """Return the next result of rank 0; on rank 0 it is `array`."""
         engine = self._of()
         if engine.rank:
             if not self._results:
@@ -432,7 +433,7 @@ class _PendingResults:
 
 
 def led(engine: Engine) -> Engine:
-    """Return an engine for ranks of which only rank 0 works.
+    """Return an engine for runs in which only rank 0 computes.
 
     Its `all_reduce` returns the array of rank 0; arrays of other ranks are ignored. All
     other calls are those of `engine`, after pending results of rank 0 have been sent.
@@ -443,7 +444,7 @@ def led(engine: Engine) -> Engine:
 
 
 class _LedEngine:
-    """An engine for ranks of which only rank 0 works: see `led`."""
+    """An engine for runs in which only rank 0 computes: see `led`."""
 
     def __init__(self, engine: MessageEngine) -> None:
         if engine.pending is None:

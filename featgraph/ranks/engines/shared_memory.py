@@ -561,7 +561,7 @@ class SharedEngine(MessageEngine):
         return self._take(call, lambda: self._publish_all(call, nbytes, write), read)
 
     def _take(self, call: Call, publish: Callable[[], Bytes], read: Read) -> Finish:
-        """Publish own messages; return a function that reads those of others."""
+        """Publish own messages; return a function that reads the messages of others."""
         self._require_usable(call)
         with _interrupting(self):
             own = publish()

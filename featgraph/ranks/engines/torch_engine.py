@@ -37,7 +37,7 @@ from featgraph.ranks.engines.lost_ranks import (
     Watching,
     watched,
 )
-from featgraph.ranks.engines.messages import Bytes, MessageEngine
+from featgraph.ranks.engines.messages import NOTHING, Bytes, MessageEngine
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -57,7 +57,6 @@ __all__ = ["TorchEngine"]
 
 _T = TypeVar("_T")
 
-NOTHING = np.empty(0, np.uint8)
 #: The limit of transfers if a launcher reports lost ranks: a rank may compile for long.
 _NO_LIMIT = timedelta(days=365)
 #: Seconds in which transfers end after their sockets have been shut down.
@@ -111,7 +110,7 @@ class TorchEngine(MessageEngine):
         self._make: Callable[[int], GpuArray] | None = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Send the other ranks the end of this one, or the error by which it ends.
+        """Report the end of this rank, or the error that ends it, to the other ranks.
 
         Returns when they have come to an exchange, or to their own end, or after the
         timeout. If there is a watch, that reports the error instead.
@@ -317,8 +316,8 @@ class _Links:
                 f"rank {self._rank} of {self._size} did not find the others at "
                 f"{address}, port {port}, within {self._timeout:g} s",
                 got=_text_of(error),
-                fix="start all ranks, each with its own RANK; is the port taken, or "
-                "closed to others?",
+                fix="start all ranks, each with its own RANK; the port may be "
+                "in use or blocked",
             ) from error
 
     @property
@@ -417,7 +416,7 @@ class _Links:
         return self._result_of(lambda: self._calls.run(function))
 
     def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
-        """Begin to call a function on that thread; return one that waits for it."""
+        """Begin to call a function on the thread; return a function that waits."""
         begun = self._result_of(lambda: self._calls.begin(function))
         return lambda: self._result_of(lambda: self._calls.result(begun))
 

@@ -23,7 +23,7 @@ from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
-from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_waiting
+from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_unsent
 from featgraph.ranks.exchange.host_rows import HostRows
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
 from featgraph.ranks.exchange.transport import EdgeTransport
@@ -175,7 +175,7 @@ class RankExchange:
         return self.device.sets.intersection(words, self._own)
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return a set of own vertices, and the ghosts that their owners pass here."""
+        """Return a set of own vertices, with the ghosts of this rank in it."""
         return self.device.sets.union(words, self.share([], words))
 
     def share(self, values: Sequence[Any], changed: Words) -> Words:
@@ -240,7 +240,7 @@ class RankExchange:
         buffers.rounded.clear()
         waiting, types = sorted(buffers.unsent), buffers.state.signature
         of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
-        send_waiting(self._edge_transport, buffers, of_edges)
+        send_unsent(self._edge_transport, buffers, of_edges)
         for name in sorted(buffers.unsent):
             values = buffers.held(name, buffers.property(name))
             ghosts = self.share([values], buffers.unsent.pop(name))
@@ -363,7 +363,7 @@ class RankExchange:
 
 
 class _OwnEdges(Mapping[str, Array]):
-    """The arrays of a part, with only those out-edges that lead into own vertices."""
+    """The arrays of a part, with out-edges into own vertices only."""
 
     def __init__(self, part: GraphArrays, own: GraphArrays) -> None:
         self._part, self._own = part, own

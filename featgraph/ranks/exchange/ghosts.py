@@ -32,7 +32,7 @@ from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.frontier import are_many
 
-__all__ = ["EdgeGhosts", "RankGhosts", "send_waiting"]
+__all__ = ["EdgeGhosts", "RankGhosts", "send_unsent"]
 
 Values = Any
 Words = Any
@@ -84,16 +84,16 @@ class RankGhosts:
         #: Committed properties whose rows may be sent with the committed set.
         self._sent = plan.facts.sent_rows
         #: Properties of which a phase reads ghost rows before they are committed.
-        self._ahead = {name for halo in self._halos for name in halo.reads_next}
+        self._read_early = {name for halo in self._halos for name in halo.reads_next}
 
     def refresh_all(self, buffers: Buffers) -> None:
         """Refresh the ghost rows of current values that any phase reads."""
-        self._send_waiting(buffers, sorted({n for h in self._halos for n in h.reads}))
+        self._send_unsent(buffers, sorted({n for h in self._halos for n in h.reads}))
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Refresh the ghost rows that a phase reads, and empty its outboxes."""
         buffers.read_at_ghosts.update(self._halos[number].reads)
-        self._send_waiting(buffers, self._halos[number].reads)
+        self._send_unsent(buffers, self._halos[number].reads)
         for name, of in self._halos[number].mirrors:
             values = buffers.held(of, buffers.property(of))
             changed = buffers.mirrored.get((name, of), self._own)
@@ -123,13 +123,15 @@ class RankGhosts:
     ) -> None:
         """Record the rows written by a phase: see `Ghosts`."""
         halo = self._halos[number]
-        self._wait(buffers, halo.writes, self._own if vertices is None else vertices)
+        self._mark_unsent(
+            buffers, halo.writes, self._own if vertices is None else vertices
+        )
         self._edges.note(buffers, number, sources)
         for name, of, operation in halo.outboxes:
             outbox = self._everywhere(buffers, name, of)
             values = buffers.held(of, buffers.property(of))
             reached = self._transport.deliver(outbox, values, operation)
-            self._wait(buffers, [of], reached)
+            self._mark_unsent(buffers, [of], reached)
 
     def announce(
         self, buffers: Buffers, committed: Words | None, active_own: Words
@@ -143,11 +145,11 @@ class RankGhosts:
         sent = self._sent if active_own is committed else []
         for name in self._written:
             # Ghosts read ahead by another phase may never have been committed.
-            changed = self._own if name in self._ahead else committed
+            changed = self._own if name in self._read_early else committed
             if name in sent:
                 self._outdate(buffers, name, committed)
             else:
-                self._wait(buffers, [name], changed)
+                self._mark_unsent(buffers, [name], changed)
         ghosts = self._overlap.came
         if ghosts is not None:  # their rows are in the buffers that are now current
             self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
@@ -192,10 +194,7 @@ class RankGhosts:
         waits = parts[1] if also else None
         posted = fused.post_active(parts[0], waits, self._sending)
         # Rows are stored in both buffers of a property, so that no ghost gets stale.
-        others = [
-            buffers.held(name, buffers.next[name]) if name in buffers.next else None
-            for name in (*sent, *also)
-        ]
+        others = _second_buffers(buffers, (*sent, *also))
         active, came = fused.receive_active(posted, others)
         arrivals = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, arrivals)
@@ -217,11 +216,11 @@ class RankGhosts:
             for name in names
         }
 
-    def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
+    def _send_unsent(self, buffers: Buffers, names: Sequence[str]) -> None:
         wire = self._sending.wire_dtype
         for name in names:  # ghosts must not depend on the rounding of earlier runs
             if buffers.rounded.get(name) != wire:
-                self._wait(buffers, [name], self._own)
+                self._mark_unsent(buffers, [name], self._own)
                 buffers.rounded.pop(name, None)
                 if wire is not None:
                     buffers.rounded[name] = wire
@@ -235,13 +234,15 @@ class RankGhosts:
         """Return the values of a property at all vertices of the whole graph."""
         return buffers.held(of, buffers.everywhere(name, of))
 
-    def _wait(self, buffers: Buffers, names: Sequence[str], words: Words) -> None:
+    def _mark_unsent(
+        self, buffers: Buffers, names: Sequence[str], words: Words
+    ) -> None:
         for name in names:
             self._outdate(buffers, name, words)
             known = buffers.unsent.get(name)
             kept = self._sets.snapshot(words)
             if known is not None and name not in buffers.read_at_ghosts:
-                kept = self._own  # kernels may never read it: rather send all rows once
+                kept = self._own  # kernels may never read it: send all once
             elif known is not None:
                 kept = self._sets.union(known, kept)
             buffers.unsent[name] = kept
@@ -274,7 +275,7 @@ class EdgeGhosts:
 
     def __init__(self, plan: FoldPlan, transport: EdgeTransport) -> None:
         self._halos = [halo.edges for halo in plan.facts.halos]
-        self._ahead = {name for halo in self._halos for name in halo.reads_next}
+        self._read_early = {name for halo in self._halos for name in halo.reads_next}
         self._transport = transport
         #: Whether a phase leaves next entries of all edges but some as they are.
         self._are_left = [phase.changed_only for phase in plan.phases]
@@ -289,7 +290,7 @@ class EdgeGhosts:
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Refresh the ghost entries that a phase reads, and empty its outboxes."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
-        send_waiting(self._transport, buffers, names, self._sending)
+        send_unsent(self._transport, buffers, names, self._sending)
         for name, of, operation in self._halos[number].outboxes:
             empty_outbox(buffers.device, buffers.everywhere(name, of), operation)
 
@@ -319,23 +320,24 @@ class EdgeGhosts:
             (self._written, halo.writes_next, everything),
         ):
             for name in names:
-                before = known.get(name)
-                is_new = before is None
-                known[name] = marks if is_new else self._transport.union(before, marks)
+                self._add(known, name, marks)
 
     def announce(self, buffers: Buffers) -> None:
         """Record the committed entries whose values have changed as unsent."""
         written, self._written = self._written, {}
         for name, marks in written.items():
-            known = buffers.unsent.get(name)
-            if name in self._ahead:  # ghosts may have entries that were not committed
+            if (
+                name in self._read_early
+            ):  # ghosts may have entries that were not committed
                 changed = self._transport.all()
             else:
                 changed = self._changed(buffers, name, marks)
-            is_new = known is None
-            buffers.unsent[name] = (
-                changed if is_new else self._transport.union(known, changed)
-            )
+            self._add(buffers.unsent, name, changed)
+
+    def _add(self, known: dict[str, Marks], name: str, marks: Marks) -> None:
+        """Add marks to those of a property."""
+        before = known.get(name)
+        known[name] = marks if before is None else self._transport.union(before, marks)
 
     def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
         """Return the marked edges whose entries differ from those before the commit."""
@@ -346,7 +348,15 @@ class EdgeGhosts:
         return self._transport.that_differ(marks, now, before)
 
 
-def send_waiting(
+def _second_buffers(buffers: Buffers, names: Iterable[str]) -> list[Values | None]:
+    """Return the next buffers of properties, None for those that have none."""
+    return [
+        buffers.held(name, buffers.next[name]) if name in buffers.next else None
+        for name in names
+    ]
+
+
+def send_unsent(
     transport: EdgeTransport,
     buffers: Buffers,
     names: Sequence[str],
@@ -356,20 +366,19 @@ def send_waiting(
     if names:
         marks = reduce(transport.union, [buffers.unsent.pop(name) for name in names])
         values = [buffers.held(name, buffers.property(name)) for name in names]
-        others = [
-            buffers.held(name, buffers.next[name]) if name in buffers.next else None
-            for name in names
-        ]
+        others = _second_buffers(buffers, names)
         transport.share(values, marks, others, sending)
 
 
 Given = dict[str, Any]
+#: The entries of a kernel, and its arguments.
 Turn = tuple[Any, Given]
 #: Whether each of the first supersteps, which are timed, is cut. The first of each kind
 #: compiles, or makes pieces, and does not count.
 _TRIED = (False, False, True, True, False, True)
 _COUNTED = {False: (1, 4), True: (3, 5)}
-#: After so many supersteps the most that overlap can hide is known: wire or sweep.
+#: After so many supersteps the bound of what overlap can hide is computed: the
+#: shorter of time on the wire and sweep.
 _LOOK_AT = 2
 #: The least fraction of the time that pieces must save.
 _LEAST_GAIN = 0.03
@@ -422,7 +431,7 @@ class Choice:
         self._begun = None
 
     def end(self, clock: Callable[[], float], wire_s: Callable[[], float]) -> None:
-        """Note that all rows of the current superstep have arrived.
+        """End the timing of a superstep, when all of its rows have arrived.
 
         Parameters
         ----------
@@ -511,7 +520,7 @@ class Overlap:
         return self._in_pieces(own, given, values, row)
 
     def end(self) -> None:
-        """Note that all rows have arrived."""
+        """End a superstep, when all rows have arrived."""
         self.came = None
         self._choice.end(self._transport.clock, self._wire_s)
 

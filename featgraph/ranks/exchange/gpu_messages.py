@@ -44,6 +44,7 @@ __all__ = [
     "used_rows",
 ]
 
+#: Messages announce their form by its index.
 FORMS = ("none", "ms", "vr", "vr-list")
 
 

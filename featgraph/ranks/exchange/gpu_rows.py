@@ -374,6 +374,7 @@ class _Streams(NamedTuple):
     moving: _Stream
 
 
+#: Device -> its streams.
 _known: WeakKeyDictionary[Any, _Streams] = WeakKeyDictionary()
 
 
@@ -542,7 +543,7 @@ class GpuEdges:
 
 
 class _Returns:
-    """The exchange of outboxes: entries combined on other ranks return to their owners.
+    """Exchange of outboxes: entries combined on other ranks are sent to their owners.
 
     They arrive in memory of their own, by rank, and are combined from there. So each
     entry is combined in the order of ranks, whichever ranks contribute.
@@ -629,7 +630,7 @@ class _Returns:
 def _by_entry(
     lists: RemoteEntries, rank: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the positions of own entries among those that arrive, as offsets and list.
+    """Return the positions of own entries in received entries, as offsets and list.
 
     The position is -1 in the list of this rank itself.
     """

@@ -149,7 +149,7 @@ class WindowRows:
 
     def settle(self) -> None:
         """Combine the deferred numbers."""
-        if self.numbers.any_wait:
+        if self.numbers.has_deferred:
             self._ghosts.take(self._ghosts.post([]))
 
     def leave_known(self, words: Words) -> bool:
@@ -308,6 +308,7 @@ class WindowPieces:
         return made
 
 
+#: Values of `config.gpu_links`.
 _WAYS = ("auto", "windows", "engine", "host")
 #: Engine -> which of its ranks can store into each other's windows.
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -369,7 +370,7 @@ class GpuTransport:
         self.sent_behind = 0
 
     def require(self, sending: Sending) -> None:
-        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
+        """Raise PlanError if rows cannot be sent in this form; all ranks call it."""
         form, wire = sending.exchange, sending.wire_dtype
         if (form, wire) == ("auto", None) or self.fused is not None:
             return

@@ -43,7 +43,7 @@ MIRROR = "a mirror"
 
 @dataclass(frozen=True, eq=False)
 class _Links:
-    """The send lists of this rank, and those of each rank to this one.
+    """The send lists of this rank, and the send lists of each rank to this one.
 
     Attributes
     ----------
@@ -277,7 +277,7 @@ class HostRows:
 
 
 def _lists_taken(shard: Shard) -> list[SendList]:
-    """Return the send list of each rank to this one, in row numbers of that rank."""
+    """Return the send list of each rank to this one, in row numbers of the sender."""
     partition, found = shard.partition, []
     for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
         places = shard.numbers[begin:end]

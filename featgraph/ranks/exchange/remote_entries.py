@@ -54,7 +54,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class RemoteEntries:
-    """The entries that ranks send each other, of edges or of vertices.
+    """The entries of vertices or edges that are exchanged between ranks.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ class RemoteEntries:
     count : int
         Number of entries that it has.
     sent : list of array of int32 or int64
-        By rank, the own entries that it has a copy of, in the order of its list.
+        By rank, the own entries of which it has copies, in the order of its list.
     received : list of array
-        By rank, the copies of entries that it owns.
+        By rank, the copies here of the entries that it owns.
     find_sources : callable, optional
         For edges: returns the source of each entry that is sent.
     """
@@ -110,7 +110,7 @@ LazyArray = Array | Callable[[], Array]
 
 
 class PartEdges:
-    """Which edges of a part are its own, and which entries ranks send each other.
+    """The own edges and the ghosts of a part, and the entries that are exchanged.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class PartEdges:
 
     @cached_property
     def into_own(self) -> Graph:
-        """The part with those out-edges only that lead into own vertices."""
+        """The part with out-edges into own vertices only."""
         local = self._shard.local
         if self.own == local.edge_count:
             return local  # type: ignore[no-any-return]
@@ -184,7 +184,7 @@ class PartEdges:
 
     @cached_property
     def lists(self) -> RemoteEntries:
-        """The entries that ranks send each other, computed without an exchange.
+        """The entries that are exchanged between ranks, computed without an exchange.
 
         Ghosts of each rank are ordered by target and then as given, as it lists them.
         """
@@ -204,7 +204,7 @@ class PartEdges:
 
     @cached_property
     def _parts(self) -> list[Array]:
-        """By rank, the own edges that are ghosts there: those from its vertices.
+        """By rank, the own edges that are ghosts there: edges from its vertices.
 
         Ascending, edges are ordered by target and then as given, as ghosts are.
         """

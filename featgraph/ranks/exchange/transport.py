@@ -87,12 +87,12 @@ class Transport(Protocol):
         """The exchange of sets, counts and results with rows; None if there is none."""
 
     def require(self, sending: Sending) -> None:
-        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
+        """Raise PlanError if rows cannot be sent in this form; all ranks call it."""
 
     def over(self, lists: RemoteEntries, stays: bool = True) -> EdgeTransport:
         """Return the exchange of the entries of some lists, of edges or others.
 
-        `stays` says whether it will be used many times.
+        `stays` is whether it is used in several supersteps, not only once.
         """
         ...
 
@@ -199,7 +199,7 @@ class EdgeTransport(Protocol):
     """
 
     def all(self) -> Marks:
-        """Mark all of them."""
+        """Mark all own edges that are ghosts on other ranks."""
 
     def out_of(self, sources: Words) -> Marks:
         """Mark the edges that lead out of some vertices."""

@@ -139,7 +139,7 @@ class TrianglePart:
         return found
 
     def _turned(self, up: bool) -> tuple[Array, Array, Array]:
-        """Return the edges from own vertices to higher ones, or to lower ones.
+        """Return the edges from own vertices to higher vertices, or to lower ones.
 
         Returns both ends by degree order, the lower one first, and the ids of the edges
         that lead out of own vertices; sorted by ends.

@@ -109,7 +109,7 @@ class WindowNumbers:
         return self._stored
 
     @property
-    def any_wait(self) -> bool:
+    def has_deferred(self) -> bool:
         """Whether any combine is deferred."""
         return bool(self._waiting)
 

@@ -182,7 +182,7 @@ class _Registry:
         return _Window(number, memory, addresses, opened)
 
     def drop(self, number: int) -> None:
-        """Note that this rank has no more use for a window."""
+        """Record that this rank does not use a window any more."""
         self._dropped.add(number)
 
     def _give_back(self, engine: Engine, device: Device) -> None:
@@ -203,6 +203,7 @@ class _Registry:
         self._dropped -= gone
 
 
+#: Engine -> the windows of its rank.
 _registries: weakref.WeakKeyDictionary[Any, _Registry] = weakref.WeakKeyDictionary()
 
 
@@ -283,7 +284,7 @@ class Mailboxes:
         self._memory: npt.NDArray[Any] | Any = memory
 
     def turn(self) -> None:
-        """Let ranks that share the thread of this one post, too.
+        """Run the other ranks of a process that run one at a time, up to their post.
 
         Called between a rank's post and its take. Does nothing if each rank has a
         process. A recording repeats the call.

@@ -75,7 +75,7 @@ def read_hosts(path: Path) -> list[Host]:
             )
         if any(host.name == words[0] for host in found):
             raise FileFormatError(
-                "a host that has come before",
+                "a host occurs twice",
                 where=where,
                 got=words[0],
                 fix="give it one line, with all of its ranks",
@@ -85,7 +85,7 @@ def read_hosts(path: Path) -> list[Host]:
         raise FileFormatError("no hosts", where=str(path), expected="HOST RANKS a line")
     if len(found) > 1 and found[0].is_here:
         raise FileFormatError(
-            "a first host that others cannot reach by this name",
+            "other hosts cannot reach the first host by this name",
             where=str(path),
             got=found[0].name,
             expected="the name or address of the host to which all others connect",

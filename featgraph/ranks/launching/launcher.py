@@ -155,6 +155,7 @@ class Agents:
             agent.wait(until)
 
 
+#: Signals that end an attempt.
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -378,7 +379,7 @@ class Attempt:
     # -- signals and times
 
     def _see_signals(self) -> None:
-        """Forward the first signal and end ranks; kill them at a second one."""
+        """Forward the first signal and end ranks; kill them at a second signal."""
         signals = self._signals.seen
         if len(signals) == self._signals_seen:
             return

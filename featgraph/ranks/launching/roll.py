@@ -100,7 +100,7 @@ class _Entry:
         return self.timeout - min(2 * BEAT_S, self.timeout / 4)
 
     def is_silent(self, now: float) -> bool:
-        """Whether its last message is older than that of a rank that is alive."""
+        """Whether its last message is too old for a rank that is alive."""
         return now - self.received_at > min(LIVES_S, self.limit / 2)
 
 
@@ -131,7 +131,7 @@ class Roll:
         return all(one.timeout > 0 for one in self._entries)
 
     def receive(self, rank: int, message: Mapping[str, Any], now: float) -> None:
-        """Note a message of a rank."""
+        """Record a message of a rank."""
         one = self._entries[rank]
         one.received_at = now
         if one.state in ("ending", "ended"):
@@ -162,19 +162,19 @@ class Roll:
         return one.state != "ended" and not one.failed
 
     def lose(self, rank: int, why: str) -> None:
-        """Note that a rank is lost: no more messages will arrive."""
+        """Record that a rank is lost: no more messages will arrive."""
         self._entries[rank].state = "ended"
         self._lose(rank, why)
 
     def place(self, rank: int, place: tuple[int, str]) -> None:
-        """Note the superstep and phase in which a rank has ended."""
+        """Record the superstep and phase in which a rank has ended."""
         one = self._entries[rank]
         one.last = {**one.last, "superstep": place[0], "phase": place[1]}
         if self.lost is not None and self.lost.rank == rank:
             self.lost = replace(self.lost, superstep=place[0], phase=place[1])
 
     def end(self, rank: int, status: int, now: float) -> None:
-        """Note that the process of a rank has ended; a negative status is a signal."""
+        """Record the end of a rank's process; a negative status is a signal."""
         one = self._entries[rank]
         is_right = status == 0 and one.state in ("starting", "ending")
         one.state, one.received_at, one.since = "ended", now, now
@@ -217,7 +217,7 @@ class Roll:
                 one.since = min(one.since + gap, now)
 
     def _miss(self, rank: int, now: float) -> None:
-        """Note that a rank has ended without `init`, if others wait there."""
+        """Record that a rank has ended without `init`, if other ranks wait in it."""
         waits = [r for r, one in enumerate(self._entries) if one.state == "meeting"]
         if self._entries[rank].timeout == 0 and waits:
             self._lose(
@@ -251,7 +251,7 @@ class Roll:
             )
 
     def _lose(self, rank: int | None, why: str) -> None:
-        """Note that a rank has failed, unless another one has failed before."""
+        """Record that a rank has failed, unless a failure is recorded already."""
         if self.lost is not None:
             return
         one = self._entries[rank or 0]

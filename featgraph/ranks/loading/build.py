@@ -73,9 +73,7 @@ def build(
     arrived = exchange_edges(engine, *edges)
     found = part_of_edges(arrived, whole, (division, engine.rank), along, out)
     found = replace(found, starts=cut.starts(engine.rank))
-    made = made_graph(engine, whole, cut.partition, along, found)
-    made.keeps_idle = cut.is_idle
-    return made
+    return made_graph(engine, whole, cut.partition, along, found, cut.is_idle)
 
 
 def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
@@ -198,9 +196,7 @@ def part_of_whole(
     out = np.asarray(graph.out_degree)[_own(partition, engine.rank)]
     found = part_of_edges(arrived, whole, at, along, out)
     found = replace(found, starts=cut.starts(engine.rank))
-    made = made_graph(engine, whole, partition, along, found)
-    made.keeps_idle = is_idle
-    return made
+    return made_graph(engine, whole, partition, along, found, is_idle)
 
 
 def _own(partition: Partition, rank: int) -> Any:

@@ -119,7 +119,7 @@ def target_of(
     require_same(
         engine,
         f"target={target!r}",
-        "ranks are to take edges in different places",
+        "target= differs between ranks",
         "one target= on all of them",
         ABOUT,
     )
@@ -244,7 +244,7 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     kinds = f"directed={given.directed}, vertex_count={count}, sides={given.sides}"
     kinds += f", {'no' if dtype is None else 'with'} weights"
     fix = "give all ranks the same arguments, and all or none of them weights"
-    what, about = "ranks make different graphs", "the kind of graph"
+    what, about = "the kind of graph differs between ranks", "the kind of graph"
     require_same(engine, kinds, what, fix, about)
     # The dtype of weights on a rank without edges does not count.
     own_type = f"{dtype}" if given.size else ""

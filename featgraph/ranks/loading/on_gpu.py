@@ -110,9 +110,7 @@ def finish_there(
     along = "both" if part.wanted.is_both else "in"
     starts = cut.starts(engine.rank)
     found = Found(Graph(edges), part.ghosts, numbers, degrees, starts)
-    graph = made_graph(engine, whole, partition, along, found)
-    graph.keeps_idle = cut.is_idle
-    return graph
+    return made_graph(engine, whole, partition, along, found, cut.is_idle)
 
 
 def build_there(

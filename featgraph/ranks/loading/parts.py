@@ -148,7 +148,12 @@ def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) ->
 
 
 def made_graph(
-    engine: Engine, whole: Whole, partition: Partition, along: str, found: Found
+    engine: Engine,
+    whole: Whole,
+    partition: Partition,
+    along: str,
+    found: Found,
+    keeps_idle: bool = False,
 ) -> DistributedGraph:
     """Return the graph of the edges that each rank has found; all ranks call it.
 
@@ -160,6 +165,8 @@ def made_graph(
     partition : Partition
     along : {"both", "in"}
     found : Found
+    keeps_idle : bool
+        Whether ranks without vertices stay without any.
     """
     rank, ghosts = engine.rank, found.ghosts
     first, last = map(int, partition.cuts[rank : rank + 2])
@@ -204,7 +211,9 @@ def made_graph(
         starts = _starts(engine, shard)
     rows = found.rows
     facts = PartFacts(along, rows if callable(rows) else freeze(rows), starts, degrees)
-    return DistributedGraph(replace(whole, traits=traits), shard, engine, facts)
+    graph = DistributedGraph(replace(whole, traits=traits), shard, engine, facts)
+    graph.keeps_idle = keeps_idle
+    return graph
 
 
 class _HostGhosts:

@@ -92,7 +92,7 @@ def _engine(asked: Asked) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
-            "a graph in parts takes ranks, and there are none",
+            "partition= needs ranks, and none have been started",
             where='partition="edges"',
             fix="call fg.distributed.init() first, which makes one rank where no "
             "launcher has started several, or leave partition out",
@@ -111,7 +111,7 @@ def edges_in_parts(
     engine = _engine(asked)
     if engine is None:
         return None
-    with doing("loading", ABOUT):  # others wait for the rank with the most edges
+    with doing("loading", ABOUT):  # other ranks wait for the one with the most edges
         given = edges_of(engine, sources, targets, options)
         return _made(engine, asked, given, options["vertex_count"])
 
@@ -147,8 +147,8 @@ def drawing_in_parts(
     if engine is None:
         return None
     described = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
-    what, fix = "ranks draw different graphs", "give all ranks the same arguments"
-    require_same(engine, described, what, fix, about="the generated graph")
+    about, fix = "the generated graph", "give all ranks the same arguments"
+    require_same(engine, described, f"{about} differs between ranks", fix, about)
     with doing("loading", "a generated graph"):
         return draw_parts(engine, drawing, directed, asked.along, target)
 
@@ -284,6 +284,7 @@ def _one_type_of_weights(engine: Engine, layout: Layout, given: EdgeChunks) -> N
             given.chunks[i] = Chunk(chunk.sources, chunk.targets, cast)
 
 
+#: Not empty after `warn_alone` has warned.
 _has_warned: list[bool] = []
 
 
@@ -295,8 +296,8 @@ def warn_alone() -> None:
         return
     _has_warned.append(True)
     warnings.warn(
-        "a graph without partition= belongs to this rank alone: nothing on it is done "
-        "together with the others; fg.distribute(graph), or "
+        "a graph without partition= belongs to this rank alone: its runs exchange "
+        "nothing with other ranks; fg.distribute(graph), or "
         'fg.read_graph(path, partition="edges"), makes one of all ranks',
         DistributedWarning,
         stacklevel=4,
@@ -420,9 +421,8 @@ def load_slices(
         manifest.sides,
     )
     partition = read.own.division.partition
-    made = made_graph(engine, whole, partition, along, found)
-    made.keeps_idle = working < engine.size
-    return made
+    is_idle = working < engine.size
+    return made_graph(engine, whole, partition, along, found, is_idle)
 
 
 @dataclass(eq=False)

@@ -132,7 +132,7 @@ def _partition_for(
         check_fits(graph, chosen)
         if chosen.parts != engine.size:
             raise GraphInputError(
-                "the cuts are those of other ranks",
+                "the cuts do not fit the number of ranks",
                 where="cuts=",
                 got=f"{chosen.parts} ranges",
                 expected=f"{engine.size}, one for each rank",
@@ -151,7 +151,7 @@ def _again(
     """Return a distributed graph with other cuts."""
     if cuts is None or not _is_same(graph, order, along, engine):
         raise GraphInputError(
-            "a graph in parts can have other cuts, and nothing else",
+            "a distributed graph can be moved to other cuts only",
             where="fg.distribute",
             got=repr(graph.shard),
             expected="cuts= or ranks=, and neither another order=, along= nor engine=",
@@ -161,7 +161,7 @@ def _again(
 
 
 def _is_same(graph: DistributedGraph, order: Any, along: str, engine: Any) -> bool:
-    """Whether order, along and engine are those that the distributed graph has."""
+    """Whether order, along and engine equal those of the distributed graph."""
     is_order = isinstance(order, str) and order == "given"
     is_along = along in (graph.along, "both")
     return is_order and is_along and engine in (None, graph.engine)
@@ -268,7 +268,7 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
     after = Partition.of_known(cuts, before.order)
     if (after.parts, after.vertex_count) != (before.parts, before.vertex_count):
         raise GraphInputError(
-            "the cuts are those of another graph, or of other ranks",
+            "the cuts do not fit the graph or the number of ranks",
             where="cuts=",
             got=f"{after.parts} ranges of {after.vertex_count} vertices",
             expected=f"{before.parts} ranges of {before.vertex_count}",
@@ -278,7 +278,7 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
     )
     if not np.array_equal(rounded, after.cuts):
         raise GraphInputError(
-            "a graph in parts is cut between whole words of vertices",
+            "cuts of a distributed graph are multiples of 32",
             where="cuts=",
             got=str(after.cuts[after.cuts != rounded][0]),
             expected=f"multiples of {WORD}, and {after.vertex_count} at the end",

@@ -267,7 +267,7 @@ class RankMoves:
         self._untimed = _NOT_TIMED
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note the seconds of each rank for a superstep, without waits."""
+        """Record the seconds of each rank for a superstep, without waits."""
         if self._untimed:
             self._untimed -= 1
         else:
@@ -417,7 +417,7 @@ class StateMover:
         return Left(words, also, left.scalars)
 
     def hand_over(self, sets: Sequence[ActiveSet], device: Device) -> None:
-        """Move active sets on a device from the old graph to the other one."""
+        """Move active sets on a device from the old graph to the new one."""
         old, new = (g.exchange(device).holder for g in (self._before, self._after))
 
         def move(words: Any) -> Any:
@@ -588,7 +588,7 @@ class Balancer:
         return found
 
     def moved(self, move: Move, took_s: float) -> None:
-        """Note that a move was made, and its seconds."""
+        """Record a move and its seconds."""
         typical = np.median(self._seen, axis=0)
         self._measured.append((self.cuts, typical))
         del self._measured[:-_MOST_KNOWN]
@@ -636,7 +636,7 @@ class Balancer:
         return gains
 
     def _work(self, seconds: Reals) -> Work:
-        """Return the work that explains the present times and all measured ones."""
+        """Return the work that agrees with the present and all measured times."""
         return agreeing(self._known().work, [*self._measured, (self.cuts, seconds)])
 
     def _known(self) -> Expected:
@@ -693,7 +693,7 @@ class _Costs:
         self._measured_s: dict[bool, float] = {}
 
     def note(self, is_within: bool, took_s: float) -> None:
-        """Note the seconds of a move."""
+        """Record the seconds of a move."""
         self._measured_s[is_within] = took_s
 
     def of(self, is_within: bool) -> float:
