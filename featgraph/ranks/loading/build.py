@@ -188,9 +188,9 @@ def part_of_whole(
         begins = np.cumsum(into) - into
     cut = Cut(partition, is_idle, begins)
     if is_given_on_gpu(graph):
-        from featgraph.ranks.loading.on_gpu import cut_there  # imports the dialect
+        from featgraph.ranks.loading.on_gpu import cut_on_gpu  # imports the dialect
 
-        return cut_there(engine, graph, cut, whole, along)
+        return cut_on_gpu(engine, graph, cut, whole, along)
     at = Division.of(partition, partition.places), engine.rank
     arrived = _at_own(graph, *at, along == "both" or not graph.directed)
     out = np.asarray(graph.out_degree)[_own(partition, engine.rank)]

@@ -48,14 +48,14 @@ def edges_of(
         See `Graph.from_edges`.
     """
     columns = [sources, targets, options["weights"]]
-    is_there = all(is_on_gpu(c) for c in columns if c is not None)
-    target = _target_of(engine, options["target"], _size(sources), is_there)
+    on_gpu = all(is_on_gpu(c) for c in columns if c is not None)
+    target = _target_of(engine, options["target"], _size(sources), on_gpu)
     made: EdgeChunks | None = None
     if target == "cuda":
-        made = on_all(engine, lambda: _edges_there(columns, options), ABOUT)
+        made = on_all(engine, lambda: _edges_on_gpu(columns, options), ABOUT)
         if _on_all_ranks(engine, made is not None):
             return made  # type: ignore[return-value]
-    return on_all(engine, lambda: _edges_here(sources, targets, options), ABOUT)
+    return on_all(engine, lambda: _edges_on_host(sources, targets, options), ABOUT)
 
 
 def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
@@ -70,23 +70,23 @@ def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
         See `Graph.from_biadjacency`.
     """
     size = int(getattr(matrix, "nnz", 0))
-    where = _target_of(engine, target, size, is_there=False)
+    where = _target_of(engine, target, size, on_gpu=False)
 
     def taken() -> EdgeList:
         return Graph.from_biadjacency(matrix, target=where)._edges
 
     edges = on_all(engine, taken, ABOUT)
-    is_there = _on_all_ranks(engine, edges.is_given_on_gpu)
-    if is_there:
+    on_gpu = _on_all_ranks(engine, edges.is_given_on_gpu)
+    if on_gpu:
         ends = edges.on_gpu.sources, edges.on_gpu.targets
         chunk = Chunk(*ends, edges.weights_on_gpu())
     else:
         chunk = Chunk(edges.sources, edges.targets, edges.weights)
     known = edges.vertex_count, False, edges.weights_dtype, edges.sides
-    return EdgeChunks([chunk], *known, is_on_gpu=is_there)
+    return EdgeChunks([chunk], *known, is_on_gpu=on_gpu)
 
 
-def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str:
+def _target_of(engine: Engine, target: object, size: int, on_gpu: bool) -> str:
     """Return the target on which all ranks check their edges.
 
     Parameters
@@ -95,16 +95,14 @@ def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str
         The caller's target, the same on all ranks.
     size : int
         Number of edges of this rank.
-    is_there : bool
+    on_gpu : bool
         Whether they are on a GPU.
     """
     total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
-    return target_of(engine, target, int(total[0]), is_there)
+    return target_of(engine, target, int(total[0]), on_gpu)
 
 
-def target_of(
-    engine: Engine, target: object, total: int, is_there: bool = False
-) -> str:
+def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) -> str:
     """Return the target on which all ranks check `total` edges; all ranks call it.
 
     Parameters
@@ -113,7 +111,7 @@ def target_of(
         The caller's target, the same on all ranks.
     total : int
         Number of edges of all ranks.
-    is_there : bool
+    on_gpu : bool
         Whether the edges of this rank are on a GPU.
     """
     require_same(
@@ -124,7 +122,7 @@ def target_of(
         ABOUT,
     )
     if target is None:
-        return "cuda" if _on_all_ranks(engine, is_there) else "cpu"
+        return "cuda" if _on_all_ranks(engine, on_gpu) else "cpu"
     default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), ABOUT)
     return "cuda" if _on_all_ranks(engine, chosen == "cuda") else "cpu"
@@ -143,7 +141,7 @@ def _size(values: object) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
-def _edges_there(columns: list[object], options: dict[str, Any]) -> EdgeChunks | None:
+def _edges_on_gpu(columns: list[object], options: dict[str, Any]) -> EdgeChunks | None:
     """Copy edges to the GPU, and check them; None if the host must raise an error."""
     from featgraph.cuda import arrays
     from featgraph.graph.building import gpu_edges as edges
@@ -178,7 +176,7 @@ def _edges_there(columns: list[object], options: dict[str, Any]) -> EdgeChunks |
     return given
 
 
-def _edges_here(
+def _edges_on_host(
     sources: object, targets: object, options: dict[str, Any]
 ) -> EdgeChunks:
     """Return the checked edges of this rank, on the host."""

@@ -43,9 +43,9 @@ from featgraph.runtime.devices.choose import choose_device
 __all__ = [
     "ROUND_EDGES",
     "between",
-    "build_there",
-    "cut_there",
-    "finish_there",
+    "build_on_gpu",
+    "cut_on_gpu",
+    "finish_on_gpu",
     "gpu_sender_for",
     "surveyed",
     "take_columns",
@@ -81,7 +81,7 @@ def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> W
     return Wanted(first, last, count, given, is_both, kind.directed)
 
 
-def finish_there(
+def finish_on_gpu(
     engine: Engine,
     whole: Whole,
     cut: Cut,
@@ -113,7 +113,7 @@ def finish_there(
     return made_graph(engine, whole, partition, along, found, cut.is_idle)
 
 
-def build_there(
+def build_on_gpu(
     engine: Engine, given: EdgeChunks, along: str, ranks: object = None
 ) -> DistributedGraph:
     """Build a graph of edges given on the GPUs of ranks; all ranks call it.
@@ -148,10 +148,10 @@ def build_there(
         return rows
 
     whole = counted.whole(kind)
-    return finish_there(engine, whole, cut, (part, edges), numbers, out)
+    return finish_on_gpu(engine, whole, cut, (part, edges), numbers, out)
 
 
-def cut_there(
+def cut_on_gpu(
     engine: Engine, graph: Graph, cut: Cut, whole: Whole, along: str
 ) -> DistributedGraph:
     """Build this rank's part of a whole graph on its GPU; all ranks call it."""
@@ -168,7 +168,7 @@ def cut_there(
         found = arrays.read(places)
         return found.astype(offset_dtype(2 * count), copy=False)
 
-    return finish_there(engine, whole, cut, (part, own), numbers)
+    return finish_on_gpu(engine, whole, cut, (part, own), numbers)
 
 
 def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:

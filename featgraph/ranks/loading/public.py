@@ -74,7 +74,7 @@ from featgraph.ranks.loading.rows import OwnRows, part_of_rows
 
 if TYPE_CHECKING:
     from featgraph.graph.slices.on_gpu import RowsThere
-    from featgraph.ranks.loading.stored_on_gpu import OwnThere
+    from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
 
 __all__ = [
     "drawing_in_parts",
@@ -134,9 +134,9 @@ def _made(
     number_rows(engine, given)
     if not given.is_on_gpu:
         return build(engine, given, asked.along, asked.ranks)
-    from featgraph.ranks.loading.on_gpu import build_there  # imports the dialect
+    from featgraph.ranks.loading.on_gpu import build_on_gpu  # imports the dialect
 
-    return build_there(engine, given, asked.along, asked.ranks)
+    return build_on_gpu(engine, given, asked.along, asked.ranks)
 
 
 def drawing_in_parts(
@@ -317,7 +317,7 @@ def draw_parts(
     bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
     share = bounds[engine.rank], bounds[engine.rank + 1]
     if target == "cuda":
-        return _draw_there(engine, drawing, directed, along, share)
+        return _draw_on_gpu(engine, drawing, directed, along, share)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
     given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
@@ -326,7 +326,7 @@ def draw_parts(
     return build(engine, given, along)
 
 
-def _draw_there(
+def _draw_on_gpu(
     engine: Engine,
     drawing: Drawing,
     directed: bool,
@@ -335,7 +335,7 @@ def _draw_there(
 ) -> DistributedGraph:
     """Build a distributed graph of generated edges on the GPUs of all ranks."""
     from featgraph.cuda import arrays
-    from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
+    from featgraph.ranks.loading.on_gpu import finish_on_gpu, surveyed, wanted_of
 
     count, given_count = drawing.vertex_count, drawing.count
     dtype = None if drawing.weights is None else np.dtype(np.float32)
@@ -351,7 +351,7 @@ def _draw_there(
         found = arrays.read(part.numbers())
         return found.astype(offset_dtype(2 * given_count), copy=False)
 
-    return finish_there(engine, counted.whole(kind), cut, (part, edges), numbers)
+    return finish_on_gpu(engine, counted.whole(kind), cut, (part, edges), numbers)
 
 
 def load_slices(
@@ -396,17 +396,17 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
-    is_there = target_of(engine, target, manifest.edge_count) == "cuda"
+    on_gpu = target_of(engine, target, manifest.edge_count) == "cuda"
     along, working = how.along, working_ranks(engine, how.ranks)
-    read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
+    read = on_all(engine, lambda: _Read.of(slices, engine, working, on_gpu), about)
     _require_between_sides(engine, read)
     read.own.renumber()
     if isinstance(read.own, OwnRows):
         found = part_of_rows(engine, read.own, along, about)
     else:
-        from featgraph.ranks.loading.stored_on_gpu import part_there
+        from featgraph.ranks.loading.stored_on_gpu import part_on_gpu
 
-        found = part_there(engine, read.own, along, about)
+        found = part_on_gpu(engine, read.own, along, about)
     require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
     whole = Whole(
         manifest.vertex_count,
@@ -431,7 +431,7 @@ class _Read:
 
     Attributes
     ----------
-    own : OwnRows or OwnThere
+    own : OwnRows or GpuOwnRows
         The own edges, whose sources are places in the folder.
     rows : StoredRows or RowsThere
         The rows of the folder.
@@ -442,18 +442,18 @@ class _Read:
         are read.
     """
 
-    own: OwnRows | OwnThere
+    own: OwnRows | GpuOwnRows
     rows: StoredRows | RowsThere
     names: VertexNames | None
     sums: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
+    def of(cls, slices: Slices, engine: Engine, working: int, on_gpu: bool) -> _Read:
         """Read own rows, to the GPU or the host, and map arrays of all vertices."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
         names = read_names(slices, maps=True)
-        rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
+        rows = (_gpu_rows if on_gpu else StoredRows.of)(slices, ranges)
         (first, last), starts, sides = ranges[0], None, manifest.sides
         if sides is None and first < last:
             words = slices.read("words", first // WORD, -(-last // WORD))
@@ -484,9 +484,9 @@ class _Read:
             made = OwnRows(division, rank, *given)
             return cls(made, rows, names, sums)
         from featgraph.cuda import arrays
-        from featgraph.ranks.loading.stored_on_gpu import OwnThere
+        from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
 
-        there = OwnThere(
+        there = GpuOwnRows(
             division,
             rank,
             rows,
@@ -498,7 +498,7 @@ class _Read:
         return cls(there, rows, names, sums)
 
 
-def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
+def _gpu_rows(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
     from featgraph.graph.slices.on_gpu import RowsThere  # imports the dialect
 
     return RowsThere.of(slices, ranges)

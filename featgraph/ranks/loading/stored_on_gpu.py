@@ -27,7 +27,7 @@ from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.on_gpu import gpu_sender_for, take_columns
 from featgraph.ranks.loading.parts import Found
 
-__all__ = ["ROUND_EDGES", "OwnThere", "part_there"]
+__all__ = ["ROUND_EDGES", "GpuOwnRows", "part_on_gpu"]
 
 HostArray = npt.NDArray[Any]
 #: An array of the dialect.
@@ -39,7 +39,7 @@ _ABOUT = "edges of a graph"
 
 
 @dataclass(eq=False)
-class OwnThere:
+class GpuOwnRows:
     """The edges into a rank's own vertices, row by row, on its GPU.
 
     Attributes
@@ -102,7 +102,7 @@ class _Edges:
     on_host: HostArray | None
 
 
-def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
+def part_on_gpu(engine: Engine, own: GpuOwnRows, along: str, about: str) -> Found:
     """Return the part of this rank; all ranks call it."""
     manifest = own.rows.slices.manifest
     gpu_sender = gpu_sender_for(engine)
@@ -135,7 +135,7 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
 
 
 def _with_ghosts(
-    engine: Engine, gpu_sender: Any, own: OwnThere, how: tuple[bool, str]
+    engine: Engine, gpu_sender: Any, own: GpuOwnRows, how: tuple[bool, str]
 ) -> _Edges:
     """Read rows and weights, and send cut edges to the owners of their sources."""
     is_both, about = how
@@ -171,7 +171,7 @@ def _with_ghosts(
     return edges
 
 
-def _counted(own: OwnThere, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
+def _counted(own: GpuOwnRows, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
     """Return the number of sources of each other rank by round: shape (rounds, P)."""
     found = arrays.filled((max(rounds * ranks, 1),), 0, np.int64)
     for turn in range(rounds):
@@ -191,7 +191,7 @@ def _slots_of(turn: int, size: int) -> tuple[int, int]:
 
 def _exchange(
     gpu_sender: Any,
-    own: OwnThere,
+    own: GpuOwnRows,
     edges: _Edges,
     counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> None:
@@ -213,7 +213,7 @@ def _exchange(
 
 
 def _cut(
-    own: OwnThere,
+    own: GpuOwnRows,
     edges: _Edges,
     offsets: Array,
     slots: tuple[int, int],
@@ -246,7 +246,7 @@ def _cut(
     return made
 
 
-def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
+def _localized(own: GpuOwnRows, edges: _Edges) -> tuple[Array, Array]:
     """Replace sources by local numbers; return ghosts, and offsets of all rows."""
     (first, last), size = own.division.own(own.rank), own.division.size
     marks = arrays.filled((size,), 0, np.uint8)
