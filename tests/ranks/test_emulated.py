@@ -218,7 +218,7 @@ def test_forms_that_gpus_do_not_send_are_refused(
             with pytest.raises(fg.PlanError, match=f"(?s)exchange=.*'{form}'"):
                 lowest(state, exchange=form, target="cuda")
         state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
-        with pytest.raises(fg.PlanError, match="GPUs round rows that they store"):
+        with pytest.raises(fg.PlanError, match="GPUs round only the rows"):
             lowest(state, wire_dtype="float16", target="cuda")
 
     run_ranks(2, on_a_rank)
