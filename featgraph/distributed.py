@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from featgraph.ranks.engines.current import current_engine
+from featgraph.ranks.engines.current import NullEngine, current_engine
 from featgraph.ranks.engines.loopback import run_ranks
-from featgraph.ranks.engines.null import NullEngine
 from featgraph.ranks.engines.protocol import Engine, Traffic
 from featgraph.ranks.launching.start import init, restart_count
 

@@ -158,7 +158,7 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
     def next_one(*_: Any) -> bool:
         return True
 
-    sends = (getattr(engine, "_peers", None), "tell")
+    sends = (getattr(engine, "_peers", None), "publish")
     if sends[0] is None:
         sends = (sys.modules["torch.distributed"], "isend")
     enter = ACTIVITY.enter

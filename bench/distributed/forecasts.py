@@ -31,8 +31,8 @@ import featgraph as fg
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from featgraph.cli.forecast import rank_counts
+from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200
-from featgraph.ranks.cost.times import Work, superstep_times
 
 DEFAULTS: dict[str, Any] = {
     "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",

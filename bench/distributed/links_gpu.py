@@ -69,8 +69,7 @@ class Rank:
 
 def measure_flags(rank: Rank) -> None:
     """Time exchanges of one number through windows."""
-    from featgraph.ranks.exchange.window_channel import Channel
-    from featgraph.ranks.exchange.window_numbers import WindowNumbers
+    from featgraph.ranks.exchange.window_channel import Channel, WindowNumbers
     from featgraph.runtime.recording.cuda_record import Recording
 
     device, numbers = rank.device, WindowNumbers(rank.device)

@@ -329,7 +329,7 @@ def _link_of(rank: Rank) -> float | None:
     """Return the bytes a second that a kernel stores, or the engine hands over."""
     engine = rank.engine
     if rank.target == "cuda":
-        from featgraph.ranks.exchange.gpu_carrier import have_windows
+        from featgraph.ranks.exchange.gpu_transport import have_windows
         from featgraph.runtime.devices.choose import choose_device
 
         if have_windows(engine, choose_device("cuda")):

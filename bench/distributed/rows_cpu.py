@@ -15,8 +15,14 @@ import numpy as np
 
 from bench.record import Recorder
 from bench.timing import Contender, interleave
-from featgraph.ranks.exchange.row_forms import SendList, choose
-from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes, store
+from featgraph.ranks.exchange.row_messages import (
+    SendList,
+    choose,
+    decode,
+    encode,
+    row_bytes,
+    store,
+)
 
 DEFAULTS = {"graph": [], "k": [1, 8, 32], "repeat": 11, "densities": "1,.3,.03,.001"}
 OWN, LISTED, FIRST = 1_300_000, 1_000_000, 1_300_000

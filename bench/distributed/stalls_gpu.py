@@ -168,7 +168,7 @@ class Rank(lux_gpu.Rank):
         from featgraph.runtime.devices.choose import choose_device
 
         device = choose_device("cuda")
-        together = graph.ranks.exchange(device)._carrier.together
+        together = graph.ranks.exchange(device)._transport.fused
         return (
             0
             if together is None

@@ -12,7 +12,7 @@ from featgraph.base.errors import ArgumentError
 from featgraph.graph.building.jit import jit
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
-from featgraph.ranks.cost.times import Work
+from featgraph.ranks.cost.forecast import Work
 
 if TYPE_CHECKING:
     from featgraph.graph import Graph

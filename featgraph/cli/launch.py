@@ -76,10 +76,10 @@ def launch(options: argparse.Namespace) -> int:
     from featgraph.ranks.launching.hosts import (
         SSH,
         Host,
+        Launch,
         command_on,
         read_hosts,
     )
-    from featgraph.ranks.launching.launch import Launch
     from featgraph.ranks.launching.launcher import run
 
     for name, least in (("n", 1), ("restarts", 0), ("grace", 0)):

@@ -1,10 +1,11 @@
 """Graphs in parts, one a rank, and the exchange of values between ranks.
 
-`engines` move bytes between ranks, and `launching` starts the processes; both know no
-graph. `exchange` sends entries of vertices and edges to the ranks that read them: begin
-with `exchange.exchange`; `exchange.ghosts` receives the values of remote vertices.
-`loading` builds parts from edges of all ranks, `moving` divides a graph anew during a
-run, `cost` predicts times. `graph.DistributedGraph` is the class that users see.
+`engines` move bytes between ranks, and `launching` starts the processes; neither
+depends on graphs. `exchange` sends entries of vertices and edges to the ranks that read
+them: begin with `exchange.exchange`; `exchange.ghosts` decides which values of remote
+vertices and edges are sent, and when. `loading` builds parts from edges of all ranks,
+`moving` repartitions a graph during a run, `cost` predicts times.
+`graph.DistributedGraph` is the public class.
 """
 
 from featgraph.ranks.graph import DistributedGraph

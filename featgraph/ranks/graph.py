@@ -28,14 +28,14 @@ from featgraph.graph.views.structure import set_degrees
 from featgraph.ranks.engines.lost_ranks import of_lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.exchange.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange.exchange import RankExchange
-from featgraph.ranks.exchange.gather_rows import join_at, join_rows
-from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
+from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["DistributedGraph", "Here", "Whole"]
+__all__ = ["DistributedGraph", "PartFacts", "Whole"]
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +67,7 @@ class Whole:
     traits: GraphTraits
     sides: tuple[int, ...] | None = None
 
-    # No kernel and no State reads edges of the whole graph here.
+    # No kernel and no State reads edges of the whole graph.
     is_given_on_gpu = is_built_on_gpu = False
     weights = None
 
@@ -93,8 +93,8 @@ class Whole:
 
 
 @dataclass(frozen=True, eq=False)
-class Here:
-    """Facts of a rank's part of a graph, beside the shard.
+class PartFacts:
+    """Facts of a rank's part of a graph that its shard does not have.
 
     Attributes
     ----------
@@ -144,7 +144,9 @@ class DistributedGraph(Graph):
         "shard",
     )
 
-    def __init__(self, whole: Whole, shard: Shard, engine: Engine, here: Here) -> None:
+    def __init__(
+        self, whole: Whole, shard: Shard, engine: Engine, facts: PartFacts
+    ) -> None:
         self._edges = whole  # type: ignore[assignment]
         self._begin(
             {
@@ -153,13 +155,13 @@ class DistributedGraph(Graph):
                 "weights_digest": whole.weights_digest,
             }
         )
-        self.shard, self.engine, self.along = shard, engine, here.along
-        self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
+        self.shard, self.engine, self.along = shard, engine, facts.along
+        self.edges = PartEdges(shard, facts.along, facts.given_rows, facts.starts)
         self._exchanges: dict[Device, RankExchange] = {}
         self.keeps_idle = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
-        set_degrees(local, *here.degrees)
+        set_degrees(local, *facts.degrees)
         traits = replace(whole.traits, renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 
@@ -182,7 +184,7 @@ class DistributedGraph(Graph):
         return self
 
     def compare(self, given: str) -> None:
-        """Have the next exchange check that `given` is the same on all ranks."""
+        """Make the next exchange check that `given` is the same on all ranks."""
         if self.engine.size > 1:
             self.engine.given.append(given)
 
@@ -279,7 +281,7 @@ class DistributedGraph(Graph):
         """Return the values of all vertices; all ranks call it."""
         own, about = host_values(stored)[: self.shard.own], "the values of a property"
         values = np.empty((self.vertex_count, *own.shape[1:]), own.dtype)
-        join_rows(self.engine, self.shard.partition, own, values, about)
+        gather_rows(self.engine, self.shard.partition, own, values, about)
         return values
 
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
@@ -287,7 +289,7 @@ class DistributedGraph(Graph):
         array, about = np.asarray(stored), "the values of a property"
         count, chosen, rows = self._collected(per_direction)
         result = np.empty((count, *array.shape[1:]), array.dtype)
-        join_at(self.engine, rows, array, chosen, result, about)
+        gather_at(self.engine, rows, array, chosen, result, about)
         return result
 
     def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:
@@ -351,8 +353,8 @@ class DistributedGraph(Graph):
         return GraphInputError(
             f"no rank has {what} of the whole graph",
             got=repr(self.shard),
-            fix="ask the graph for them before it is distributed, or `part`, which has "
-            "this rank's",
+            fix="read them from the graph before it is distributed, or read those of "
+            "this rank from `part`",
         )
 
 
@@ -408,7 +410,7 @@ class Pieces:
     def __iter__(self) -> Iterator[Array]:
         if self._is_spent:
             raise StateError(
-                "something else was put there meanwhile",
+                "the values have been replaced meanwhile",
                 fix="save again, or choose another path",
             )
         self._is_spent = True
@@ -450,7 +452,7 @@ def gather_first(
         first()
     except BaseException as error:
         text = f"{about} failed on rank 0: {type(error).__name__}: {error}"
-        _tell_others(engine, text.encode())
+        _send_error(engine, text.encode())
         raise
     _to_first(engine, np.empty(0, np.uint8))
 
@@ -465,7 +467,7 @@ def _to_first(engine: Engine, message: Array) -> list[Array]:
     Raises
     ------
     DistributedError
-        On other ranks, if rank 0 has called `_tell_others`.
+        On other ranks, if rank 0 has called `_send_error`.
     """
     nothing = np.empty(0, np.uint8)
     messages = [nothing if rank else message for rank in range(engine.size)]
@@ -475,7 +477,7 @@ def _to_first(engine: Engine, message: Array) -> list[Array]:
     return received
 
 
-def _tell_others(engine: Engine, text: bytes) -> None:
+def _send_error(engine: Engine, text: bytes) -> None:
     message = np.frombuffer(text, np.uint8)
     messages = [message if rank else message[:0] for rank in range(engine.size)]
     engine.all_to_allv(messages, about="rows for rank 0")

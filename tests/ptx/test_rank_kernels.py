@@ -9,13 +9,13 @@ import pytest
 
 from featgraph.cuda import code as cuda_code
 from featgraph.cuda import dialect
+from featgraph.ranks.exchange import gpu_kernels
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from numba import types
 
-from featgraph.ranks.exchange import gpu_edge_kernels
 from featgraph.ranks.exchange import window_kernels as kernels
 from featgraph.ranks.exchange.window_channel import _Lists, _Pair
 
@@ -31,15 +31,15 @@ STATES = types.Array(types.uint8, 1, "C")
 INTEGERS = types.Array(types.int64, 2, "C")
 ENTRIES = [
     (
-        gpu_edge_kernels.mark_passed,
+        gpu_kernels.mark_passed,
         (STATES, types.int32, NUMBERS, WORDS, STATES, WORDS),
     ),
-    (gpu_edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
-    (gpu_edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
-    (gpu_edge_kernels.note_changed, (WORDS, NUMBERS, types.int32, WORDS)),
+    (gpu_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
+    (gpu_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
+    (gpu_kernels.note_changed, (WORDS, NUMBERS, types.int32, WORDS)),
     *(
         (
-            gpu_edge_kernels.combine_listed,
+            gpu_kernels.combine_listed,
             (rows, N, rows, WORDS, rows, WORDS, NUMBERS, NUMBERS, N, WORDS),
         )
         for rows in (ROWS, INTEGERS)

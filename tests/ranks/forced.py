@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from featgraph.ranks.engines import loopback
-from featgraph.ranks.exchange import boundary
+from featgraph.ranks.exchange import vertex_sets
 from featgraph.ranks.moving.moves import Balancer, Move
 
 __all__ = ["cut", "forced", "loops"]
@@ -55,8 +55,8 @@ def cut(piece_bytes: int, comes: str = "last") -> Iterator[None]:
         return lambda: None
 
     with pytest.MonkeyPatch.context() as patch:
-        for target in boundary.PIECE_BYTES:
-            patch.setitem(boundary.PIECE_BYTES, target, piece_bytes)
+        for target in vertex_sets.PIECE_BYTES:
+            patch.setitem(vertex_sets.PIECE_BYTES, target, piece_bytes)
         if comes == "first":
             patch.setattr(loopback._LoopbackEngine, "_begin", at_once)
         yield

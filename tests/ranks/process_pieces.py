@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.ranks.exchange import boundary
+from featgraph.ranks.exchange import vertex_sets
 from featgraph.ranks.exchange.host_rows import HostRows
 from tests.ranks.test_overlap import lowest, near
 
@@ -49,7 +49,7 @@ def main(told: Path) -> None:
     """Run a program in pieces, and print what ends it."""
     warnings.simplefilter("ignore")
     engine = fg.distributed.init(timeout=20, engine="gloo")
-    boundary.PIECE_BYTES["cpu"] = 256
+    vertex_sets.PIECE_BYTES["cpu"] = 256
     ends = np.random.default_rng(1).integers(0, V, (2, 4 * V))
     graph = fg.distribute(fg.Graph.from_edges(*ends, vertex_count=V))
     labels = fg.vertex_property(np.arange(V)[::-1].copy(), iterated=True)

@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import PchipInterpolator
 
-from featgraph.ranks.moving.moves import Balancer, Expected, _Costs
-from featgraph.ranks.moving.work import Work, _monotone, cut_evenly, joined
+from featgraph.ranks.moving.moves import (
+    Balancer,
+    Expected,
+    Work,
+    _Costs,
+    _monotone,
+    cut_evenly,
+    joined,
+)
 
 WORD = 32
 V = 64 * WORD

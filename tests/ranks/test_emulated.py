@@ -15,7 +15,7 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -24,13 +24,12 @@ from featgraph.base.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.exchange import gpu_links
-from featgraph.ranks.exchange.edges import PartEdges
-from featgraph.ranks.exchange.gpu_edges import GpuEdges
 from featgraph.ranks.exchange.gpu_messages import FORMS, Outline
-from featgraph.ranks.exchange.gpu_rows import GpuRows
+from featgraph.ranks.exchange.gpu_rows import GpuEdges, GpuRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.remote_entries import PartEdges
+from featgraph.ranks.exchange.vertex_sets import packed
+from featgraph.ranks.exchange.window_channel import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.algorithms import test_answers
 from tests.ranks import (
@@ -201,7 +200,7 @@ def test_a_message_of_another_list_is_refused() -> None:
             Outline.read(np.array([form, count]), 5, [])
     for count in range(6):
         outline = Outline.choose(count, 5, [])
-        assert Outline.read(outline.told, 5, []) == outline
+        assert Outline.read(outline.announcement, 5, []) == outline
     assert Outline.choose(1, 64, []).form == "vr-list"
     assert {Outline.choose(c, 64, []).form for c in range(65)} == set(FORMS)
 
@@ -219,7 +218,7 @@ def test_forms_that_gpus_do_not_send_are_refused(
             with pytest.raises(fg.PlanError, match=f"(?s)exchange=.*'{form}'"):
                 lowest(state, exchange=form, target="cuda")
         state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
-        with pytest.raises(fg.PlanError, match="GPUs round rows that they store"):
+        with pytest.raises(fg.PlanError, match="GPUs round only the rows"):
             lowest(state, wire_dtype="float16", target="cuda")
 
     run_ranks(2, on_a_rank)
@@ -442,9 +441,9 @@ def share_edges_and_compare(
     if seed % 2:  # through windows
         on_gpu = GpuEdges(edges, None, device, (engine, WindowNumbers(device)))
 
-    def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
-        one, two = (carrier.out_of(sets.upload(words)) for words in sources)
-        return carrier.that_differ(carrier.union(one, two), held[0], others[0])
+    def marked(transport: Any, sets: Any, held: Any, others: Any) -> Any:
+        one, two = (transport.out_of(sets.upload(words)) for words in sources)
+        return transport.that_differ(transport.union(one, two), held[0], others[0])
 
     rows = device.rows
     values, others = (

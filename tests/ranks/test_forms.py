@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.options import EXCHANGES
-from featgraph.ranks.exchange.row_forms import FORMS
+from featgraph.ranks.exchange.row_messages import FORMS
 from tests.ranks.test_partitions import GRAPHS, V
 
 ASKED = ("all", "ms", "vr", "vr-list", "auto")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.ranks.exchange import gather_rows
-from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.strategies import graphs, seeds
 

@@ -15,7 +15,7 @@ import featgraph as fg
 from featgraph.algorithms import als, bfs, k_core
 from featgraph.cuda.values import host_values
 from featgraph.distributed import run_ranks
-from featgraph.ranks.exchange.members import unpacked
+from featgraph.ranks.exchange.vertex_sets import unpacked
 from featgraph.runtime.devices.choose import choose_device
 
 V = 70

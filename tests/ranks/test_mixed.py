@@ -20,10 +20,10 @@ if not dialect.is_installed():
 
 from featgraph.cuda.driver import IpcMemory
 from featgraph.ranks.exchange import window_channel, windows
-from featgraph.ranks.exchange.gpu_carrier import MixedRows, near_ranks
+from featgraph.ranks.exchange.gpu_transport import MixedRows, near_ranks
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.vertex_sets import packed
+from featgraph.ranks.exchange.window_channel import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_overlap_messages import lowered
 from tests.ranks.test_overlap_windows import V, make_graph
@@ -155,7 +155,7 @@ def test_a_near_rank_that_posts_nothing_is_named(
         exchange.share([], words)
         if engine.rank == 1:  # it does what others wait for, but stores nothing
             engine.barrier(about="rows of ghosts of this host")
-            exchange._carrier._ghosts._far.share([], words)
+            exchange._transport._ghosts._far.share([], words)
         elif engine.rank == 2:
             exchange.share([], words)
         else:

@@ -14,7 +14,7 @@ from featgraph import algorithms as al
 from featgraph.base.config import config
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
-from featgraph.ranks.exchange.gpu_carrier import GpuCarrier
+from featgraph.ranks.exchange.gpu_transport import GpuTransport
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -97,7 +97,7 @@ def test_what_is_measured_is_not_recorded(
     gpu: Gpu, cuts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An emulated sweep takes longer than rows would on any wire.
-    monkeypatch.setattr(GpuCarrier, "wire_s", lambda self, row_bytes: 1e9)
+    monkeypatch.setattr(GpuTransport, "wire_s", lambda self, row_bytes: 1e9)
     whole = make_graph()
     wanted = aged(whole, "cpu", max_supersteps=9)[1]
 

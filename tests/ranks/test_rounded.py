@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.ranks.exchange.row_rounding import round_rows, widen
+from featgraph.ranks.exchange.row_loops import round_rows, widen
 from tests.ranks.test_partitions import GRAPHS, V
 
 WIRE = ("float16", "bfloat16")

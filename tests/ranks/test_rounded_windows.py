@@ -12,15 +12,15 @@ import featgraph as fg
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
-from featgraph.ranks.exchange.row_rounding import widen
+from featgraph.ranks.exchange.row_loops import widen
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange.gpu_transport import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks import test_rounded
 from tests.ranks.test_emulated import V, make_graph
@@ -59,7 +59,7 @@ def test_reals_are_rounded_as_on_the_host(
 
     def on_a_rank(engine: Engine) -> None:
         shard, device = shards[engine.rank], choose_device("cuda")
-        carriers = (
+        transports = (
             WindowRows(shard, engine, device),
             HostRows(shard, engine, choose_device("cpu")),
         )
@@ -72,8 +72,8 @@ def test_reals_are_rounded_as_on_the_host(
         marked = device.sets.upload(changed)
         arrays = [reals[shard.numbers].copy(), np.arange(count, dtype=np.int16)]
         values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
-        carriers[0].share(values, marked, sending)
-        carriers[1].share(arrays, changed, sending)
+        transports[0].share(values, marked, sending)
+        transports[1].share(arrays, changed, sending)
         for value, array in zip(values, arrays, strict=True):
             found = rows.download(value.array, array.shape)
             assert found.tobytes() == array.tobytes()
@@ -82,10 +82,10 @@ def test_reals_are_rounded_as_on_the_host(
             values[0] = rows.held(rows.upload(large), large.shape)
         for is_told in (True, False):
             told = marked, values if is_told else values[1:]
-            posted = carriers[0].post_told(told, None, sending)
-            active, _ = carriers[0].take_told(posted)
-            assert carriers[0].leave_known(active)
-            error = carriers[0].rounding_error(device.read_counts(0, 0)[0])
+            posted = transports[0].post_active(told, None, sending)
+            active, _ = transports[0].receive_active(posted)
+            assert transports[0].leave_known(active)
+            error = transports[0].rounding_error(device.read_counts(0, 0)[0])
             if not is_told:
                 assert error is None
                 continue

@@ -13,15 +13,15 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import Sending
+from featgraph.ranks.exchange.row_messages import Sending
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.base.config import config
-from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange.gpu_transport import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_emulated import V, make_graph
 from tests.ranks.test_windows import rows_of
@@ -39,7 +39,7 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
     def on_a_rank(engine: Engine) -> None:
         shard, device = shards[engine.rank], choose_device("cuda")
         count, rows = shard.numbers.size, device.rows
-        carrier = WindowRows(shard, engine, device)
+        transport = WindowRows(shard, engine, device)
         array = np.full(count, 0x77, np.uint8)
         values = rows.held(rows.upload(array), array.shape)
         changed = np.zeros(count, np.bool_)
@@ -47,17 +47,17 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
         sending = Sending("auto" if form == "auto" else form)
         words = device.sets.upload(packed(changed))
         for _ in range(3):
-            ghosts = carrier.share([values], words, sending)
+            ghosts = transport.share([values], words, sending)
         came = int(device.sets.count(ghosts))
         owned = [range(a, b) for a, b in itertools.pairwise([0, 40, 90, V])]
         first = {v for r in owned for v in list(r)[::7]}
         assert came == sum(v in first for v in shard.numbers[shard.own :])
-        channel: Any = carrier._rows(sending)
+        channel: Any = transport._rows(sending)
         slots = channel._boxes._memory
         stored = int((device.download(slots) == 0x77).sum())
         meant = {"all": V - shard.own, "ms": count - shard.own}.get(form, came)
         assert stored == 2 * meant
-        counted = carrier.numbers.stored(engine.size).read(engine.rank)
+        counted = transport.numbers.stored(engine.size).read(engine.rank)
         name = "vr-list" if form == "auto" else form
         for rank, listed in enumerate(shard.send_lists):
             marked = changed[: shard.own] if form == "all" else changed[listed]
@@ -90,23 +90,26 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
         cpu, device = choose_device("cpu"), choose_device("cuda")
-        carrier, host = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        transport, host = (
+            WindowRows(shard, engine, device),
+            HostRows(shard, engine, cpu),
+        )
         count = shard.numbers.size
         for number, (form, width, entries) in enumerate(asked):
             share = (0.6, 0.05, 0.0)[number % 3]
             array = rng.random((count, width)).astype(np.float32)
             changed = packed(rng.random(count) < share)
             result = device.upload(np.ones(entries))
-            carrier.numbers.add(result, "sum")
+            transport.numbers.add(result, "sum")
             values = rows_of(device, array.copy())
             sets = device.sets.upload(changed)
-            ghosts = carrier.share([values], sets, Sending(form))
+            ghosts = transport.share([values], sets, Sending(form))
             meant = host.share([array], changed)
             np.testing.assert_array_equal(device.download(ghosts), meant)
             found = device.rows.download(values.array, array.shape)
             np.testing.assert_array_equal(found, array)
             np.testing.assert_array_equal(device.download(result), [3.0] * entries)
-        stored = carrier.numbers.stored(engine.size).read(engine.rank)["numbers"]
+        stored = transport.numbers.stored(engine.size).read(engine.rank)["numbers"]
         total = 8 * sum(entries for _, _, entries in asked)
         assert stored.tolist() == [total * (r != engine.rank) for r in range(3)]
 

@@ -20,19 +20,19 @@ from featgraph import algorithms as al
 from featgraph.cuda import dialect as cuda_dialect
 from featgraph.distributed import run_ranks
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange import window_channel
 
 if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.base.config import config
 from featgraph.base.errors import ArgumentError, DeviceError, WorkerLostError
-from featgraph.ranks.exchange import window_numbers, windows
-from featgraph.ranks.exchange.gpu_carrier import WindowRows
+from featgraph.ranks.exchange import windows
+from featgraph.ranks.exchange.gpu_transport import WindowRows
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.members import packed, unpacked
-from featgraph.ranks.exchange.outboxes import identity
-from featgraph.ranks.exchange.window_channel import Channel
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.remote_entries import identity
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
+from featgraph.ranks.exchange.window_channel import Channel, WindowNumbers
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
@@ -68,7 +68,7 @@ def test_rows_reach_ghosts_as_on_the_host(
     def on_a_rank(engine: Engine) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng([seed, engine.rank])
         cpu, device = choose_device("cpu"), choose_device("cuda")
-        carriers = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        transports = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
         for chosen in (*which, *which):
             count = shard.numbers.size
             arrays: list[Any] = [
@@ -78,8 +78,8 @@ def test_rows_reach_ghosts_as_on_the_host(
             changed = packed(rng.random(count) < share)
             rows = device.rows
             values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
-            ghosts = carriers[0].share(values, device.sets.upload(changed))
-            meant = carriers[1].share(arrays, changed)
+            ghosts = transports[0].share(values, device.sets.upload(changed))
+            meant = transports[1].share(arrays, changed)
             np.testing.assert_array_equal(device.download(ghosts), meant)
             for value, array in zip(values, arrays, strict=True):
                 found = rows.download(value.array, array.shape)
@@ -112,7 +112,7 @@ def test_all_that_is_known_travels_at_once(
     def on_a_rank(engine: Engine) -> list[int]:
         shard, rng = shards[engine.rank], np.random.default_rng([seed, engine.rank])
         cpu, device = choose_device("cpu"), choose_device("cuda")
-        carriers = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        transports = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
         count, rows, own = shard.numbers.size, device.rows, shard.own
         counted = []
         for _ in range(2):
@@ -130,14 +130,16 @@ def test_all_that_is_known_travels_at_once(
                 for some in arrays
             ]
             sets = [device.sets.upload(packed(mask)) for mask in masks]
-            carriers[0].numbers.add(result, "sum")
+            transports[0].numbers.add(result, "sum")
             parts = zip(sets, values, strict=True)
             flat = [array for some in arrays for array in some]
             zeros = [rows.held(rows.upload(0 * a), a.shape) for a in flat]
             into = [None if n % 3 == 2 else one for n, one in enumerate(zeros)]
-            found = carriers[0].take_told(carriers[0].post_told(*parts), into)
+            found = transports[0].receive_active(
+                transports[0].post_active(*parts), into
+            )
             meant = [
-                carriers[1].share(some, packed(mask))
+                transports[1].share(some, packed(mask))
                 for some, mask in zip(arrays, masks, strict=True)
             ]
             told = packed(masks[0]) | meant[0]
@@ -158,10 +160,10 @@ def test_all_that_is_known_travels_at_once(
             np.testing.assert_array_equal(
                 device.download(result), [sums, engine.size - sums]
             )
-            assert carriers[0].leave_known(found[0])
+            assert transports[0].leave_known(found[0])
             total = int(device.read_counts(0, 0)[0])
             # It may be another set by now.
-            assert not carriers[0].leave_known(found[0])
+            assert not transports[0].leave_known(found[0])
             one = np.array([masks[0][:own].sum()], np.int64)
             assert total == engine.all_reduce(one, "sum", about="a count")[0]
             counted.append(total)
@@ -204,24 +206,24 @@ def test_work_is_timed_without_waits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) 
 
     def on_a_rank(engine: Engine) -> list[int]:
         shard, device, found = shards[engine.rank], choose_device("cuda"), []
-        carrier, now.ns = WindowRows(shard, engine, device), 1000
+        transport, now.ns = WindowRows(shard, engine, device), 1000
         marked = device.sets.upload(packed(np.ones(shard.numbers.size, np.bool_)))
         outbox = rows_of(device, np.zeros(V, np.float32))
         values = rows_of(device, np.zeros(shard.numbers.size, np.float32))
         for more in (0, 50):
-            carrier.begin_timed()
+            transport.begin_timed()
             now.ns += 3 + 10 * engine.rank + more
-            posted = carrier.post_told((marked, []), None)
+            posted = transport.post_active((marked, []), None)
             now.ns += 900  # it waits
-            carrier.take_told(posted)
+            transport.receive_active(posted)
             now.ns += 7
-            carrier.share([], marked)
+            transport.share([], marked)
             now.ns += 2
-            carrier.deliver(outbox, values, "add")
+            transport.deliver(outbox, values, "add")
             now.ns += 400  # behind the last exchange
-            assert carrier.is_timed
-            found.append(carrier.worked_ns())
-            assert not carrier.is_timed
+            assert transport.is_timed
+            found.append(transport.worked_ns())
+            assert not transport.is_timed
         return found
 
     assert run_ranks(2, on_a_rank) == [[12, 62], [22, 72]]
@@ -232,14 +234,14 @@ def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
 
     def on_a_rank(engine: Engine) -> list[str]:
         shard, device = shards[engine.rank], choose_device("cuda")
-        carrier, launched = WindowRows(shard, engine, device), list[str]()
+        transport, launched = WindowRows(shard, engine, device), list[str]()
         arrays = [np.zeros((shard.numbers.size, k), np.float32) for k in (1, 3)]
         rows = [device.rows.held(device.rows.upload(a), a.shape) for a in arrays]
         changed = device.sets.upload(packed(np.ones(shard.numbers.size, np.bool_)))
-        carrier.share(rows, changed)
+        transport.share(rows, changed)
         reads = len(gpu.downloads)
         device.recorder.begin({})
-        carrier.share(rows, changed)
+        transport.share(rows, changed)
         operations = device.recorder._own.operations or []
         launched = [o[1][0].py_func.__name__ for o in operations if o[0] == "launch"]
         device.recorder.end()
@@ -311,7 +313,7 @@ def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> Non
             assert numbers.can_combine(array, operator)
             numbers.add(array, operator)
         channel.take(channel.post([]))
-        assert not numbers.any_wait
+        assert not numbers.has_deferred
         first, second, third = given
         for array, combine in zip(arrays, operators.values(), strict=True):
             with np.errstate(over="ignore"):
@@ -325,7 +327,7 @@ def test_large_results_and_others_go_by_the_host(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
         numbers = WindowNumbers(device)
-        large = device.upload(np.zeros(window_numbers.MOST_NUMBERS // 8 + 1))
+        large = device.upload(np.zeros(window_channel.MOST_NUMBERS // 8 + 1))
         assert not numbers.can_combine(large, "sum")
         small = device.upload(np.zeros(2))
         assert numbers.can_combine(small, "product")
@@ -367,11 +369,11 @@ class Heard:
     def when_lost(self, wake: Any) -> None:
         self.wakes.append(wake)
 
-    def ask_too(self, awaited: Any) -> Any:
+    def watch_also(self, awaited: Any) -> Any:
         self.asked.append(awaited)
         return self.asked.clear
 
-    def word_of_loss(self) -> WorkerLostError:
+    def find_loss(self) -> WorkerLostError:
         return WorkerLostError("rank 1 of 2 was lost", rank=1, got="signal 9")
 
 
@@ -439,7 +441,7 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
 
     run_ranks(2, on_a_rank)
     assert len(told) > 5
-    assert set(told) == {"", "what rank 1 stores, in a kernel"}
+    assert set(told) == {"", "stores of rank 1, in a kernel"}
 
 
 @pytest.mark.parametrize("call", ["iterate", "a foldmap"])
@@ -453,7 +455,7 @@ def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
     def on_a_rank(engine: Any) -> None:
         engine.watch = Heard()
         if not knows:
-            engine.watch.word_of_loss = lambda: None
+            engine.watch.find_loss = lambda: None
         graph = fg.distribute(whole, cuts=[0, 64, V])
         x = fg.vertex_property(np.arange(V) % 7, iterated=True)
         state = fg.State(graph, x=x, noted=fg.vertex_property(0))
@@ -647,7 +649,7 @@ def test_what_waits_behind_a_loop_is_sent_later(looping: Gpu) -> None:
 
 def lose(exchange: Any) -> None:
     """Have a rank take it that rank 1 has posted nothing in time."""
-    device, own = exchange.device, exchange._together._ghosts._boxes.own
+    device, own = exchange.device, exchange._fused._ghosts._boxes.own
     state = device.download(own)
     device.upload(np.array([*state[:2], 2, *state[3:]], np.int64), own)
 

@@ -15,7 +15,7 @@ import featgraph as fg
 from featgraph.algorithms import bfs, connected_components, pagerank
 from featgraph.distributed import run_ranks
 from featgraph.graph.formats.convert import write_graph
-from featgraph.ranks.engines import ahead
+from featgraph.ranks.engines import messages
 from tests.strategies import seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -100,7 +100,7 @@ def test_what_follows_gets_all_results(
             )
         return found
 
-    with mock.patch.object(ahead, "MOST_RESULTS", most):
+    with mock.patch.object(messages, "MOST_RESULTS", most):
         found = run_ranks(ranks, on_a_rank)
     assert found == [program(whole)] * ranks
 

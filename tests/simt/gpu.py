@@ -37,11 +37,11 @@ from featgraph.cuda.memory import _exposed
 from featgraph.fold.schedules import grids
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
-    gpu_carrier,
     gpu_links,
-    gpu_message_pieces,
-    gpu_packing,
+    gpu_messages,
+    gpu_rows,
     gpu_through_host,
+    gpu_transport,
     window_channel,
     windows,
 )
@@ -733,14 +733,13 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (
             cuda_device,
             gpu_links,
-            gpu_packing,
+            gpu_messages,
             window_channel,
-            gpu_carrier,
         ):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(gpu_through_host, "cuda", gpu)
-        patch.setattr(gpu_carrier, "cuda", EmulatedStreams())
-        patch.setattr(gpu_message_pieces, "cuda", EmulatedStreams())
+        patch.setattr(gpu_transport, "cuda", EmulatedStreams())
+        patch.setattr(gpu_rows, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "Strided", SeenArray)
         patch.setattr(streamed_memory, "cuda", gpu)

@@ -37,8 +37,14 @@ from featgraph.program.state import State, vertex_property
 from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.engines.links import Link
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.row_forms import SendList, choose
-from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes, store
+from featgraph.ranks.exchange.row_messages import (
+    SendList,
+    choose,
+    decode,
+    encode,
+    row_bytes,
+    store,
+)
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.foldmap import foldmap
 
@@ -47,7 +53,7 @@ __all__ = ["calibrate", "measure_link"]
 #: Vertices and edges a vertex of the small graph, and of the large ones by width, by
 #: target. A large one is compared with one of as many vertices and an edge each; pushes
 #: take one of a quarter of its edges: on a CPU, atomic operations of 32 features take
-#: 300 ns an edge. On a GPU a superstep of fewer edges takes what an empty one does.
+#: 300 ns an edge. On a GPU a superstep of fewer edges takes as long as an empty one.
 SMALL = {"cpu": (1 << 12, 16), "cuda": (1 << 16, 64)}
 LARGE = {
     "cpu": {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)},
@@ -79,6 +85,7 @@ def mix(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
+#: The superstep that is timed: a gather of sums, and a vertex function.
 spread = foldmap(shares, mix)
 
 
@@ -160,11 +167,11 @@ def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
     """Return the name of a machine, and the file of its constants."""
     threads = int(import_whole("numba").get_num_threads())
     name = f"{_processor()}, {threads} threads" if device == "cpu" else device
-    told = (
+    key = (
         name, platform.node(), device, _engine_name(engine), VERSION,
         "1" if engine is None else str(engine.size), str(LARGE[device]),
     )  # fmt: skip
-    digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()
+    digest = blake2b(repr(key).encode(), digest_size=8).hexdigest()
     folder = Path(os.path.realpath(config.cache_dir)) / "model"
     return name, folder / f"{digest}.json"
 

@@ -46,7 +46,7 @@ class Curve:
         is_sound = is_sound and all(a < b for a, b in pairwise((0, *self.widths)))
         if not is_sound or not 0 < self.near_bytes <= self.far_bytes:
             raise ArgumentError(
-                "a curve that says no times",
+                "a curve with invalid times",
                 got=f"{self!r:.160}",
                 expected="ascending widths, and as many numbers of seconds for both",
             )
@@ -122,12 +122,12 @@ class Machine:
 
     def __post_init__(self) -> None:
         names = "fixed_s", "exchanges", "overlap", "stream_s"
-        told = {name: getattr(self, name) for name in names}
-        told["memory_bytes"] = self.memory_bytes or 0
-        if not all(map(_is_count, told.values())) or self.overlap > 1:
+        constants = {name: getattr(self, name) for name in names}
+        constants["memory_bytes"] = self.memory_bytes or 0
+        if not all(map(_is_count, constants.values())) or self.overlap > 1:
             raise ArgumentError(
-                f"machine {self.name!r} says no times",
-                got=f"{told!r:.160}",
+                f"machine {self.name!r} has invalid constants",
+                got=f"{constants!r:.160}",
                 expected="seconds, a number of exchanges, and a share of 0 to 1",
             )
 
@@ -167,14 +167,14 @@ class Machine:
             If the text has no constants of a machine.
         """
         try:
-            told: dict[str, Any] = load_json(text)
+            constants: dict[str, Any] = load_json(text)
             curves: dict[str, Any] = {
-                name: Curve(**{k: _tupled(v) for k, v in told.pop(name).items()})
+                name: Curve(**{k: _tupled(v) for k, v in constants.pop(name).items()})
                 for name in ("pull", "push", "vertex", "row")
             }
             links = tuple(Link(**{k: _tupled(v) for k, v in one.items()})
-                          for one in told.pop("links"))  # fmt: skip
-            return cls(**told, **curves, links=links)
+                          for one in constants.pop("links"))  # fmt: skip
+            return cls(**constants, **curves, links=links)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FileFormatError(
                 "not the constants of a machine", got=f"{error!r:.80}"

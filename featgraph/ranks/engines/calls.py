@@ -1,7 +1,7 @@
 """Descriptions of collective calls, which ranks compare before they exchange data.
 
 `Call` names one call of one rank; `mismatch` makes the error that all ranks raise where
-their calls differ. `whole` and `ragged` describe arrays, `lent` prepares them.
+their calls differ. `whole` and `ragged` describe arrays, `sendable` prepares them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import ArgumentError, RankMismatchError
 from featgraph.ranks.engines.protocol import Array
 
-__all__ = ["Call", "lent", "mismatch", "ragged", "whole"]
+__all__ = ["Call", "mismatch", "ragged", "sendable", "whole"]
 
 #: Booleans, integers, real and complex numbers.
 KINDS = "biufc"
@@ -48,7 +48,7 @@ class Call:
         return f"{self.text}, its exchange {self.number}{about}{given}"
 
 
-def lent(array: Array) -> Array:
+def sendable(array: Array) -> Array:
     """Return an array in native byte order and C order, copied only if it is not."""
     found = np.asarray(array)
     if found.dtype.kind not in KINDS:
@@ -108,17 +108,16 @@ def mismatch(
                 rank=culprit,
                 got=f"rank {ranks[0]}: {one}; rank {culprit}: {two}",
                 expected="the same scalars and arrays on every rank",
-                fix="let no argument differ between ranks, and give seeds to random "
-                "numbers",
+                fix="pass the same arguments on all ranks, and seeds of random numbers",
             )
     wrong = sorted(other for _, group in others for other in group)
     return RankMismatchError(
         f"{_named(wrong)} went another way than {_named(ranks)}",
         rank=culprit,
-        got="; ".join(_told(call, group, ended) for call, group in groups),
+        got="; ".join(_clause(call, group, ended) for call, group in groups),
         expected="the same calls in the same order on every rank",
-        fix="let nothing that differs between ranks decide what is called: not the "
-        "rank, nor what only this rank has, nor a clock",
+        fix="make the same calls on all ranks: no condition may depend on the rank, "
+        "its own data or a clock",
     )
 
 
@@ -136,8 +135,8 @@ def _named(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
-    """Return a clause with the call that ranks make, or saying that they have ended."""
+def _clause(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
+    """Return a clause with the call that ranks make, or with their end."""
     is_one = len(ranks) == 1
     if call is not None:
         return f"{_named(ranks)} {'calls' if is_one else 'call'} {call}"

@@ -43,7 +43,7 @@ class Link:
         is_number = all(np.isfinite(p).all() and min(p) >= 0 for p in self.points)
         if len(sizes) < 2 or sizes[0] != 0 or not rises or not is_number:
             raise ArgumentError(
-                f"link {self.name!r} says no times",
+                f"link {self.name!r} has invalid times",
                 where="points",
                 got=f"{self.points!r:.80}",
                 expected="two or more pairs of bytes, ascending from 0, and seconds",

@@ -195,14 +195,14 @@ class _LoopbackEngine(MessageEngine):
                 f"the engine of rank {self.rank} is used outside of its rank",
                 got=str(call),
                 expected="a call in the thread, and before the end, of the function "
-                "that run_ranks gave it to",
+                "that run_ranks called with it",
                 fix="take fg.distributed.current_engine() where it is used",
             )
         return lambda: self._baton.swap(self.rank, call, messages)
 
 
 class _Baton:
-    """The running rank, the call of each rank, and the error that ends all of them.
+    """The running rank, the calls of all ranks, and the error that ends them.
 
     Only the rank with the baton uses it, but for `refusal` after Ctrl-C.
 
@@ -241,7 +241,7 @@ class _Baton:
         self._raise_refusal()
 
     def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:
-        """Let all ranks reach an exchange; return the messages to this rank."""
+        """Wait until all ranks reach an exchange; return the messages to this rank."""
         self._raise_refusal()
         self._calls[rank], self._sent[rank] = call, messages
         self._pass_on(rank)

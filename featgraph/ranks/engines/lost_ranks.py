@@ -1,20 +1,91 @@
-"""Errors of lost ranks, for whose posts a kernel of this rank waits."""
+"""The interface of a watch of lost ranks, and the errors of lost ranks.
+
+A launcher watches the processes of all ranks. An engine ends its waits when the watch
+reports a loss; kernels that wait for posts of another rank have a time limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from featgraph.base.errors import DeviceError, WorkerLostError
 from featgraph.cuda import dialect
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.watching import Watching
 
-__all__ = ["lost_rank", "of_lost_rank", "timeout_of", "watch_of"]
+__all__ = [
+    "CONNECT_S",
+    "MEETING",
+    "Watching",
+    "lost_rank",
+    "of_lost_rank",
+    "timeout_of",
+    "watch_of",
+    "watched",
+]
+
+#: Limit in seconds for ranks to connect, after the launcher reports that all run.
+CONNECT_S = 300.0
+#: The offer of rank 0 with the place of the rendezvous.
+MEETING = "meeting"
+
+
+class Watching(Protocol):
+    """A watch of lost ranks, independent of exchanges: a loss ends them at once."""
+
+    def waiting(self, call: object) -> AbstractContextManager[None]:
+        """Return a context in which the rank is reported as waiting in a call."""
+        ...
+
+    def when_lost(self, wake: Callable[[], None]) -> None:
+        """Register a function to be called, on another thread, when a rank is lost."""
+        ...
+
+    def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
+        """Register a function that reports other waits of the rank, such as kernels.
+
+        It is called on another thread, and returns a text, "" without a wait. Returns a
+        function that removes it.
+        """
+        ...
+
+    def raise_lost(self) -> None:
+        """Raise `WorkerLostError` if a rank was lost."""
+        ...
+
+    def find_loss(self) -> WorkerLostError | None:
+        """Return the error of a lost rank after a connection has ended, or None."""
+        ...
+
+    def offer(self, name: str, text: str) -> None:
+        """Send a text to all ranks, under a name."""
+        ...
+
+    def await_offer(self, name: str) -> str:
+        """Wait for a text that a rank offers under a name, and return it."""
+        ...
+
+
+@contextmanager
+def watched(watch: Watching | None, call: object) -> Iterator[None]:
+    """Report to a watch that the rank waits in a call, within the block.
+
+    If a WorkerLostError is raised there, it is replaced by the error of the watch.
+    """
+    if watch is None:
+        yield
+        return
+    with watch.waiting(call):
+        try:
+            yield
+        except WorkerLostError as error:
+            raise (watch.find_loss() or error) from None
+
 
 _LOST_FIX = (
-    "what that rank wrote last tells more; if it was still computing, "
-    "fg.distributed.init(timeout=) with more seconds"
+    "see the last output of that rank; if it was still computing, "
+    "pass more seconds as fg.distributed.init(timeout=)"
 )
 #: Seconds that a kernel waits for another rank if the engine has no limit.
 _TIMEOUT = 30.0
@@ -23,10 +94,10 @@ _TIMEOUT = 30.0
 def lost_rank(engine: Engine, number: int) -> WorkerLostError:
     """Return the error for a negative count: -1 - the rank that has not posted in time.
 
-    It is that of the engine's watch, if that has found the loss.
+    If the engine's watch has found the loss, its error is returned.
     """
     rank, watch = -1 - number, watch_of(engine)
-    known = None if watch is None else watch.word_of_loss()
+    known = None if watch is None else watch.find_loss()
     return known or WorkerLostError(
         f"rank {rank} of {engine.size} was lost",
         rank=rank,
@@ -38,7 +109,7 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
 
 @contextmanager
 def of_lost_rank(engine: Engine) -> Iterator[None]:
-    """Replace an error of this rank's GPU by that of a lost rank, if there is one.
+    """Replace an error of this rank's GPU by the error of a lost rank, if any.
 
     Windows of a lost rank are unmapped, so that kernels that store into them fail.
     """
@@ -46,7 +117,7 @@ def of_lost_rank(engine: Engine) -> Iterator[None]:
         yield
     except Exception as error:
         watch = watch_of(engine) if _is_of_gpu(error) else None
-        known = None if watch is None else watch.word_of_loss()
+        known = None if watch is None else watch.find_loss()
         if known is None:
             raise
         raise known from error

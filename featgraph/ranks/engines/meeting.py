@@ -96,7 +96,7 @@ def meet(
             f"within {timeout:g} s",
             got=why,
             fix="start all ranks, each with its own RANK, as one user, with one "
-            "engine=; does another run have this place?",
+            "engine=; another run may use this address",
         ) from error
 
 
@@ -120,7 +120,7 @@ def _left(until: float) -> float:
 def _receive_all(
     name: str, size: int, files: Sequence[int], until: float
 ) -> dict[int, Met]:
-    """Wait for all other ranks, and send each the descriptors of the others."""
+    """Wait for all ranks, and send each rank the descriptors of the others."""
     met: dict[int, Met] = {}
     try:
         with _socket() as listener:
@@ -133,7 +133,7 @@ def _receive_all(
                 except TimeoutError:
                     absent = [str(r) for r in range(1, size) if r not in met]
                     raise TimeoutError(
-                        f"there was no word of {', '.join(absent)}"
+                        f"no connection from rank {', '.join(absent)}"
                     ) from None
                 _welcome(bell, size, met, until)
         _deal_out(size, files, met)
@@ -202,7 +202,7 @@ def _deal_out(size: int, files: Sequence[int], met: Mapping[int, Met]) -> None:
 def _join(
     name: str, rank: int, size: int, files: Sequence[int], until: float
 ) -> dict[int, Met]:
-    """Send this rank's descriptors to rank 0, and receive those of the others."""
+    """Send this rank's descriptors to rank 0; receive the descriptors of the others."""
     first = _connected(name, until)
     met: dict[int, Met] = {}
     try:

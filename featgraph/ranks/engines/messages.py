@@ -1,29 +1,75 @@
-"""The calls of an engine, on top of one exchange: every rank sends bytes to each."""
+"""The calls of an engine, on top of one exchange: every rank sends bytes to each.
+
+`MessageEngine` is the base class of all engines. `led` returns an engine for runs in
+which only rank 0 computes, because it has all vertices of a graph. The other ranks need
+only the results that decide how a run continues. Rank 0 does not wait for them, and
+sends several results at once.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import struct
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
-from typing import Any, Protocol
+from math import prod
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.errors import ArgumentError
-from featgraph.ranks.engines.calls import Call, lent, ragged, whole
-from featgraph.ranks.engines.hosts import host_of_process
+from featgraph.base.errors import ArgumentError, RankMismatchError
+from featgraph.ranks.engines.calls import Call, ragged, sendable, whole
 from featgraph.ranks.engines.protocol import (
     Array,
     Begun,
+    Engine,
     Read,
     Traffic,
     Write,
 )
 
-__all__ = ["NOTHING", "Bytes", "Finish", "MessageEngine"]
+__all__ = [
+    "NOTHING",
+    "Bytes",
+    "Finish",
+    "MessageEngine",
+    "host_of_process",
+    "hosts_of",
+    "led",
+]
+
+
+def host_of_process() -> str:
+    """Return the name of the host on which the launcher has started this process.
+
+    With `featgraph launch` it is the name in the hosts file, with torchrun the number
+    of the node, else the system's host name. Several nodes of torchrun on one machine
+    count as several hosts.
+    """
+    if "FEATGRAPH_HOST" in os.environ:
+        return os.environ["FEATGRAPH_HOST"]
+    if "GROUP_RANK" in os.environ:
+        return f"node {os.environ['GROUP_RANK']}"
+    return socket.gethostname()
+
+
+def hosts_of(engine: Engine) -> npt.NDArray[np.int64]:
+    """Return the number of each rank's host: int64, shape (P,); all ranks call it.
+
+    Hosts are numbered in the order of their first ranks.
+    """
+    own = np.frombuffer(engine.host.encode(), np.uint8)
+    names = [bytes(one) for one in engine.all_gather(own, about="hosts of ranks")]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], np.int64)
+
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -40,6 +86,7 @@ OPERATORS: dict[str, tuple[np.ufunc, str]] = {
 #: than twice the bytes of an array; smaller ones on all ranks, in a single exchange.
 WHOLE_BYTES = 1 << 16
 
+#: An empty message.
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -62,7 +109,7 @@ class MessageEngine(ABC):
         See `Engine`.
     exchanges : int
         Number of exchanges so far.
-    ahead : object or None
+    pending : object or None
         The queue of rank 0's results: see `led`.
     waited_s : float
         Seconds spent in exchanges.
@@ -80,13 +127,13 @@ class MessageEngine(ABC):
         #: The exchange in flight, or the last one.
         self._begun: Begun = _Begun(self, _nothing)
         #: The queue of rank 0's results, if other ranks follow it.
-        self.ahead: Any = None
+        self.pending: Any = None
         self.given: list[str] = []
 
     def catch_up(self) -> None:
         """Send pending results of rank 0 to all ranks."""
-        if self.ahead is not None:
-            self.ahead.catch_up()
+        if self.pending is not None:
+            self.pending.catch_up()
 
     def _next(self, text: str, about: str) -> Call:
         """Finish the exchange in flight, send pending results; return the next call."""
@@ -94,7 +141,7 @@ class MessageEngine(ABC):
         self.catch_up()
         self.exchanges += 1
         # If other ranks follow rank 0, they make the same calls later.
-        given = "" if self.ahead is not None else "; ".join(self.given)
+        given = "" if self.pending is not None else "; ".join(self.given)
         self.given.clear()
         return Call(self.exchanges, text, about, given)
 
@@ -110,7 +157,7 @@ class MessageEngine(ABC):
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks."""
-        array = lent(array)
+        array = sendable(array)
         combine = _combine_of(operator, array)
         text = f"all_reduce({operator} of {whole(array)})"
         if array.nbytes <= WHOLE_BYTES:
@@ -125,14 +172,14 @@ class MessageEngine(ABC):
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank."""
-        array = lent(array)
+        array = sendable(array)
         text = f"all_gather({ragged(array)})"
         parts = self._exchange(text, about, [_bytes(array)] * self.size)
         return [_rows(part, array) for part in parts]
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank."""
-        arrays = [lent(array) for array in arrays]
+        arrays = [sendable(array) for array in arrays]
         if len(arrays) != self.size:
             raise ArgumentError(
                 "all_to_allv takes an array for each rank, itself included",
@@ -152,7 +199,7 @@ class MessageEngine(ABC):
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`."""
-        array = lent(array)
+        array = sendable(array)
         if not 0 <= root < self.size:
             raise ArgumentError(
                 "there is no such rank", got=f"root={root}", expected=f"< {self.size}"
@@ -321,3 +368,133 @@ def _bytes(array: Array) -> Bytes:
 def _rows(message: Bytes, like: Array) -> Array:
     """Return a view of bytes as rows with the dtype and shape of an array's rows."""
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
+
+
+#: Most results of rank 0, and seconds since the first of them, before it sends them:
+#: other ranks should not wait longer than for an ordinary exchange.
+MOST_RESULTS, MOST_S = 256, 0.25
+
+
+class _PendingResults:
+    """The queue of results: not yet sent on rank 0, not yet used on other ranks.
+
+    There is one for each engine, since its exchanges have one order.
+    """
+
+    def __init__(self, engine: MessageEngine) -> None:
+        self._engine = weakref.ref(engine)
+        self._results: deque[tuple[str, Array]] = deque()
+        self._since = 0.0
+        self._is_sending = False
+
+    def result(self, text: str, array: Array) -> Array:
+        """Return the next result of rank 0; on rank 0 it is `array`."""
+        engine = self._of()
+        if engine.rank:
+            if not self._results:
+                self._hand_over()
+            known, found = self._results.popleft()
+            if known != text:
+                raise _mismatch_with_rank_0(engine.rank, f"calls {text}", known)
+            return found
+        now = time.monotonic()
+        if not self._results:
+            self._since = now
+        self._results.append((text, array.copy()))
+        if len(self._results) >= MOST_RESULTS or now - self._since > MOST_S:
+            self._hand_over()
+        return array.copy()
+
+    def catch_up(self) -> None:
+        """Send all results to other ranks, before any other exchange."""
+        if self._results and not self._is_sending:
+            engine = self._of()
+            if engine.rank:
+                does = "makes another call"
+                raise _mismatch_with_rank_0(engine.rank, does, self._results[0][0])
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        engine, self._is_sending = self._of(), True
+        try:
+            message = NOTHING if engine.rank else _packed(self._results)
+            gathered = engine.all_gather(message, about="results of rank 0")
+        finally:
+            self._is_sending = False
+        self._results.clear()
+        if engine.rank:
+            self._results.extend(_unpacked(gathered[0]))
+
+    def _of(self) -> MessageEngine:
+        engine = self._engine()
+        if engine is None:
+            raise ReferenceError("the engine is gone")
+        return engine
+
+
+def led(engine: Engine) -> Engine:
+    """Return an engine for runs in which only rank 0 computes.
+
+    Its `all_reduce` returns the array of rank 0; arrays of other ranks are ignored. All
+    other calls are those of `engine`, after pending results of rank 0 have been sent.
+    """
+    if not isinstance(engine, MessageEngine):
+        return engine
+    return cast(Engine, _LedEngine(engine))
+
+
+class _LedEngine:
+    """An engine for runs in which only rank 0 computes: see `led`."""
+
+    def __init__(self, engine: MessageEngine) -> None:
+        if engine.pending is None:
+            engine.pending = _PendingResults(engine)
+        self._engine, self._pending = engine, engine.pending
+        self.all_gather, self.all_to_allv = engine.all_gather, engine.all_to_allv
+        self.hand_bytes, self.hand_to_all = engine.hand_bytes, engine.hand_to_all
+        self.broadcast, self.barrier = engine.broadcast, engine.barrier
+
+    def __getattr__(self, name: str) -> Any:
+        # Rank, size, traffic, timeouts.
+        return getattr(self._engine, name)
+
+    def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
+        """Return the array of rank 0."""
+        own = sendable(array)
+        text = f"all_reduce({operator} of {whole(own)})"
+        found: Array = self._pending.result(
+            f"{text}, for {about}" if about else text, own
+        )
+        return found
+
+
+#: The length of the header before the arrays.
+_HEAD = struct.Struct("<q")
+
+
+def _packed(results: Iterable[tuple[str, Array]]) -> Bytes:
+    heads = [(text, array.dtype.str, array.shape) for text, array in results]
+    head = json.dumps(heads).encode()
+    parts = [_HEAD.pack(len(head)), head, *(array.tobytes() for _, array in results)]
+    return np.frombuffer(b"".join(parts), np.uint8)
+
+
+def _unpacked(message: Bytes) -> Iterator[tuple[str, Array]]:
+    data = message.tobytes()
+    at = _HEAD.size + _HEAD.unpack_from(data)[0]
+    for text, dtype, shape in json.loads(data[_HEAD.size : at]):
+        count = prod(shape)
+        array = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
+        at += array.nbytes
+        yield text, array
+
+
+def _mismatch_with_rank_0(rank: int, does: str, known: str) -> RankMismatchError:
+    return RankMismatchError(
+        f"rank {rank} went another way than rank 0",
+        rank=rank,
+        got=f"rank 0 has called {known}; rank {rank} {does}",
+        expected="the same calls in the same order on every rank",
+        fix="make the same calls on all ranks: no condition may depend on the rank, "
+        "its own data or a clock",
+    )

@@ -1,16 +1,134 @@
-"""Errors of ranks that are processes, and the last records that they send."""
+"""Records, errors and blocking calls of engines whose ranks are processes.
+
+A record is a header of fixed size that a process sends before each message. It has the
+kind, the call, and the number of bytes that follow. Its size is fixed, so that ranks
+with different calls can still read each other's records. Short messages are stored
+within it, and need no second transfer.
+
+`ConcurrentCalls` makes blocking calls on a thread that can be abandoned. Gloo blocks
+within a transfer, and not every failure ends the wait: a transfer that had begun when
+its connection broke is waited for until the timeout.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import itertools
 import os
-from collections.abc import Mapping
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
+import numpy as np
+
+from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError, RankMismatchError, WorkerLostError
-from featgraph.ranks.engines.calls import Call
-from featgraph.ranks.engines.records import Record
+from featgraph.ranks.engines.calls import Call, mismatch
+from featgraph.ranks.engines.messages import NOTHING, Bytes
 
-__all__ = ["broken_off", "failed", "last_word", "lost", "require_usable"]
+__all__ = [
+    "INLINE_BYTES",
+    "RECORD_BYTES",
+    "ConcurrentCalls",
+    "Record",
+    "Released",
+    "called",
+    "interrupted",
+    "last_record",
+    "pack",
+    "require_same_call",
+    "require_usable",
+    "unpack",
+]
+
+RECORD_BYTES = 512
+#: Messages of at most so many bytes are stored within their record.
+INLINE_BYTES = 192
+
+#: Ends with the version of the protocol.
+_MAGIC = b"fgr2"
+_HEAD = struct.Struct("<4sBqqiH")
+_TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
+_KINDS = ("call", "ended", "failed")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A header sent from one rank to another.
+
+    Attributes
+    ----------
+    kind : str
+        "call"; "ended": the rank has ended; "failed": `rank` has failed.
+    number : int
+        Number of its exchanges, this one included.
+    text, about, given : str
+        Of a call: see `Call`. Of a failure, `text` is the reason.
+    rank : int
+        The rank that failed first, else -1.
+    nbytes : int
+        Bytes of the message with this record.
+    """
+
+    kind: str
+    number: int
+    text: str = ""
+    about: str = ""
+    rank: int = -1
+    nbytes: int = 0
+    given: str = ""
+
+    @property
+    def call(self) -> Call:
+        """The call of this record."""
+        return Call(self.number, self.text, self.about, self.given)
+
+
+def called(call: Call) -> Record:
+    """Return the record of a call."""
+    return Record("call", call.number, call.text, call.about, given=call.given)
+
+
+def pack(record: Record, message: Bytes) -> Bytes:
+    """Return a record as bytes, with the message if it is short."""
+    encoded = "\0".join([record.text, record.about, record.given]).encode()
+    if len(encoded) > _TEXT_BYTES:
+        # Long texts that differ must stay different.
+        digest = b"... " + hashlib.sha256(encoded).hexdigest()[:16].encode()
+        cut = encoded[: _TEXT_BYTES - len(digest)].decode(errors="ignore").encode()
+        encoded = cut + digest
+    kind = _KINDS.index(record.kind)
+    head = _HEAD.pack(
+        _MAGIC, kind, record.number, message.size, record.rank, len(encoded)
+    )
+    out = np.zeros(RECORD_BYTES, np.uint8)
+    out[: _HEAD.size + len(encoded)] = np.frombuffer(head + encoded, np.uint8)
+    if message.size <= INLINE_BYTES:
+        out[RECORD_BYTES - INLINE_BYTES :][: message.size] = message
+    return out
+
+
+def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
+    """Return the record of a rank, and its message if that is stored in the record.
+
+    Raises DistributedError if the bytes are no record.
+    """
+    magic, kind, number, nbytes, rank, length = _HEAD.unpack(bytes(data[: _HEAD.size]))
+    if magic != _MAGIC or kind >= len(_KINDS) or nbytes < 0 or length > _TEXT_BYTES:
+        raise DistributedError(
+            f"a record from rank {peer} cannot be read",
+            got=f"{bytes(data[:8])!r}",
+            expected=f"{_MAGIC!r}",
+            fix="start all ranks with one version of featgraph, on a port of their own",
+        )
+    texts = bytes(data[_HEAD.size : _HEAD.size + length]).decode(errors="replace")
+    text, about, given = [*texts.split("\0"), "", ""][:3]
+    inline = data[RECORD_BYTES - INLINE_BYTES :]
+    message = inline[: nbytes if nbytes <= INLINE_BYTES else 0].copy()
+    return Record(_KINDS[kind], number, text, about, rank, nbytes, given), message
 
 
 def require_usable(
@@ -30,38 +148,79 @@ def require_usable(
         raise DistributedError(f"rank {rank} has been closed", got=str(call))
 
 
-def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
+def _lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
     """Return the error for lost ranks, with the reason of each; it names the first."""
     rank, got = next(iter(why.items()))
     others = ", ".join(str(r) for r in why if r != rank)
     return WorkerLostError(
         f"rank {rank} of {size} was lost"
-        + (f"; nor was there word of {others}" if others else ""),
+        + (f"; no record came from {others}" if others else ""),
         rank=rank,
         where=where,
         got=got,
-        fix=f"what rank {rank} wrote last tells more; if it was still computing, "
-        "fg.distributed.init(timeout=) with more seconds",
+        fix=f"see the last output of rank {rank}; if it was still computing, "
+        "pass more seconds as fg.distributed.init(timeout=)",
     )
 
 
-def broken_off(rank: int, error: BaseException) -> DistributedError:
+def require_same_call(
+    rank: int,
+    size: int,
+    call: Call,
+    records: Mapping[int, Record],
+    absent: Mapping[int, str],
+) -> None:
+    """Raise an error unless all ranks have made the same call.
+
+    Parameters
+    ----------
+    rank, size : int
+        This rank, and the number of ranks.
+    call : Call
+        The call of this rank.
+    records : mapping
+        The records of other ranks.
+    absent : mapping
+        The reason of each lost rank.
+
+    Raises
+    ------
+    WorkerLostError
+        If a rank has failed or is lost.
+    RankMismatchError
+        If calls differ.
+    """
+    for other, record in records.items():
+        if record.kind == "failed":
+            raise _failed(record, size, other)
+    if absent:
+        raise _lost(absent, size, f"rank {rank}, at {call}")
+    # The call as other ranks read it: long texts are cut.
+    calls = {rank: unpack(pack(called(call), NOTHING), rank)[0].call}
+    calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
+    ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
+    different = mismatch(calls, ended)
+    if different is not None:
+        raise different
+
+
+def interrupted(rank: int, error: BaseException) -> DistributedError:
     """Return the error for calls after an exchange that was interrupted."""
     return DistributedError(
-        f"an exchange of rank {rank} was broken off",
+        f"an exchange of rank {rank} was interrupted",
         got=f"{type(error).__name__}: {error}",
     )
 
 
-def failed(record: Record, size: int, told_by: int) -> WorkerLostError:
-    """Return the error for a failed rank, as reported by rank `told_by`."""
-    by = "" if told_by == record.rank else f", as rank {told_by} found"
+def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
+    """Return the error for a failed rank, as reported by rank `reported_by`."""
+    by = "" if reported_by == record.rank else f", as rank {reported_by} found"
     return WorkerLostError(
         f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
     )
 
 
-def last_word(
+def last_record(
     rank: int,
     exchanges: int,
     refusal: BaseException | None,
@@ -87,3 +246,100 @@ def last_word(
         return Record("ended", exchanges)
     what = cause.what if isinstance(cause, DistributedError) else str(cause)
     return Record("failed", exchanges, f"{type(cause).__name__}: {what}", rank=rank)
+
+
+_T = TypeVar("_T")
+
+
+class Released(Exception):
+    """The wait for a call was abandoned; its thread may block in it forever."""
+
+
+class ConcurrentCalls:
+    """A thread that makes blocking calls, one at a time.
+
+    The thread that waits for a result can be interrupted, and released by another one.
+
+    Parameters
+    ----------
+    name : str
+        The name of the thread, which is started by the first call.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._requests: SimpleQueue[tuple[int, Callable[[], Any]] | None] = (
+            SimpleQueue()
+        )
+        #: Number, result and error of a call; None: stop waiting.
+        self._results: SimpleQueue[tuple[int, Any, BaseException | None] | None]
+        self._results = SimpleQueue()
+        self._numbers = itertools.count()
+        self._is_released = False
+
+    def run(self, function: Callable[[], _T]) -> _T:
+        """Call a function on the thread; return its result, or raise its error.
+
+        Raises
+        ------
+        Released
+            If `release` has been called, before or during the call.
+        """
+        if threading.current_thread() is self._thread:  # within another call
+            return function()
+        return self.result(self.begin(function))  # type: ignore[no-any-return]
+
+    def begin(self, function: Callable[[], Any]) -> int:
+        """Begin to call a function; return the number of the call for `result`."""
+        if self._is_released:
+            raise Released
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve, name=self._name, daemon=True
+            )
+            self._thread.start()
+        number = next(self._numbers)
+        self._requests.put((number, function))
+        return number
+
+    def result(self, begun: int) -> Any:
+        """Return the result of the last call begun by `begin`, or raise its error."""
+        while (answer := self._results.get()) is not None:
+            number, result, error = answer
+            if number == begun:  # else of a call whose wait was interrupted
+                if error is not None:
+                    raise error
+                return result
+        raise Released
+
+    def release(self) -> None:
+        """Make present and later calls of `run` raise Released; from any thread."""
+        self._is_released = True
+        self._results.put(None)
+
+    def close(self, seconds: float) -> None:
+        """End the thread, and wait for it for at most `seconds`.
+
+        A thread in a call that does not return is abandoned.
+        """
+        self.release()
+        self._requests.put(None)
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        """Make one call, and keep no reference to it: it may have large arrays."""
+        request = self._requests.get()
+        if request is None:
+            return False
+        number, function = request
+        try:
+            self._results.put((number, function(), None))
+        except BaseException as error:  # raised by `result`
+            self._results.put((number, None, error))
+        return True

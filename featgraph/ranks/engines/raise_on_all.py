@@ -33,14 +33,14 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
         result = function()
     except Exception as found:
         error = found
-    text = "" if error is None else _told(error)
-    told = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
-    first = next((rank for rank, message in enumerate(told) if message.size), None)
+    text = "" if error is None else _fields_of(error)
+    messages = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
+    first = next((rank for rank, message in enumerate(messages) if message.size), None)
     if first is None:
         return result
     if first == engine.rank and error is not None:
         raise error
-    raise _raised(json.loads(told[first].tobytes()), first, about) from error
+    raise _raised(json.loads(messages[first].tobytes()), first, about) from error
 
 
 def require_same(
@@ -64,7 +64,7 @@ def require_same(
         )
 
 
-def _told(error: Exception) -> str:
+def _fields_of(error: Exception) -> str:
     parts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, FeatGraphError):
         for name in _PARTS:
@@ -76,17 +76,17 @@ def _told(error: Exception) -> str:
     return json.dumps(parts)
 
 
-def _raised(told: dict[str, Any], rank: int, about: str) -> Exception:
-    kind = getattr(errors, told["type"], None)
+def _raised(fields: dict[str, Any], rank: int, about: str) -> Exception:
+    kind = getattr(errors, fields["type"], None)
     made: Exception
-    if "what" in told and isinstance(kind, type):
-        what = f"{told['what']}, as rank {rank} found"
-        made = kind(what, **{name: told[name] for name in _PARTS[1:]})
-    elif "system" in told:
-        plain = {kind.__name__: kind for kind in _PLAIN}.get(told["type"], OSError)
-        made = plain(*told["system"])
+    if "what" in fields and isinstance(kind, type):
+        what = f"{fields['what']}, as rank {rank} found"
+        made = kind(what, **{name: fields[name] for name in _PARTS[1:]})
+    elif "system" in fields:
+        plain = {kind.__name__: kind for kind in _PLAIN}.get(fields["type"], OSError)
+        made = plain(*fields["system"])
     else:
-        got = f"{told['type']}: {told['text']}"
+        got = f"{fields['type']}: {fields['text']}"
         made = DistributedError(f"{about} failed on rank {rank}", got=got)
         vars(made)["rank"] = rank
         return made

@@ -5,11 +5,17 @@ a window; then it publishes the number of the exchange. A rank that has read the
 of all others reads their records and messages. Two windows alternate: when a rank
 publishes exchange n + 2, all others have read exchange n. A waiting rank polls for some
 microseconds, and then sleeps until a peer rings its bell, or dies.
+
+A rank has three files: one of words and records, and one for each window, for messages
+that do not fit in a record. Only that rank writes them; peers map them read-only. They
+have no names: the kernel frees them when the last process that maps them ends, however
+it ends.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import secrets
 import select
@@ -23,11 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call, mismatch
-from featgraph.ranks.engines.concurrent_calls import Aside, Released
+from featgraph.ranks.engines.calls import Call
+from featgraph.ranks.engines.lost_ranks import (
+    CONNECT_S,
+    MEETING,
+    Watching,
+    watched,
+)
 from featgraph.ranks.engines.meeting import Met, is_possible, meet
 from featgraph.ranks.engines.messages import (
     NOTHING,
@@ -36,41 +48,197 @@ from featgraph.ranks.engines.messages import (
     MessageEngine,
 )
 from featgraph.ranks.engines.processes import (
-    broken_off,
-    failed,
-    last_word,
-    lost,
-    require_usable,
-)
-from featgraph.ranks.engines.protocol import Read, Write
-from featgraph.ranks.engines.records import (
     INLINE_BYTES,
+    RECORD_BYTES,
+    ConcurrentCalls,
     Record,
+    Released,
     called,
+    interrupted,
+    last_record,
     pack,
+    require_same_call,
+    require_usable,
     unpack,
 )
-from featgraph.ranks.engines.watching import (
-    CONNECT_S,
-    MEETING,
-    Watching,
-    watched,
-)
-from featgraph.ranks.engines.windows import (
-    ALIGNMENT,
-    Layout,
-    OwnMemory,
-    PeerMemory,
-)
+from featgraph.ranks.engines.protocol import Read, Write
 
-__all__ = ["SharedEngine"]
+__all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory", "SharedEngine"]
+
+Words = npt.NDArray[np.int64]
+#: Alignment of messages, and distance of words in different cache lines, in bytes.
+ALIGNMENT = 64
+_STRIDE = ALIGNMENT // 8
+#: Windows grow to multiples of so many bytes.
+_GRAIN = 1 << 20
+_NOTHING = np.empty(0, np.uint8)
+
+
+class Layout:
+    """The layout of words and records in a rank's memory, for `size` ranks.
+
+    Attributes
+    ----------
+    last : int
+        Index of the word that is nonzero once the last record is published.
+    nbytes : int
+        Bytes of all words and records.
+    """
+
+    last = 0
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        words = (1 + 2 * size) * _STRIDE + 2 * size
+        self._offsets = (1 + 2 * size) * _STRIDE
+        self._records = -(-words * 8 // ALIGNMENT) * ALIGNMENT
+        self.nbytes = self._records + (2 * size + 1) * RECORD_BYTES
+
+    def published(self, rank: int) -> int:
+        """Return the index of the word with the number published to a rank."""
+        return (1 + rank) * _STRIDE
+
+    def asleep(self, rank: int) -> int:
+        """Return the index of the flag that this rank sleeps until `rank` wakes it."""
+        return (1 + self._size + rank) * _STRIDE
+
+    def offset(self, turn: int, rank: int) -> int:
+        """Return the index of the word with the offset of a rank's message."""
+        return self._offsets + turn * self._size + rank
+
+    def record(self, turn: int, rank: int) -> slice:
+        """Return the byte range of the record for a rank."""
+        return self._record(turn * self._size + rank)
+
+    @property
+    def last_record(self) -> slice:
+        """The byte range of the last record, for all ranks."""
+        return self._record(2 * self._size)
+
+    def _record(self, number: int) -> slice:
+        begin = self._records + number * RECORD_BYTES
+        return slice(begin, begin + RECORD_BYTES)
+
+
+class OwnMemory:
+    """The memory of this rank.
+
+    Attributes
+    ----------
+    files : tuple of int
+        Descriptors to send to peers.
+    words, control : array
+        The first file as int64 words and as bytes.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.files = tuple(_nameless() for _ in range(3))
+        _reserve(self.files[0], 0, layout.nbytes)
+        self.control: Bytes = _mapped(self.files[0], layout.nbytes, mmap.PROT_WRITE)
+        self.words: Words = _words(self.control)
+        self._windows: list[Bytes] = [_NOTHING] * 2
+
+    def window(self, turn: int, nbytes: int) -> Bytes:
+        """Return a window of at least `nbytes` bytes.
+
+        Its contents are lost, so no peer may still read it.
+        """
+        known = self._windows[turn]
+        if known.size < nbytes:
+            grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
+            self._windows[turn] = _NOTHING
+            _reserve(self.files[1 + turn], known.size, grown)
+            self._windows[turn] = _mapped(self.files[1 + turn], grown, mmap.PROT_WRITE)
+        return self._windows[turn]
+
+    def close(self) -> None:
+        """Close the memory."""
+        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        _close(self.files)
+
+
+class PeerMemory:
+    """The memory of another rank of this host, read-only.
+
+    Attributes
+    ----------
+    words, control : array
+        See `OwnMemory`.
+    """
+
+    def __init__(self, layout: Layout, files: Sequence[int]) -> None:
+        self._files = tuple(files)
+        _require_bytes(self._files[0], layout.nbytes)
+        self.control: Bytes = _mapped(self._files[0], layout.nbytes)
+        self.words: Words = _words(self.control)
+        self._windows: list[Bytes] = [_NOTHING] * 2
+
+    def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
+        """Return a message in a window, as a view."""
+        end = offset + nbytes
+        if offset < 0 or self._windows[turn].size < end:
+            file = self._files[1 + turn]
+            _require_bytes(file, end if offset >= 0 else -1)
+            self._windows[turn] = _mapped(file, os.fstat(file).st_size)
+        return self._windows[turn][offset:end]
+
+    def close(self) -> None:
+        """Close the memory."""
+        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        _close(self._files)
+
+
+def _nameless() -> int:
+    """Return the descriptor of an empty file in memory, without a name."""
+    file = os.memfd_create("featgraph")
+    os.fchmod(file, 0o600)
+    return file
+
+
+def _reserve(file: int, known: int, nbytes: int) -> None:
+    """Grow a file, with its pages allocated: a missing page would kill the process."""
+    try:
+        os.posix_fallocate(file, known, nbytes - known)
+    except OSError as error:
+        raise DistributedError(
+            "no memory for messages between ranks of one host",
+            got=f"{error.strerror}, for {nbytes} bytes",
+            fix="ranks with smaller parts; fg.distributed.init(engine='gloo') takes "
+            "less",
+        ) from error
+
+
+def _require_bytes(file: int, nbytes: int) -> None:
+    found = os.fstat(file).st_size
+    if not 0 <= nbytes <= found:
+        raise DistributedError(
+            "a message of another rank lies outside of its window",
+            got=f"{found} bytes",
+            expected=f"{nbytes}",
+            fix="start all ranks with one version of featgraph",
+        )
+
+
+def _mapped(file: int, nbytes: int, also: int = 0) -> Bytes:
+    memory = mmap.mmap(file, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | also)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _words(control: Bytes) -> Words:
+    return control[: control.size // 8 * 8].view(np.int64)
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
+
 
 #: The module of compiled loads and stores.
 FLAGS = "featgraph.ranks.engines.flags"
 #: Polls of a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
 #: Results of a poll: the rank has published the number, or its last record.
-_TOLD, _LAST = 1, 2
+_PUBLISHED, _LAST = 1, 2
 
 
 def flags() -> Any:
@@ -124,21 +292,21 @@ class Peers:
         enough = len(os.sched_getaffinity(0)) > len(met)
         self._looks = LOOKS if enough else 0
 
-    def tell(self, rank: int, number: int) -> None:
+    def publish(self, rank: int, number: int) -> None:
         """Publish the number of an exchange to a rank."""
-        self._publish(rank, self._layout.told(rank), number)
+        self._publish(rank, self._layout.published(rank), number)
 
-    def say_last(self, number: int) -> None:
+    def publish_last(self, number: int) -> None:
         """Publish the last record to all ranks."""
         for rank in self._met:
             self._publish(rank, self._layout.last, number)
 
-    def hear(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
+    def wait_for(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
         """Wait until all ranks have published this number.
 
         Returns
         -------
-        heard : dict
+        arrived : dict
             By rank, whether it has published its last record instead.
         lost : dict
             By lost rank, the reason.
@@ -149,13 +317,13 @@ class Peers:
             If the watch reports a lost rank.
         """
         until = math.inf if self._watch else time.monotonic() + self._timeout
-        heard: dict[int, bool] = {}
+        arrived: dict[int, bool] = {}
         for rank in self._met:
             found = self._wait(rank, number, until)
             if not found:
-                return heard, self._lost(number)
-            heard[rank] = found == _LAST
-        return heard, {}
+                return arrived, self._lost(number)
+            arrived[rank] = found == _LAST
+        return arrived, {}
 
     def record(self, rank: int, number: int, is_last: bool) -> Bytes:
         """Return the record of a rank for an exchange, or its last one."""
@@ -184,11 +352,11 @@ class Peers:
                 self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
 
     def _look(self, rank: int, number: int, looks: int = 0) -> int:
-        """Poll a rank; return `_TOLD` or `_LAST`, or 0 if it has published neither."""
+        """Poll a rank; return `_PUBLISHED`, `_LAST`, or 0 if neither was published."""
         layout = self._layout
         found: int = self._flags.spin(
             self._memory[rank].words,
-            layout.told(self._rank),
+            layout.published(self._rank),
             layout.last,
             number,
             looks,
@@ -206,7 +374,7 @@ class Peers:
             while True:
                 found = self._look(rank, number)
                 left = until - time.monotonic()
-                if found or left <= 0 or self._unsaid(self._ended, number):
+                if found or left <= 0 or self._unpublished(self._ended, number):
                     return found
                 self._sleep(left)
                 if self._watch is not None:
@@ -227,18 +395,18 @@ class Peers:
                 self._bells.unregister(file)
                 self._ended.add(rank)
 
-    def _unsaid(self, ranks: set[int], number: int) -> list[int]:
+    def _unpublished(self, ranks: set[int], number: int) -> list[int]:
         """Return the ranks that have published neither this number nor an end."""
         return [r for r in sorted(ranks) if not self._look(r, number)]
 
     def _lost(self, number: int) -> dict[int, str]:
-        ended = self._unsaid(self._ended, number)
+        ended = self._unpublished(self._ended, number)
         if ended:
             return {r: f"its process {self._met[r].process} has ended" for r in ended}
         return {
-            rank: f"no word within {self._timeout:g} s from its process "
+            rank: f"nothing within {self._timeout:g} s from its process "
             f"{self._met[rank].process}{_state_of(self._met[rank].process)}"
-            for rank in self._unsaid(set(self._met), number)
+            for rank in self._unpublished(set(self._met), number)
         }
 
 
@@ -337,20 +505,20 @@ class SharedEngine(MessageEngine):
         self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
         self.watch = watch
         #: The number of the exchange published last.
-        self._told = 0
+        self._number = 0
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
-        self._has_said_last = False
+        self._has_published_last = False
         _open_engines.add(self)
 
     def close(self, error: BaseException | None = None) -> None:
         """Publish the end of this rank, or the error by which it ends; close memory."""
         if not self._is_open or self._process != os.getpid():
             return
-        said = last_word(self.rank, self.exchanges, self._refusal, error)
-        if said is not None:
-            self._say_last(said)
+        record = last_record(self.rank, self.exchanges, self._refusal, error)
+        if record is not None:
+            self._publish_last(record)
         self.let_go()
 
     def let_go(self) -> None:
@@ -385,24 +553,24 @@ class SharedEngine(MessageEngine):
     def _begin(
         self, call: Call, sizes: Sequence[int], write: Write, read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._tell(call, sizes, write), read)
+        return self._take(call, lambda: self._publish_each(call, sizes, write), read)
 
     def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._tell_all(call, nbytes, write), read)
+        return self._take(call, lambda: self._publish_all(call, nbytes, write), read)
 
-    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> Finish:
-        """Publish own messages by `tell`; return a function that reads the others'."""
+    def _take(self, call: Call, publish: Callable[[], Bytes], read: Read) -> Finish:
+        """Publish own messages; return a function that reads the messages of others."""
         self._require_usable(call)
-        with _breaking_off(self):
-            own = tell()
+        with _interrupting(self):
+            own = publish()
 
         def finish() -> None:
             self._require_usable(call)
-            with _breaking_off(self):
+            with _interrupting(self):
                 with watched(self.watch, call):
-                    messages = self._hear(call, own)
+                    messages = self._receive(call, own)
                 for rank, message in enumerate(messages):
                     read(rank, message)
 
@@ -413,10 +581,10 @@ class SharedEngine(MessageEngine):
         if self.watch is not None:
             self.watch.raise_lost()
 
-    def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
+    def _publish_each(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write and publish all messages; return the message to this rank itself."""
-        self._told += 1
-        turn, places, end = self._told % 2, {}, 0
+        self._number += 1
+        turn, places, end = self._number % 2, {}, 0
         for step in range(1, self.size):  # each rank begins with a different one
             rank = (self.rank + step) % self.size
             places[rank] = end
@@ -433,13 +601,13 @@ class SharedEngine(MessageEngine):
         write(self.rank, message)
         return message
 
-    def _tell_all(
+    def _publish_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None]
     ) -> Bytes:
         """Write and publish one message for all; return the empty message to itself."""
-        self._told += 1
+        self._number += 1
         is_short = nbytes <= INLINE_BYTES
-        window = self._own.window(self._told % 2, 0 if is_short else nbytes)
+        window = self._own.window(self._number % 2, 0 if is_short else nbytes)
         message = np.empty(nbytes, np.uint8) if is_short else window[:nbytes]
         write(message)
         for step in range(1, self.size):
@@ -448,51 +616,39 @@ class SharedEngine(MessageEngine):
 
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
         """Publish a message to a rank: in the window, or in its record if short."""
-        turn, said = self._told % 2, called(call)
+        turn, record = self._number % 2, called(call)
         self._own.words[self._layout.offset(turn, rank)] = place
-        self._own.control[self._layout.record(turn, rank)] = pack(said, message)
-        self._peers.tell(rank, self._told)
+        self._own.control[self._layout.record(turn, rank)] = pack(record, message)
+        self._peers.publish(rank, self._number)
 
-    def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
+    def _receive(self, call: Call, own: Bytes) -> list[Bytes]:
         """Wait for all ranks; return their messages if they have made the same call."""
-        heard, absent = self._peers.hear(self._told)
-        calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
-        # The call as other ranks read it: long texts are cut.
-        said = called(call)
-        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
-        for rank, is_last in heard.items():
-            data = self._peers.record(rank, self._told, is_last)
-            record, message = unpack(data, rank)
-            if record.kind == "failed":
-                raise failed(record, self.size, told_by=rank)
-            if record.kind == "ended":
-                ended[rank] = record.number
-            else:
-                calls[rank] = record.call
-            found[rank] = record.nbytes, message
-        if absent:
-            raise lost(absent, self.size, f"rank {self.rank}, at {call}")
-        different = mismatch(calls, ended)
-        if different is not None:
-            raise different
+        arrived, absent = self._peers.wait_for(self._number)
+        records: dict[int, Record] = {}
+        found = {self.rank: (own.size, own)}
+        for rank, is_last in arrived.items():
+            data = self._peers.record(rank, self._number, is_last)
+            records[rank], message = unpack(data, rank)
+            found[rank] = records[rank].nbytes, message
+        require_same_call(self.rank, self.size, call, records, absent)
         return [
-            self._peers.message(rank, self._told, nbytes)
+            self._peers.message(rank, self._number, nbytes)
             if rank != self.rank and nbytes > INLINE_BYTES
             else message
             for rank, (nbytes, message) in sorted(found.items())
         ]
 
-    def _say_last(self, record: Record) -> None:
+    def _publish_last(self, record: Record) -> None:
         """Publish the last record, once: others may be reading it from then on."""
-        if self._has_said_last:
+        if self._has_published_last:
             return
-        self._has_said_last = True
+        self._has_published_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
-        self._peers.say_last(self._told + 1)
+        self._peers.publish_last(self._number + 1)
 
 
 @contextmanager
-def _breaking_off(engine: SharedEngine) -> Iterator[None]:
+def _interrupting(engine: SharedEngine) -> Iterator[None]:
     """Disable the engine after an error; publish an error that is this rank's own."""
     try:
         yield
@@ -500,9 +656,9 @@ def _breaking_off(engine: SharedEngine) -> Iterator[None]:
         engine._refusal = error
         raise
     except BaseException as error:  # an interrupt; out of memory
-        engine._refusal = broken_off(engine.rank, error)
+        engine._refusal = interrupted(engine.rank, error)
         text = str(engine._refusal.got)
-        engine._say_last(Record("failed", engine.exchanges, text, rank=engine.rank))
+        engine._publish_last(Record("failed", engine.exchanges, text, rank=engine.rank))
         raise
 
 
@@ -518,16 +674,16 @@ def _meet_watched(
     """
     if rank == 0:
         watch.offer(MEETING, f"the place {secrets.token_hex(16)}")
-    place, limit = watch.ask(MEETING), max(timeout, CONNECT_S)
-    aside = Aside("featgraph meeting")
-    watch.when_lost(aside.release)
+    place, limit = watch.await_offer(MEETING), max(timeout, CONNECT_S)
+    calls = ConcurrentCalls("featgraph meeting")
+    watch.when_lost(calls.release)
     try:
-        return aside.run(lambda: meet(rank, size, place, files, limit))
+        return calls.run(lambda: meet(rank, size, place, files, limit))
     except Released:
         watch.raise_lost()
         raise
     finally:
-        aside.close(0)
+        calls.close(0)
 
 
 def _let_go_of_all() -> None:

@@ -30,36 +30,33 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call, mismatch
-from featgraph.ranks.engines.concurrent_calls import Aside, Released
-from featgraph.ranks.engines.messages import Bytes, MessageEngine
-from featgraph.ranks.engines.processes import (
-    broken_off,
-    failed,
-    lost,
-    require_usable,
-)
-from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
-from featgraph.ranks.engines.records import (
-    INLINE_BYTES,
-    RECORD_BYTES,
-    Record,
-    called,
-    pack,
-    unpack,
-)
-from featgraph.ranks.engines.watching import (
+from featgraph.ranks.engines.calls import Call
+from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
     Watching,
     watched,
 )
+from featgraph.ranks.engines.messages import NOTHING, Bytes, MessageEngine
+from featgraph.ranks.engines.processes import (
+    INLINE_BYTES,
+    RECORD_BYTES,
+    ConcurrentCalls,
+    Record,
+    Released,
+    called,
+    interrupted,
+    pack,
+    require_same_call,
+    require_usable,
+    unpack,
+)
+from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
 
 __all__ = ["TorchEngine"]
 
 _T = TypeVar("_T")
 
-NOTHING = np.empty(0, np.uint8)
 #: The limit of transfers if a launcher reports lost ranks: a rank may compile for long.
 _NO_LIMIT = timedelta(days=365)
 #: Seconds in which transfers end after their sockets have been shut down.
@@ -113,7 +110,7 @@ class TorchEngine(MessageEngine):
         self._make: Callable[[int], GpuArray] | None = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Send the other ranks the end of this one, or the error by which it ends.
+        """Report the end of this rank, or the error that ends it, to the other ranks.
 
         Returns when they have come to an exchange, or to their own end, or after the
         timeout. If there is a watch, that reports the error instead.
@@ -122,16 +119,16 @@ class TorchEngine(MessageEngine):
             return
         self._is_open = False
         cause = self._refusal
-        said = Record("ended", self.exchanges)
+        record = Record("ended", self.exchanges)
         if isinstance(cause, WorkerLostError) and cause.rank is not None:
-            said = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
+            record = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
         elif cause is None and error is not None:
             text = f"{type(error).__name__}: {error}"
-            said = Record("failed", self.exchanges, text, rank=self.rank)
+            record = Record("failed", self.exchanges, text, rank=self.rank)
         # A RankMismatchError has been raised on all ranks.
-        is_told = self.watch is not None and said.kind == "failed"
-        if (cause is None or said.kind == "failed") and not is_told:
-            self._tell(said, [NOTHING] * self.size)
+        is_reported = self.watch is not None and record.kind == "failed"
+        if (cause is None or record.kind == "failed") and not is_reported:
+            self._send_records(record, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
@@ -140,10 +137,8 @@ class TorchEngine(MessageEngine):
         All ranks must have NCCL, and a GPU of their own.
         """
         if self._reaches is None:
-            told = f"{gpu} {self._links.has_gpus}".encode()
-            found = self.all_gather(
-                np.frombuffer(told, np.uint8), about="GPUs of ranks"
-            )
+            own = f"{gpu} {self._links.has_gpus}".encode()
+            found = self.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
             gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
             self._reaches = len(gpus) == self.size
             if self._reaches:
@@ -182,8 +177,8 @@ class TorchEngine(MessageEngine):
             raise DistributedError(
                 f"NCCL failed on rank {self.rank} of {self.size}",
                 where=str(call),
-                got=_said_by(error),
-                fix="NCCL_DEBUG=INFO has it say more",
+                got=_text_of(error),
+                fix="NCCL_DEBUG=INFO prints details",
             ) from error
         for rank in peers:
             self.traffic.sent[rank] += bytes_of(arrays[rank])
@@ -200,12 +195,12 @@ class TorchEngine(MessageEngine):
             self._done_at = time.perf_counter()
             return received
 
-        with self._breaking_off():
+        with self._interrupting():
             answer, left = self._links.begin(exchange), time.perf_counter()
 
         def received() -> list[Bytes]:
             waits = time.perf_counter()
-            with self._breaking_off(), watched(self.watch, call):
+            with self._interrupting(), watched(self.watch, call):
                 found = answer()
             # The time of the other thread while this one computed.
             self.moved_s += max(0.0, min(self._done_at, waits) - left)
@@ -214,7 +209,7 @@ class TorchEngine(MessageEngine):
         return received
 
     @contextmanager
-    def _breaking_off(self) -> Iterator[None]:
+    def _interrupting(self) -> Iterator[None]:
         """Disable the engine after an error in the block."""
         try:
             yield
@@ -222,7 +217,7 @@ class TorchEngine(MessageEngine):
             self._refusal = error
             raise
         except BaseException as error:  # an interrupt; out of memory
-            self._refusal = broken_off(self.rank, error)
+            self._refusal = interrupted(self.rank, error)
             raise
 
     def _require_usable(self, call: Call) -> None:
@@ -231,20 +226,9 @@ class TorchEngine(MessageEngine):
             self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
-        said = called(call)
-        heard, absent = self._tell(said, messages)
-        records = {rank: record for rank, (record, _) in heard.items()}
-        for rank, record in records.items():
-            if record.kind == "failed":
-                raise failed(record, self.size, told_by=rank)
-        self._raise_lost(absent, call)
-        # The call as other ranks read it: long texts are cut.
-        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
-        calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
-        ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
-        different = mismatch(calls, ended)
-        if different is not None:
-            raise different
+        arrived, absent = self._send_records(called(call), messages)
+        records = {rank: record for rank, (record, _) in arrived.items()}
+        require_same_call(self.rank, self.size, call, records, absent)
         large = {
             rank: np.empty(record.nbytes, np.uint8)
             for rank, record in records.items()
@@ -255,24 +239,22 @@ class TorchEngine(MessageEngine):
             for rank, message in enumerate(messages)
             if rank != self.rank and message.size > INLINE_BYTES
         }
-        self._raise_lost(self._links.transfer(sent, large, tag=1), call)
-        received = {rank: message for rank, (_, message) in heard.items()} | large
+        absent = self._links.transfer(sent, large, tag=1)
+        if absent:
+            require_same_call(self.rank, self.size, call, records, absent)
+        received = {rank: message for rank, (_, message) in arrived.items()} | large
         received[self.rank] = messages[self.rank].copy()
         return [received[rank] for rank in range(self.size)]
 
-    def _tell(
-        self, said: Record, messages: Sequence[Bytes]
+    def _send_records(
+        self, record: Record, messages: Sequence[Bytes]
     ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
         """Exchange records with all ranks; return these, and reasons of lost ranks."""
         peers = [rank for rank in range(self.size) if rank != self.rank]
-        sent = {rank: pack(said, messages[rank]) for rank in peers}
-        heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
-        absent = self._links.transfer(sent, heard, tag=0)
-        return {r: unpack(heard[r], r) for r in peers if r not in absent}, absent
-
-    def _raise_lost(self, why: Mapping[int, str], call: Call) -> None:
-        if why:
-            raise lost(why, self.size, f"rank {self.rank}, at {call}")
+        sent = {rank: pack(record, messages[rank]) for rank in peers}
+        arrived = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
+        absent = self._links.transfer(sent, arrived, tag=0)
+        return {r: unpack(arrived[r], r) for r in peers if r not in absent}, absent
 
 
 class _Links:
@@ -300,7 +282,7 @@ class _Links:
         #: not yet connected): number -> unique name.
         self._before: dict[int, str] = {}
         self._sockets: dict[int, str] | None = None
-        self._aside = Aside("featgraph transfers")
+        self._calls = ConcurrentCalls("featgraph transfers")
         if watch is not None:
             watch.when_lost(self._give_up)
 
@@ -333,9 +315,9 @@ class _Links:
             raise DistributedError(
                 f"rank {self._rank} of {self._size} did not find the others at "
                 f"{address}, port {port}, within {self._timeout:g} s",
-                got=_said_by(error),
-                fix="start all ranks, each with its own RANK; is the port taken, or "
-                "closed to others?",
+                got=_text_of(error),
+                fix="start all ranks, each with its own RANK; the port may be "
+                "in use or blocked",
             ) from error
 
     @property
@@ -395,14 +377,14 @@ class _Links:
     def _transfer_on_gpus(
         self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
     ) -> None:
-        talk, asked = self._talk, []
+        talk, operations = self._talk, []
         for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
             for rank, array in arrays.items():
                 # PyTorch lacks some dtypes of integers, but has bytes.
-                lent = self._torch.as_tensor(array.view(np.uint8))
-                asked.append(talk.P2POp(begin, lent, rank, self._gpus))
-        if asked:
-            for work in talk.batch_isend_irecv(asked):
+                sendable = self._torch.as_tensor(array.view(np.uint8))
+                operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
+        if operations:
+            for work in talk.batch_isend_irecv(operations):
                 work.wait()  # on the GPU: later launches of the stream wait for it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
@@ -420,7 +402,7 @@ class _Links:
             server = {"is_master": True, "master_listen_fd": listener.detach()}
             watch.offer(MEETING, str(port))
         else:
-            port = int(watch.ask(MEETING))
+            port = int(watch.await_offer(MEETING))
         store = self._talk.TCPStore(
             address, port, self._size, timeout=limit, wait_for_workers=False, **server
         )
@@ -431,17 +413,17 @@ class _Links:
 
         Raises the error of the watch as soon as that reports a lost rank.
         """
-        return self._answered(lambda: self._aside.run(function))
+        return self._result_of(lambda: self._calls.run(function))
 
     def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
-        """Begin to call a function on that thread; return one that waits for it."""
-        asked = self._answered(lambda: self._aside.ask(function))
-        return lambda: self._answered(lambda: self._aside.answer(asked))
+        """Begin to call a function on the thread; return a function that waits."""
+        begun = self._result_of(lambda: self._calls.begin(function))
+        return lambda: self._result_of(lambda: self._calls.result(begun))
 
-    def _answered(self, ask: Callable[[], _T]) -> _T:
-        """Return the result of `ask`; if released, raise the error of the watch."""
+    def _result_of(self, call: Callable[[], _T]) -> _T:
+        """Return the result of `begin`; if released, raise the error of the watch."""
         try:
-            return ask()
+            return call()
         except Released:
             if self._watch is not None:
                 self._watch.raise_lost()
@@ -449,7 +431,7 @@ class _Links:
 
     def _give_up(self) -> None:
         """End all waits for transfers after a loss; called on another thread."""
-        self._aside.release()
+        self._calls.release()
         self._sever()
         self._leave_gpus()
 
@@ -475,7 +457,7 @@ class _Links:
         if not is_whole:
             self._sever()
             self._leave_gpus()
-        self._aside.close(_LEAVES_S)
+        self._calls.close(_LEAVES_S)
         if self._is_ours and is_whole:
             self._talk.destroy_process_group()
 
@@ -502,13 +484,13 @@ class _Links:
                     work = begin(self._tensor(part), rank, group=self._group, tag=tag)
                     works.append((rank, work))
                 except RuntimeError as error:
-                    lost.setdefault(rank, _said_by(error))
+                    lost.setdefault(rank, _text_of(error))
         for rank, work in works:
             if rank not in lost:
                 try:
                     work.wait(*limit)
                 except RuntimeError as error:
-                    lost[rank] = _said_by(error)
+                    lost[rank] = _text_of(error)
         return lost
 
     def _tensor(self, part: Bytes) -> Any:
@@ -516,7 +498,7 @@ class _Links:
         return self._torch.from_numpy(part if part.flags.writeable else part.copy())
 
 
-def _said_by(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """Return the message of an error of Gloo, without its source file and advice."""
     text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
     return text.splitlines()[0].partition(". This is typically")[0]

@@ -1,1 +1,1 @@
-"""Entries of vertices and edges that other ranks own, and how they are sent."""
+"""Exchange of entries of vertices and edges between their owners and other ranks."""

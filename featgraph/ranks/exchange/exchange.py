@@ -18,21 +18,19 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines.current import NullEngine
 from featgraph.ranks.engines.lost_ranks import lost_rank
-from featgraph.ranks.engines.null import NullEngine
+from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
-from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
-from featgraph.ranks.exchange.edges import PartEdges
-from featgraph.ranks.exchange.ghosts import RankGhosts
+from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_unsent
 from featgraph.ranks.exchange.host_rows import HostRows
-from featgraph.ranks.exchange.host_trees import BlocksOfUsers
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.members import Members, packed
+from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
+from featgraph.ranks.exchange.transport import EdgeTransport
+from featgraph.ranks.exchange.trees import GpuBlocks, HostBlocks
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
-from featgraph.ranks.exchange.triangle_slices import TriangleTurns
-from featgraph.ranks.exchange.triangles import TrianglesHere
+from featgraph.ranks.exchange.triangles import DeviceTriangles, TriangleSweeps
+from featgraph.ranks.exchange.vertex_sets import Members, packed
 from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
@@ -83,7 +81,7 @@ class RankExchange:
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
         if self._is_led:  # the targets of other ranks do not matter
-            self._carrier = _carrier_on(_alone(shard), NullEngine(), device)
+            self._transport = _transport_on(_alone(shard), NullEngine(), device)
         else:
             require_same(
                 engine,
@@ -93,32 +91,32 @@ class RankExchange:
                 "the target of each rank, when a graph is first run on it",
                 PlanError,
             )
-            self._carrier = _carrier_on(shard, engine, device)
+            self._transport = _transport_on(shard, engine, device)
 
     @property
     def stays_on_device(self) -> bool:
         """Whether supersteps are announced to other ranks without the host."""
-        return self._together is not None
+        return self._fused is not None
 
     @cached_property
-    def _together(self) -> Any:
+    def _fused(self) -> Any:
         """The exchange of counts and results on the device; None if on the host."""
-        return self._carrier.together
+        return self._transport.fused
 
     @cached_property
-    def _edge_carrier(self) -> EdgeCarrier:
+    def _edge_transport(self) -> EdgeTransport:
         return self._over(self._edges.lists)
 
-    def _over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
-        """Return the exchange of entries of edges: see `Carrier.over`."""
+    def _over(self, lists: RemoteEntries, stays: bool = True) -> EdgeTransport:
+        """Return the exchange of entries of edges: see `Transport.over`."""
         lists = lists.alone() if self._is_led else lists
-        made: EdgeCarrier = self._carrier.over(lists, stays)
+        made: EdgeTransport = self._transport.over(lists, stays)
         return made
 
     @cached_property
-    def _triangles_here(self) -> TrianglesHere:
+    def _device_triangles(self) -> DeviceTriangles:
         part = self._triangles()
-        return TrianglesHere(part, self._edge_carrier, self._over, self.device)
+        return DeviceTriangles(part, self._edge_transport, self._over, self.device)
 
     @property
     def waited_s(self) -> float:
@@ -128,7 +126,7 @@ class RankExchange:
     @property
     def forms(self) -> Mapping[str, int]:
         """Number of row messages that this rank has sent since the start, by form."""
-        found: Mapping[str, int] = self._carrier.forms
+        found: Mapping[str, int] = self._transport.forms
         return found
 
     @property
@@ -138,8 +136,8 @@ class RankExchange:
         "messages" counts what the engine has sent. The other entries count the bytes
         that kernels have stored in windows of GPUs; they are read from the device.
         """
-        carrier: Any = self._carrier
-        stored = carrier.sent_bytes() if hasattr(carrier, "sent_bytes") else {}
+        transport: Any = self._transport
+        stored = transport.sent_bytes() if hasattr(transport, "sent_bytes") else {}
         return {"messages": self.engine.traffic.sent.copy(), **stored}
 
     @property
@@ -150,13 +148,13 @@ class RankExchange:
         on the CPU also the times of row messages: see `HostRows`.
         """
         engine = self.engine
-        own: Mapping[str, float] = getattr(self._carrier, "spent_s", {})
+        own: Mapping[str, float] = getattr(self._transport, "spent_s", {})
         return {"wait": engine.waited_s, "moved": engine.moved_s, **own}
 
     @property
     def sent_behind(self) -> int:
         """Number of pieces of rows sent while other vertices were swept."""
-        found: int = self._carrier.sent_behind
+        found: int = self._transport.sent_behind
         return found
 
     def own(self, everyone: Words) -> Words:
@@ -177,12 +175,12 @@ class RankExchange:
         return self.device.sets.intersection(words, self._own)
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return a set of own vertices, and the ghosts that their owners pass here."""
+        """Return a set of own vertices, with the ghosts of this rank in it."""
         return self.device.sets.union(words, self.share([], words))
 
     def share(self, values: Sequence[Any], changed: Words) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
-        return self._carrier.share(values, changed)
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
+        return self._transport.share(values, changed)
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return an array on the host, combined over all ranks entry by entry."""
@@ -196,13 +194,13 @@ class RankExchange:
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return the fault recorded by a checked kernel on the first rank with one."""
-        told, edges = fault.copy(), self._edges
-        if told[0]:
+        sent, edges = fault.copy(), self._edges
+        if sent[0]:
             _, _, vertex, edge, _, _ = fault.tolist()
-            told[2] = self.shard.numbers[vertex]
+            sent[2] = self.shard.numbers[vertex]
             if 0 <= edge < self.shard.local.edge_count:
-                told[3] = edges.given_rows[edge]
-        found = self.engine.all_gather(told, about="checks of indices")
+                sent[3] = edges.given_rows[edge]
+        found = self.engine.all_gather(sent, about="checks of indices")
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         first = found[rank]
         if first[0] and first[3] >= 0:  # only its owner has the edge id
@@ -219,11 +217,11 @@ class RankExchange:
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        edges = EdgeGhosts(plan, self._edge_carrier)
-        triangles = TriangleTurns(plan, self.device, lambda: self._triangles_here)
-        sets, carrier = self.device.sets, self._carrier
+        edges = EdgeGhosts(plan, self._edge_transport)
+        triangles = TriangleSweeps(plan, self.device, lambda: self._device_triangles)
+        sets, transport = self.device.sets, self._transport
         own = self._own
-        return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)
+        return RankGhosts(plan, transport, edges, own, sets, triangles, self.engine)
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return the arrays of the part that a phase reads.
@@ -242,7 +240,7 @@ class RankExchange:
         buffers.rounded.clear()
         waiting, types = sorted(buffers.unsent), buffers.state.signature
         of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
-        send_waiting(self._edge_carrier, buffers, of_edges)
+        send_unsent(self._edge_transport, buffers, of_edges)
         for name in sorted(buffers.unsent):
             values = buffers.held(name, buffers.property(name))
             ghosts = self.share([values], buffers.unsent.pop(name))
@@ -255,8 +253,8 @@ class RankExchange:
     def check_count(self, number: int) -> None:
         """Raise an error if a count is negative: a rank is lost, or a value unfit."""
         if number < 0:
-            together = self._together
-            known = None if together is None else together.rounding_error(number)
+            fused = self._fused
+            known = None if fused is None else fused.rounding_error(number)
             raise known or lost_rank(self.engine, number)
 
     def check_rounded(self, words: Words) -> None:
@@ -264,7 +262,7 @@ class RankExchange:
 
         Messages written by the host have raised it before.
         """
-        if self._together is not None:
+        if self._fused is not None:
             self.count(words)
 
     def count_and_look(
@@ -275,9 +273,9 @@ class RankExchange:
     ) -> tuple[int, list[float]]:
         """Return the size of a set on all ranks, and extremes of results."""
         sets: Any = self.device.sets
-        if self._together is not None:
-            if not self._together.leave_known(words):
-                self._together.leave_count(sets.intersection(words, self._own))
+        if self._fused is not None:
+            if not self._fused.leave_known(words):
+                self._fused.leave_count(sets.intersection(words, self._own))
             sets.leave_extremes(results)
             number, seen, _ = sets.read_counts(len(results), reach)
             self.check_count(number)
@@ -289,8 +287,8 @@ class RankExchange:
 
     def begin_timed(self) -> None:
         """Begin a superstep whose work is timed on the device, without waits."""
-        if self._together is not None:
-            self._together.begin_timed()
+        if self._fused is not None:
+            self._fused.begin_timed()
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
@@ -300,18 +298,18 @@ class RankExchange:
         Both are sent in one exchange. If supersteps stay on the device, the seconds are
         instead those that the device has worked since `begin_timed`.
         """
-        if self._together is not None:
+        if self._fused is not None:
             number, seen = self.count_and_look(words, results)
             times = np.zeros(self.engine.size, np.int64)
-            times[self.engine.rank] = self._together.worked_ns()
+            times[self.engine.rank] = self._fused.worked_ns()
             times = self.engine.all_reduce(times, "sum", about="times")
             return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
         number, seen = self.device.sets.count_and_look(own, results)
-        told = np.zeros(1 + self.engine.size, np.int64)
-        told[0], told[1 + self.engine.rank] = number, round(seconds * 1e9)
-        told = self.engine.all_reduce(told, "sum", about="a count, and times")
-        return int(told[0]), seen, (told[1:] / 1e9).tolist()
+        sent = np.zeros(1 + self.engine.size, np.int64)
+        sent[0], sent[1 + self.engine.rank] = number, round(seconds * 1e9)
+        sent = self.engine.all_reduce(sent, "sum", about="a count, and times")
+        return int(sent[0]), seen, (sent[1:] / 1e9).tolist()
 
     def combine(
         self, result: Array, combine: Combine, behind: Callable[[], None] | None = None
@@ -321,9 +319,9 @@ class RankExchange:
         `behind` is called after that, also if the exchange is deferred.
         """
         operator = combine.rules.exchange
-        together = self._together
-        if together is not None and together.numbers.can_combine(result, operator):
-            together.numbers.add(result, operator, behind=behind)
+        fused = self._fused
+        if fused is not None and fused.numbers.can_combine(result, operator):
+            fused.numbers.add(result, operator, behind=behind)
             return
         own, about = self.device.download(result), "the result of a reduce"
         if operator:
@@ -339,18 +337,18 @@ class RankExchange:
 
     def settle(self) -> None:
         """Complete deferred combines of reduce results, before they are read."""
-        if self._together is not None:
-            self._together.settle()
+        if self._fused is not None:
+            self._fused.settle()
 
     def forget(self) -> None:
         """Drop deferred results after a superstep that has failed."""
-        if self._together is not None:
-            self._together.numbers.forget()
+        if self._fused is not None:
+            self._fused.numbers.forget()
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Yield the slices of a reduce over words of vertices: see `BlocksOfUsers`."""
+        """Yield the slices of a reduce over words of vertices: see `HostBlocks`."""
         yield from self._blocks.turns(entries, given)
 
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
@@ -360,14 +358,12 @@ class RankExchange:
     @cached_property
     def _blocks(self) -> Any:
         if self.device.name == "cpu":
-            return BlocksOfUsers(self.shard, self.engine)
-        from featgraph.ranks.exchange.gpu_trees import GpuBlocks
-
-        return GpuBlocks(self.shard, self.device, self, self._carrier)
+            return HostBlocks(self.shard, self.engine)
+        return GpuBlocks(self.shard, self.device, self, self._transport)
 
 
 class _OwnEdges(Mapping[str, Array]):
-    """The arrays of a part, with only those out-edges that lead into own vertices."""
+    """The arrays of a part, with out-edges into own vertices only."""
 
     def __init__(self, part: GraphArrays, own: GraphArrays) -> None:
         self._part, self._own = part, own
@@ -401,10 +397,10 @@ def _alone(shard: Shard) -> Shard:
     )
 
 
-def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:
-    """Return the carrier of rows for a device."""
+def _transport_on(shard: Shard, engine: Engine, device: Device) -> Any:
+    """Return the transport of rows for a device."""
     if device.name == "cpu":
         return HostRows(shard, engine, device)
-    from featgraph.ranks.exchange.gpu_carrier import GpuCarrier
+    from featgraph.ranks.exchange.gpu_transport import GpuTransport
 
-    return GpuCarrier(shard, engine, device)
+    return GpuTransport(shard, engine, device)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.engines.protocol import Engine
 
-__all__ = ["join_at", "join_rows"]
+__all__ = ["gather_at", "gather_rows"]
 
 Array = npt.NDArray[Any]
 #: ``write(begin, count, message)`` and ``read(rank, begin, count, message)``: write own
@@ -29,7 +29,7 @@ PIECE_BYTES = 1 << 23
 _ROWS = 8
 
 
-def join_rows(
+def gather_rows(
     engine: Engine, partition: Partition, own: Array, out: Array, about: str
 ) -> None:
     """Fill an array with the rows of all vertices; all ranks call it.
@@ -59,10 +59,10 @@ def join_rows(
 
     place(engine.rank, 0, own)
     counts = np.diff(partition.cuts).tolist()
-    _hand_pieces(engine, counts, _row_bytes(own), write, read, _said(about, own))
+    _send_pieces(engine, counts, _row_bytes(own), write, read, _named(about, own))
 
 
-def join_at(
+def gather_at(
     engine: Engine, places: Array, stored: Array, chosen: Array, out: Array, about: str
 ) -> None:
     """Fill an array with rows of all ranks at given indices; all ranks call it.
@@ -81,7 +81,7 @@ def join_at(
     """
     number = np.dtype(np.int32 if len(out) < 1 << 31 else np.int64)
     row = _row_bytes(stored)
-    told = engine.all_gather(np.array([places.size]), about=about)
+    sizes = engine.all_gather(np.array([places.size]), about=about)
 
     def write(begin: int, count: int, message: Array) -> None:
         piece = slice(begin, begin + count)
@@ -93,12 +93,12 @@ def join_at(
         out[at] = _rows(message[: count * row], stored)
 
     out[places] = stored[chosen]
-    counts = np.concatenate(told).tolist()
+    counts = np.concatenate(sizes).tolist()
     wire = row + number.itemsize
-    _hand_pieces(engine, counts, wire, write, read, _said(about, stored))
+    _send_pieces(engine, counts, wire, write, read, _named(about, stored))
 
 
-def _hand_pieces(
+def _send_pieces(
     engine: Engine,
     counts: Sequence[int],
     row_bytes: int,
@@ -130,6 +130,6 @@ def _rows(message: Array, like: Array) -> Array:
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
-def _said(about: str, rows: Array) -> str:
+def _named(about: str, rows: Array) -> str:
     """Return the name of an exchange, with the dtype and shape of rows."""
     return f"{about}, {rows.dtype}{list(rows.shape[1:])}"

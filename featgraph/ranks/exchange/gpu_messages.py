@@ -1,8 +1,9 @@
-"""Rows of several properties as one message in the memory of a GPU.
+"""Messages of rows of several properties in the memory of a GPU, and their packing.
 
 A message has the set of changed vertices, in words of 32 bits, followed by the rows of
 each property, those with the widest entries first. Its form and number of rows are sent
-beforehand; from these, both sides compute where everything stands.
+beforehand; from these, both sides compute the offset of each part. `Packer` writes and
+stores messages on one stream.
 
 ========= =====================================================
 form      which vertices changed
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,23 @@ import numpy.typing as npt
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError
 from featgraph.cuda.values import DeviceValues
+from featgraph.ranks.exchange import gpu_kernels
+from featgraph.ranks.exchange.gpu_links import BLOCK, GpuLinks, blocks_for
+from featgraph.ranks.exchange.remote_entries import identity
+from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["FORMS", "Entries", "Outline", "as_rows", "in_units"]
+__all__ = [
+    "FORMS",
+    "Entries",
+    "Outline",
+    "Packer",
+    "Received",
+    "as_rows",
+    "in_units",
+    "used_rows",
+]
 
+#: Messages announce their form by its index.
 FORMS = ("none", "ms", "vr", "vr-list")
 
 
@@ -69,6 +84,18 @@ class Entries:
 
 #: Array of a property -> its entries: making views takes as long as a launch.
 _known: weakref.WeakKeyDictionary[Any, Entries] = weakref.WeakKeyDictionary()
+
+
+def used_rows(device: Device, outbox: DeviceValues, operation: str) -> Words:
+    """Return the set of the rows of an outbox that differ from the identity."""
+    rows = as_rows(outbox.array)
+    used = device.sets.empty(max(-(-rows.shape[0] // 32), 1))
+    if rows.shape[0]:
+        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
+        given = rows, math.prod(outbox.shape[1:]), nothing, used
+        launch: Any = device.launches  # type: ignore[attr-defined]
+        launch(gpu_kernels.mark_used, blocks_for(32 * int(used.size)), BLOCK, given)
+    return used
 
 
 def as_rows(array: Any) -> Any:
@@ -146,13 +173,13 @@ class Outline:
         return cls.of("ms" if count == size else form, count, words, entries)
 
     @property
-    def told(self) -> npt.NDArray[np.int64]:
+    def announcement(self) -> npt.NDArray[np.int64]:
         """The announcement for the receiver: form and count, int64, shape (2,)."""
         return np.array([FORMS.index(self.form), self.count], np.int64)
 
     @classmethod
     def read(
-        cls, told: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
+        cls, announcement: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
     ) -> Outline:
         """Return the outline of an announced message.
 
@@ -161,7 +188,7 @@ class Outline:
         DistributedError
             If it does not fit a list of `size` vertices.
         """
-        form, count = told.tolist()
+        form, count = announcement.tolist()
         fits = 0 < count < size if form > 1 else count == (0, size)[max(form, 0)]
         if not (0 <= form < len(FORMS) and fits):
             raise DistributedError(
@@ -173,3 +200,137 @@ class Outline:
         if count == 0:
             return cls.of("none", 0, 0, ())
         return cls.of(FORMS[form], count, -(-size // 32), entries)
+
+
+Array = Any
+Words = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """A received message.
+
+    Attributes
+    ----------
+    outline : Outline
+    message : array or None
+        None if it has no bytes.
+    listed : (array, int)
+        A list of vertices, and the index of the first one with a row in the message.
+    """
+
+    outline: Outline
+    message: Any
+    listed: tuple[Array, int]
+
+    @property
+    def count(self) -> int:
+        """Number of rows of each property."""
+        return self.outline.count
+
+
+class Packer:
+    """Packing of rows into messages, and unpacking of received messages.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    stream : stream of the dialect, optional
+        The stream of launches. Default: the default stream.
+    make : callable, optional
+        ``make(nbytes, item)`` returns `nbytes` bytes of memory as unsigned integers of
+        `item` bytes. Default: a new array.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        stream: Any = 0,
+        make: Callable[[int, int], Array] | None = None,
+    ) -> None:
+        self._device, self._stream = device, stream
+        self._on: Any = device.launches  # type: ignore[attr-defined]
+        self._make = make or self._new
+
+    def _new(self, nbytes: int, item: int) -> Array:
+        return self._device.empty((nbytes // item,), f"uint{8 * item}")
+
+    def launch(self, kernel: Any, blocks: int, given: tuple[Any, ...]) -> None:
+        """Launch a kernel over rows."""
+        self._on(kernel, blocks, BLOCK, given, self._stream)
+
+    def message(self, outline: Outline) -> Array | None:
+        """Return memory for a message; None if it has no bytes."""
+        return self._make(outline.nbytes, outline.item) if outline.nbytes else None
+
+    def encode(
+        self,
+        links: GpuLinks,
+        rank: int,
+        outline: Outline,
+        entries: Sequence[Entries],
+    ) -> Array | None:
+        """Return a message of marked rows for a rank; None if it has no bytes."""
+        message = self.message(outline)
+        if message is None:
+            return None
+        begin = links.begins[rank]
+        if outline.words:
+            is_list = outline.form == "vr-list"
+            source = (links.positions, begin) if is_list else (links.bits, begin // 32)
+            given = *source, outline.words, in_units(message, 4)
+            self.launch(gpu_kernels.copy_words, blocks_for(outline.words), given)
+        listed = links.taken if outline.words else links.numbers
+        for own, first in zip(entries, outline.firsts, strict=True):
+            self.gather(own, (listed, begin), outline.count, message, first)
+        return message
+
+    def received(
+        self, links: GpuLinks, rank: int, outline: Outline, message: Array | None
+    ) -> Received:
+        """Return a received message with the list of its vertices."""
+        numbers = links.numbers
+        if message is not None and outline.words:
+            words, numbers = in_units(message, 4), links.taken
+            if outline.form == "vr":
+                links.take_bits(rank, words)
+            else:
+                links.take_positions(rank, words, outline.count)
+        return Received(outline, message, (numbers, links.begins[rank]))
+
+    def gather(
+        self,
+        source: Entries,
+        listed: tuple[Array, int],
+        count: int,
+        message: Array,
+        first: int,
+    ) -> None:
+        """Copy the listed rows of `source` into a message, from entry `first` on."""
+        blocks, to = blocks_for(count * source.width), in_units(message, source.item)
+        given = source.array, source.width, *listed, count, to, first
+        self.launch(gpu_kernels.gather_rows, blocks, given)
+
+    def scatter(
+        self,
+        message: Array,
+        first: int,
+        target: Entries,
+        listed: tuple[Array, int],
+        count: int,
+    ) -> None:
+        """Store rows of a message, from entry `first` on, as the listed rows."""
+        blocks = blocks_for(count * target.width)
+        given = in_units(message, target.item), first, target.width, *listed, count
+        self.launch(gpu_kernels.scatter_rows, blocks, (*given, target.array))
+
+    def store(self, came: Received, entries: Sequence[Entries], words: Words) -> None:
+        """Store the rows of a message, and add their vertices to a set."""
+        for own, first in zip(entries, came.outline.firsts, strict=True):
+            self.scatter(came.message, first, own, came.listed, came.count)
+        self.add(came, words)
+
+    def add(self, came: Received, words: Words) -> None:
+        """Add the vertices of a message to a set."""
+        given = *came.listed, came.count, words
+        self.launch(gpu_kernels.add_vertices, blocks_for(came.count), given)

@@ -20,12 +20,12 @@ from featgraph.ranks.engines.protocol import (
 )
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["ThroughHost", "courier_of"]
+__all__ = ["ThroughHost", "gpu_sender_of"]
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def courier_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
+def gpu_sender_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
     """Return the engine if it can send GPU arrays, else `ThroughHost`; all call it."""
     may_reach = isinstance(engine, GpuEngine) and config.gpu_links != "host"
 
@@ -67,7 +67,7 @@ class ThroughHost:
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
-        out, aside = self._out.parts(list(map(bytes_of, leaving))), self._driver.aside
+        out, aside = self._out.parts(list(map(bytes_of, leaving))), self._driver.streams
         for array, landed in zip(leaving, out, strict=True):
             if landed.size:
                 address = int(landed.ctypes.data)

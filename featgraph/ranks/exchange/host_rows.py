@@ -15,18 +15,24 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Array, Engine
-from featgraph.ranks.exchange.boundary import Boundary, Pieces
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.members import packed, unpacked
-from featgraph.ranks.exchange.outboxes import combine_rows, identity, in_outbox
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending, SendList, choose
+from featgraph.ranks.exchange.remote_entries import (
+    RemoteEntries,
+    combine_rows,
+    in_outbox,
+)
 from featgraph.ranks.exchange.row_messages import (
+    AS_FITS,
     Arrived,
+    Sending,
+    SendList,
+    choose,
     decode,
     encode,
     row_bytes,
     store,
 )
+from featgraph.ranks.exchange.transport import InFlight
+from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["MIRROR", "HostRows"]
@@ -37,7 +43,7 @@ MIRROR = "a mirror"
 
 @dataclass(frozen=True, eq=False)
 class _Links:
-    """The send lists of this rank, and those of each rank to this one.
+    """The send lists of this rank, and the send lists of each rank to this one.
 
     Attributes
     ----------
@@ -66,15 +72,8 @@ def _cut(link: SendList, begin: int, end: int) -> SendList:
     return SendList(link.numbers[begin:end], link.own)
 
 
-class _Sharing:
-    """Rows in flight; `finish` waits and returns the ghosts whose rows have come."""
-
-    def __init__(self, finish: Callable[[], Words]) -> None:
-        self.finish = finish
-
-
 class HostRows:
-    """Exchange of rows with other ranks through the engine: a `Carrier`.
+    """Exchange of rows with other ranks through the engine: a `Transport`.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ class HostRows:
         Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
-    sends_behind : bool
+    can_overlap : bool
         Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
@@ -97,7 +96,7 @@ class HostRows:
         The last two are within exchanges.
     """
 
-    together = None  # on the CPU, sets, rows and results have an exchange each
+    fused = None  # on the CPU, sets, rows and results have an exchange each
     clock = staticmethod(time.perf_counter)
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
@@ -111,7 +110,7 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sends_behind = engine.size > 1
+        self.can_overlap = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
@@ -127,18 +126,18 @@ class HostRows:
     def require(self, sending: Sending) -> None:
         """Accept all forms and wire dtypes."""
 
-    def over(self, lists: Lists, stays: bool = True) -> HostEdges:
+    def over(self, lists: RemoteEntries, stays: bool = True) -> HostEdges:
         """Return the exchange of the entries of some lists of edges."""
         return HostEdges(lists, self._engine, self._device, self.forms)
 
     def share(
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._begin(values, changed, sending, self._links, "").finish()
 
     def collect(self, values: Array, mirror: Array, changed: Words) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         order, links = self._shard.partition.order, self._everyone
         begin = links.firsts[self._engine.rank]
         own = slice(begin, begin + self._shard.own)
@@ -170,15 +169,15 @@ class HostRows:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> _Sharing:
-        """Begin to send the rows of a piece: see `Carrier`."""
+    ) -> InFlight:
+        """Begin to send the rows of a piece: see `Transport`."""
         key = pieces, number
         if key not in self._links_of:
-            bounds = pieces.sent[number], pieces.taken[number]
+            bounds = pieces.sent[number], pieces.received[number]
             self._links_of[key] = self._links.within(*bounds)
         self.sent_behind += 1
-        told = f", piece {number + 1} of {len(pieces.words)}"
-        return self._begin(values, changed, sending, self._links_of[key], told)
+        piece = f", piece {number + 1} of {len(pieces.words)}"
+        return self._begin(values, changed, sending, self._links_of[key], piece)
 
     def join(self) -> None:
         """Do nothing: rows have been stored when a piece is finished."""
@@ -189,8 +188,8 @@ class HostRows:
         changed: Words,
         sending: Sending,
         links: _Links,
-        told: str,
-    ) -> _Sharing:
+        piece: str,
+    ) -> InFlight:
         """Begin to send the rows of changed vertices."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
@@ -200,14 +199,14 @@ class HostRows:
             ghosts[first:][arrived.places] = True
 
         wire = "" if sending.wire_dtype is None else f" in {sending.wire_dtype}"
-        about = f"rows of ghosts{wire}{told}"
+        about = f"rows of ghosts{wire}{piece}"
         take = self._hand_over(values, changed, sending, links, about, put)
 
         def finish() -> Words:
             take()
             return self._device.sets.upload(packed(ghosts))
 
-        return _Sharing(finish)
+        return InFlight(finish)
 
     def _hand_over(
         self,
@@ -257,12 +256,8 @@ class HostRows:
     def _spend(self, on: str, begun: float) -> None:
         self.spent_s[on] += time.perf_counter() - begun
 
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        outbox.fill(identity(operation, outbox.dtype))
-
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`.
 
         Contributions are combined in the order of ranks.
         """
@@ -282,7 +277,7 @@ class HostRows:
 
 
 def _lists_taken(shard: Shard) -> list[SendList]:
-    """Return the send list of each rank to this one, in row numbers of that rank."""
+    """Return the send list of each rank to this one, in row numbers of the sender."""
     partition, found = shard.partition, []
     for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
         places = shard.numbers[begin:end]
@@ -296,16 +291,16 @@ def _lists_taken(shard: Shard) -> list[SendList]:
 
 #: The state of an edge that has passed: see `BoundState.edge_state`.
 PASSED = 2
-#: A boolean for each entry of `Lists.every`.
+#: A boolean for each entry of `RemoteEntries.every`.
 Mask = npt.NDArray[np.bool_]
 
 
 class HostEdges:
-    """Exchange of edge entries with other ranks by the engine: an `EdgeCarrier`.
+    """Exchange of edge entries with other ranks by the engine: an `EdgeTransport`.
 
     Parameters
     ----------
-    lists : Lists
+    lists : RemoteEntries
     engine : Engine
     device : CpuDevice
     forms : Counter of str
@@ -314,7 +309,7 @@ class HostEdges:
 
     def __init__(
         self,
-        lists: Lists,
+        lists: RemoteEntries,
         engine: Engine,
         device: Device,
         forms: Counter[str],
@@ -338,7 +333,7 @@ class HostEdges:
         return found if also is None else found | also
 
     def passed(self, state: Array, wide: Array, also: Mask | None) -> Mask:
-        """Mark the edges that passed, and those of `also`: see `EdgeCarrier`."""
+        """Mark the edges that passed, and those of `also`: see `EdgeTransport`."""
         own = self._lists.own
         wide.fill(0)
         np.copyto(wide[:own], PASSED, where=state[:own] == PASSED)
@@ -365,7 +360,7 @@ class HostEdges:
         others: Sequence[Array | None],
         sending: Sending = AS_FITS,
     ) -> None:
-        """Send entries of own edges to the ranks with ghosts: see `EdgeCarrier`."""
+        """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
         lists, sizes, messages = self._lists, row_bytes(values), []
         both = zip(lists.links, lists.bounds, strict=True)
         # Form "all" would need the owner's edges as a range: only its list is sent.
@@ -376,7 +371,7 @@ class HostEdges:
             messages.append(encode(link, chosen, values))
             self._forms[chosen.form] += rank != self._engine.rank
         received = self._engine.all_to_allv(messages, about="entries of edges")
-        for message, taken in zip(received, lists.taken, strict=True):
+        for message, taken in zip(received, lists.received, strict=True):
             arrived = decode(SendList(_places(taken.size), taken.size), message, values)
             there = replace(arrived, positions=taken[arrived.positions])
             store(there, values, 0)
@@ -384,17 +379,13 @@ class HostEdges:
                 if other is not None:
                     other[there.positions] = rows
 
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Set all entries to the identity of the operation."""
-        outbox.fill(identity(operation, outbox.dtype))
-
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
-        """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
+        """Combine the entries of an outbox at their owners: see `EdgeTransport`.
 
         Contributions are combined in the order of ranks.
         """
         lists, rank = self._lists, self._engine.rank
-        there, here = list(lists.taken), list(lists.sent)
+        there, here = list(lists.received), list(lists.sent)
         there[rank] = here[rank] = _places(lists.own)
         messages = [in_outbox(outbox[places], operation) for places in there]
         received = self._engine.all_to_allv(messages, about="entries of outboxes")

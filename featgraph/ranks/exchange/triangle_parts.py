@@ -21,8 +21,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.edges import PartEdges
-from featgraph.ranks.exchange.lists import Lists
+from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of
 
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 
@@ -80,7 +79,7 @@ class Batch:
     rows : BatchRows
         Rows of own vertices, and of ghosts whose rows were fetched. Rows of `lower`
         have own vertices only, for this batch's middle vertices.
-    lists : Lists
+    lists : RemoteEntries
         The entries of edges that ranks exchange: of the part, and of the batch.
     twins, sources : array
         The twin and the source of each edge.
@@ -89,7 +88,7 @@ class Batch:
     number: int
     stays: bool
     rows: BatchRows
-    lists: Lists
+    lists: RemoteEntries
     twins: Array
     sources: Array
 
@@ -108,7 +107,7 @@ class TrianglePart:
     ----------
     rounds : int
         Number of batches, the same on all ranks.
-    vertices, edges : Lists
+    vertices, edges : RemoteEntries
         The vertices, and the entries of edges, that ranks exchange.
 
     Raises
@@ -120,15 +119,14 @@ class TrianglePart:
     def __init__(self, shard: Shard, edges: PartEdges, engine: Engine) -> None:
         self._shard, self._engine, local = shard, engine, shard.local
         self.edges, count = edges.lists, shard.numbers.size
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        self.vertices = Lists(shard.own, count, list(shard.send_lists), ghosts)
+        self.vertices = RemoteEntries(shard.own, count, *lists_of(shard))
         degree = np.asarray(local.in_degree)
         self._vertices = np.lexsort((shard.numbers, degree)).astype(np.int32)
         self._order = np.empty_like(self._vertices)
         self._order[self._vertices] = np.arange(self._vertices.size, dtype=np.int32)
         self._low, self._high, self._edges = self._turned(up=True)
         self._refuse_repeated()
-        self._ask()
+        self._request_rows()
         self._kept: dict[int, Batch] = {}
 
     def batch(self, number: int) -> Batch:
@@ -141,7 +139,7 @@ class TrianglePart:
         return found
 
     def _turned(self, up: bool) -> tuple[Array, Array, Array]:
-        """Return the edges from own vertices to higher ones, or to lower ones.
+        """Return the edges from own vertices to higher vertices, or to lower ones.
 
         Returns both ends by degree order, the lower one first, and the ids of the edges
         that lead out of own vertices; sorted by ends.
@@ -162,9 +160,7 @@ class TrianglePart:
         same = np.flatnonzero((low[1:] == low[:-1]) & (high[1:] == high[:-1]))[:1]
         numbers = self._shard.numbers[self._vertices]
         pair = np.sort(np.array([numbers[low[same]], numbers[high[same]]]).ravel())
-        found = self._engine.all_gather(
-            pair.astype(np.int64), about="edges that are there twice"
-        )
+        found = self._engine.all_gather(pair.astype(np.int64), about="parallel edges")
         twice = next((ends for ends in found if ends.size), None)
         if twice is not None:
             raise GraphInputError(
@@ -175,7 +171,7 @@ class TrianglePart:
                 fix='make the graph with duplicates="first"',
             )
 
-    def _ask(self) -> None:
+    def _request_rows(self) -> None:
         """Request rows of ghosts from their owners, and divide them into batches."""
         shard, engine, low, high = self._shard, self._engine, self._low, self._high
         is_followed = np.append(low[1:] == low[:-1], False)[: low.size]
@@ -184,18 +180,20 @@ class TrianglePart:
         bounds = np.searchsorted(wanted, shard.ghosts)
         #: The ghosts whose rows come from each rank.
         self._wanted = [wanted[b:e] for b, e in pairwise(bounds.tolist())]
-        asked = [
+        requested = [
             (one - begin).astype(np.int64)
             for one, begin in zip(self._wanted, shard.ghosts, strict=False)
         ]
-        received = engine.all_to_allv(asked, about="rows of neighbors")
-        self._asked = [
+        received = engine.all_to_allv(requested, about="rows of neighbors")
+        self._requested = [
             self._order[listed[places]]
             for listed, places in zip(shard.send_lists, received, strict=True)
         ]
         offsets = self._offsets
-        told = [(offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._asked]
-        self._sizes = engine.all_to_allv(told, about="rows of neighbors")
+        sizes = [
+            (offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._requested
+        ]
+        self._sizes = engine.all_to_allv(sizes, about="rows of neighbors")
         cuts = _cut(np.concatenate(self._sizes), max(BATCH_BYTES // _EDGE_BYTES, 1))
         most = engine.all_reduce(
             np.array([cuts.size - 1], np.int64), "max", about="rows of neighbors"
@@ -208,7 +206,7 @@ class TrianglePart:
         self._cuts = [
             np.clip(cuts, begin, end) - begin for begin, end in pairwise(ends.tolist())
         ]
-        self._cuts_asked = engine.all_to_allv(self._cuts, about="rows of neighbors")
+        self._cuts_requested = engine.all_to_allv(self._cuts, about="rows of neighbors")
 
     def _count_kept(self, sizes: Array, cuts: Array) -> None:
         """Set the number of batches to keep, the same on all ranks."""
@@ -227,12 +225,12 @@ class TrianglePart:
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
     def _made(self, number: int) -> Batch:
-        middle, row, places, told = self._fetched(number)
+        middle, row, places, edge_numbers = self._fetched(number)
         order, of = self._order, self._owners(places)
         is_own = of == self._engine.rank
         edges = np.empty(row.size, np.int64)
         edges[is_own] = self._known_edges(row[is_own], order[places[is_own]])
-        lists, ahead, behind = self._listed(row, of, told, ~is_own)
+        lists, ahead, behind = self._listed(row, of, edge_numbers, ~is_own)
         edges[~is_own] = ahead
         local, extra = self._shard.local, 2 * ahead.size
         rows = self._joined(row, order[places], edges, middle, number == 0)
@@ -254,11 +252,11 @@ class TrianglePart:
         """
         shard, order, lists = self._shard, self._order, self.edges
         # Ghost edges are sent as positions in the list of their owner.
-        begins = [int(one[0]) if one.size else 0 for one in lists.taken]
-        ends = [b + one.size for b, one in zip(begins, lists.taken, strict=True)]
+        begins = [int(one[0]) if one.size else 0 for one in lists.received]
+        ends = [b + one.size for b, one in zip(begins, lists.received, strict=True)]
         local_twins, sent = np.asarray(shard.local.twins), []
-        for asked, cuts in zip(self._asked, self._cuts_asked, strict=True):
-            slots = self._slots(asked[slice(*cuts[number : number + 2])])
+        for requested, cuts in zip(self._requested, self._cuts_requested, strict=True):
+            slots = self._slots(requested[slice(*cuts[number : number + 2])])
             high = self._vertices[self._high[slots]]
             edges = self._edges[slots].astype(np.int64)
             names = edges.copy()
@@ -275,10 +273,10 @@ class TrianglePart:
             sizes.append(self._sizes[rank][part])
         middle = order[np.concatenate(ghosts)]
         row = np.repeat(middle, np.concatenate(sizes))
-        told = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
-        places = self._places_of(told[0])
+        edge_numbers = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
+        places = self._places_of(edge_numbers[0])
         kept = np.flatnonzero(places >= 0)
-        return middle, row[kept], places[kept], told[1:, kept]
+        return middle, row[kept], places[kept], edge_numbers[1:, kept]
 
     def _owners(self, vertices: Array) -> Array:
         """Return the owners of some vertices of this part."""
@@ -299,8 +297,8 @@ class TrianglePart:
         return self._turned(up=False)
 
     def _listed(
-        self, row: Array, of: Array, told: Array, chosen: Array
-    ) -> tuple[Lists, Array, Array]:
+        self, row: Array, of: Array, edge_numbers: Array, chosen: Array
+    ) -> tuple[RemoteEntries, Array, Array]:
         """Add the entries of some edges, in both directions, to the lists of owners.
 
         A rank that has sent a row owns the edges back, and numbers them by its edge
@@ -315,13 +313,15 @@ class TrianglePart:
         lists = self.edges
         via = self._owners(self._vertices[row[chosen]])
         owners = np.concatenate([of[chosen], via])
-        asked = np.stack([np.append(via, via), told[:, chosen].ravel()])
+        requested = np.stack([np.append(via, via), edge_numbers[:, chosen].ravel()])
         placed = np.argsort(owners, kind="stable")
-        asked, counts = asked[:, placed], np.bincount(
+        requested, counts = requested[:, placed], np.bincount(
             owners, minlength=len(lists.sent)
         )  # fmt: skip
         ends = np.cumsum([0, *counts]).tolist()
-        messages = [asked[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)]
+        messages = [
+            requested[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)
+        ]
         received = self._engine.all_to_allv(messages, about="rows of neighbors")
         sent = [
             np.append(known, self._meant(*one.reshape(2, -1))).astype(known.dtype)
@@ -331,10 +331,10 @@ class TrianglePart:
         ids[placed] = lists.count + np.arange(owners.size)
         taken = [
             np.append(known, np.arange(b, e) + lists.count).astype(known.dtype)
-            for known, (b, e) in zip(lists.taken, pairwise(ends), strict=True)
+            for known, (b, e) in zip(lists.received, pairwise(ends), strict=True)
         ]
         count = lists.count + owners.size
-        return Lists(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
+        return RemoteEntries(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
 
     def _meant(self, via: Array, numbers: Array) -> Array:
         """Return the own edges with some numbers on the ranks `via`."""

@@ -1,36 +1,319 @@
-"""The batches of a part on a device: their arrays for kernels, and their exchanges.
+"""Triangle functions on ranks, a batch of fetched rows at a time.
 
-Triangle kernels take the arrays of a part, with the oriented rows of a batch.
+Kernels are those of a single rank. They take the arrays of a part, with the oriented
+rows of a batch, and read copies of edge properties that are extended by the batch's
+edges; owners send the entries that have changed since the last time. They update
+properties in outboxes, which are combined at the owners after a batch. Arrays of edges
+are on the host or on the GPU, where the kernels run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from featgraph.base.cached import cached_property
+from featgraph.cuda.values import name_of
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import LONG_ROW
-from featgraph.ranks.exchange.edge_ghosts import EdgeCarrier
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.members import packed
+from featgraph.program.signature import PropertyKind
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, empty_outbox
+from featgraph.ranks.exchange.transport import EdgeTransport
 from featgraph.ranks.exchange.triangle_parts import Batch, BatchRows, TrianglePart
+from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.host_arrays import (
     edge_chunks,
     oriented_array,
     row_chunks,
 )
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.superstep.bound import SET
 
-__all__ = ["BatchHere", "TrianglesHere"]
+__all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
+
+Array = Any
+Marks = Any
+Given = Mapping[str, Any]
+#: Arrays for a kernel, by source and property.
+Fields = dict[tuple[str, str], Array]
+
+
+class TriangleSweeps:
+    """Runs of the triangle functions of a plan, a batch of rows at a time.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    device : Device
+    here : callable
+        Returns the batches of this rank.
+    """
+
+    def __init__(
+        self, plan: FoldPlan, device: Device, here: Callable[[], DeviceTriangles]
+    ) -> None:
+        self._halos = [halo.triangles for halo in plan.facts.halos]
+        signature = plan.analysis.signature
+        self._of_edges = {
+            name for name, t in signature.items() if t.kind is PropertyKind.EDGE
+        }
+        self._device, self._find_batches = device, here
+        self._memory = memory_of(device)
+        #: The entries of a phase on a kept batch, by the numbers of both.
+        self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
+
+    def over(
+        self, buffers: Buffers, own: Any, given: Given, fields: Any
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
+        """Yield the entries and arguments of a phase for each batch: `Ghosts.turns`."""
+        halo, here = self._halos[own.number], self._find_batches()
+        whole: dict[str, Array] = {}
+        for number in range(here.part.rounds):
+            on = here.batch(number)
+            room = _Room(buffers, on, self._device)
+            arrays = on.arrays(buffers.graph, not own.phase.from_edges)
+            read = self._read(room, halo, given.get("edge_state"), fields)
+            read["builtin", "edge_twin"] = arrays["edge_twin"]
+            boxes = self._boxes(room, halo) | whole
+            if number == 0:
+                boxes |= (whole := self._boxes_of_vertices(room, here, halo))
+            read |= {("property", name): box for name, box in boxes.items()}
+            of = ((field.name, (field.source, field.of)) for field in fields)
+            in_data = {name: read[key] for name, key in of if key in read}
+            given_now = {**given, "d": given["d"]._replace(**in_data)}
+            if "edge_state" in given:
+                given_now["edge_state"] = state = read["edge_state", ""]
+                if own.phase.from_edges:
+                    given_now |= self._memory.listed(
+                        state, arrays["edge_twin"], room.numbers
+                    )
+            yield self._entries(own, on, arrays), given_now
+            is_last = number == here.part.rounds - 1
+            for name, operation in halo.updates:
+                if is_last or name in self._of_edges:
+                    reached = self._deliver(room, here, (name, operation), boxes[name])
+                    if name in own.phase.marks:
+                        twins, count = arrays["edge_twin"], on.batch.lists.own
+                        self._memory.note(reached, twins, count, given[SET])
+
+    def _entries(self, own: Any, on: DeviceBatch, arrays: Any) -> Any:
+        """Return the entries of a phase with the arrays of a batch."""
+        if not on.batch.stays:
+            return own.entries_on(arrays)
+        key = own.number, on.batch.number
+        known = self._bound.get(key)
+        if known is None or known[0] is not arrays:
+            self._bound[key] = known = arrays, own.entries_on(arrays)("plain")
+        entries = known[1]
+        return lambda form: entries
+
+    def _read(self, room: _Room, halo: Any, state: Any, fields: Any) -> Fields:
+        """Return the edge arrays that a phase reads, extended by the batch's edges."""
+        found: Fields = {}
+        shared: list[Any] = []
+        changed: list[Marks] = []
+        transport = room.on.transport
+        for source, names in (("property", halo.reads), ("next", halo.reads_next)):
+            for name in names:
+                wide, marks = room.renewed(source, name, self._memory)
+                found[source, name] = wide
+                shared.append(room.buffers.held(name, wide))
+                changed.append(marks)
+        if state is not None:
+            wide = room.array("edge_state", "uint8", (room.count,))
+            found["edge_state", ""] = wide
+            shared.append(self._device.rows.held(wide, (room.count,)))
+            also = reduce(transport.union, changed) if changed else None
+            changed = [transport.passed(state, wide, also)]
+        if shared:
+            marks = reduce(transport.union, changed)
+            transport.share(shared, marks, [None] * len(shared))
+        for field in fields:
+            if field.of == "edge_is_twin":
+                found[field.source, field.of] = room.constant(field.of, self._memory)
+        return found
+
+    def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
+        """Return empty outboxes for the edge properties that a phase updates."""
+        of_edges = [each for each in halo.updates if each[0] in self._of_edges]
+        return {
+            name: room.outbox(name, operation, room.count)
+            for name, operation in of_edges
+        }
+
+    def _boxes_of_vertices(
+        self, room: _Room, here: DeviceTriangles, halo: Any
+    ) -> dict[str, Array]:
+        """Return empty outboxes for vertex properties, used by all batches."""
+        count = here.part.vertices.count
+        of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
+        return {
+            name: room.outbox(name, operation, count) for name, operation in of_vertices
+        }
+
+    def _deliver(
+        self, room: _Room, here: DeviceTriangles, update: tuple[str, str], box: Array
+    ) -> Any:
+        """Combine the outboxes of all ranks at the owners, in the order of ranks.
+
+        Returns the own edges or vertices for which entries have arrived.
+        """
+        (name, operation), buffers = update, room.buffers
+        both = buffers.held(name, box), buffers.held(name, buffers.property(name))
+        known = buffers.unsent.get(name)
+        if name in self._of_edges:
+            reached = room.on.transport.deliver(*both, operation)
+            buffers.unsent[name] = here.edges.marked(reached, known)
+        else:
+            reached = here.vertices.deliver(*both, operation)
+            sets = self._device.sets
+            buffers.unsent[name] = (
+                reached if known is None else sets.union(known, reached)
+            )
+        return reached
+
+
+class _Room:
+    """Memory of a State for the edges of a batch.
+
+    For a kept batch it is kept, too, as a record of the entries sent last.
+
+    Parameters
+    ----------
+    buffers : Buffers
+    on : DeviceBatch
+    device : Device
+
+    Attributes
+    ----------
+    count : int
+        Number of edges of the part and the batch.
+    """
+
+    def __init__(self, buffers: Buffers, on: DeviceBatch, device: Device) -> None:
+        self.buffers, self.on, self._device = buffers, on, device
+        self.count = on.batch.lists.count
+
+    def array(self, use: str, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Return memory for some use, the same each time for a kept batch."""
+        if self.on.batch.stays:
+            return self.buffers.temporary(f"triangles: {use}", dtype, shape)
+        return self._device.working_memory(shape, dtype)
+
+    def numbers(self, use: str, count: int) -> Array:
+        """Return an int32 array of `count` entries, at least one."""
+        return self.array(use, "int32", (max(count, 1),))
+
+    def outbox(self, name: str, operation: str, count: int) -> Array:
+        """Return an empty outbox of a property, with `count` rows."""
+        values = self.buffers.property(name)
+        shape, dtype = (count, *values.shape[1:]), name_of(values.dtype)
+        box = self.array(f"outbox of {name}", dtype, shape)
+        empty_outbox(self._device, box, operation)
+        return box
+
+    def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
+        """Return the extended entries of a property, and the own ones to be sent.
+
+        The caller must send them: they are recorded as sent.
+        """
+        buffers, transport = self.buffers, self.on.transport
+        of = buffers.property if source == "property" else buffers.next_of
+        values = of(name)
+        shape, dtype = (self.count, *values.shape[1:]), name_of(values.dtype)
+        use = f"{source} {name} of batch {self.on.batch.number}"
+        is_known = (f"triangles: {use}", dtype, shape) in buffers.temporaries
+        wide = self.array(use, dtype, shape)
+        now, before = buffers.held(name, values), buffers.held(name, wide)
+        marks = transport.all()
+        if is_known:
+            marks = transport.that_differ(marks, now, before)
+        memory.copy(now, self.on.batch.lists.own, before)
+        return wide, marks
+
+    def constant(self, name: str, memory: Any) -> Array:
+        """Return a constant edge array, extended by the batch's edges."""
+        constants, transport = self.on.constants, self.on.transport
+        if name not in constants:
+            values = self.buffers.graph[name]
+            wide = self._device.working_memory((self.count,), name_of(values.dtype))
+            held = self._device.rows.held
+            now, there = held(values, tuple(values.shape)), held(wide, (self.count,))
+            memory.copy(now, self.on.batch.lists.own, there)
+            transport.share([there], transport.all(), [None])
+            constants[name] = wide
+        return constants[name]
+
+
+class HostMemory:
+    """Operations on edge arrays of the host."""
+
+    def copy(self, source: Any, own: int, target: Any) -> None:
+        """Copy the rows of own edges."""
+        target[:own] = source[:own]
+
+    def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
+        """Return no arguments: kernels of the host take no list of passed edges."""
+        return {}
+
+    def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
+        """Do nothing: kernels of the host use no set of changed edges."""
+
+
+class GpuMemory(HostMemory):
+    """Operations on edge arrays of a GPU.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    """
+
+    def __init__(self, device: Device) -> None:
+        # The dialect is imported only if there is a GPU.
+        from featgraph.ranks.exchange import gpu_kernels, gpu_links, gpu_messages
+
+        self._device, self._kernels = device, gpu_kernels
+        self._entries, self._links = gpu_messages.Entries, gpu_links
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
+
+    def copy(self, source: Any, own: int, target: Any) -> None:
+        """Copy the rows of own edges."""
+        both = self._entries.of(source).array, self._entries.of(target).array
+        self._over(self._kernels.copy_rows, own, (both[0], np.int32(own), both[1]))
+
+    def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
+        """Return the list of the edges that passed, and their number, as arguments."""
+        listed, count = edges("passed_edges", wide.size), edges("passed_count", 1)
+        self._device.fill(count, 0)
+        self._over(self._kernels.list_passed, wide.size, (wide, twins, listed, count))
+        return {"passed_edges": listed, "passed_count": count}
+
+    def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
+        """Add the own edges whose entries have changed, or their twins', to a set."""
+        given = reached, twins, np.int32(own), changed
+        self._over(self._kernels.note_changed, own, given)
+
+    def _over(self, kernel: Any, size: int, given: tuple[Any, ...]) -> None:
+        """Launch a kernel over `size` entries."""
+        if size:
+            blocks = self._links.blocks_for(size)
+            self._launch(kernel, blocks, self._links.BLOCK, given)
+
+
+def memory_of(device: Device) -> HostMemory:
+    """Return the operations on edge arrays of a device."""
+    return HostMemory() if device.name == "cpu" else GpuMemory(device)
+
 
 #: ``over(lists, stays)`` returns the exchange of the entries of some lists.
-Over = Callable[[Lists, bool], EdgeCarrier]
+Over = Callable[[RemoteEntries, bool], EdgeTransport]
 
 
-class BatchHere:
+class DeviceBatch:
     """A batch on a device; kept with the part, or for one superstep.
 
     Parameters
@@ -42,13 +325,13 @@ class BatchHere:
 
     Attributes
     ----------
-    carrier : EdgeCarrier
+    transport : EdgeTransport
         The exchange of entries of the part's edges and the batch's.
     """
 
     def __init__(self, batch: Batch, over: Over, device: Device) -> None:
         self.batch, self._device = batch, device
-        self.carrier = over(batch.lists, batch.stays)
+        self.transport = over(batch.lists, batch.stays)
         self._arrays: dict[bool, BatchArrays] = {}
         #: Constant edge arrays, for all entries that this rank has.
         self.constants: dict[str, Any] = {}
@@ -62,13 +345,13 @@ class BatchHere:
         return found
 
 
-class TrianglesHere:
+class DeviceTriangles:
     """The batches of a part on a device.
 
     Parameters
     ----------
     part : TrianglePart
-    edges : EdgeCarrier
+    edges : EdgeTransport
         The exchange of entries of the part's edges.
     over : callable
         Makes exchanges of entries; all ranks call it.
@@ -77,31 +360,30 @@ class TrianglesHere:
     Attributes
     ----------
     part : TrianglePart
-    edges : EdgeCarrier
-    vertices : EdgeCarrier
+    edges : EdgeTransport
+    vertices : EdgeTransport
         The exchange of rows of vertices.
     """
 
     def __init__(
-        self, part: TrianglePart, edges: EdgeCarrier, over: Over, device: Device
+        self, part: TrianglePart, edges: EdgeTransport, over: Over, device: Device
     ) -> None:
         self.part, self.edges = part, edges
         self._over, self._device = over, device
         self.vertices = over(part.vertices, True)
-        self._kept: dict[int, BatchHere] = {}
+        self._kept: dict[int, DeviceBatch] = {}
 
-    def batch(self, number: int) -> BatchHere:
+    def batch(self, number: int) -> DeviceBatch:
         """Return a batch; all ranks call it."""
         found = self._kept.get(number)
         if found is None:
             batch = self.part.batch(number)
-            found = BatchHere(batch, self._over, self._device)
+            found = DeviceBatch(batch, self._over, self._device)
             if batch.stays:
                 self._kept[number] = found
         return found
 
 
-Array = npt.NDArray[Any]
 #: Prefixes of the names of arrays that the batch replaces.
 _OF_BATCH = frozenset({"upper", "lower", "both", "order", "degree", "triangle"})
 _OF_EDGES = frozenset({"edge_twin", "in_sources", "edge_chunks"})

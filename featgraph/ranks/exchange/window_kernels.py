@@ -1,4 +1,4 @@
-"""Kernels that post to the windows of other ranks, and take from the own one (CUDA).
+"""Kernels that post to the windows of other ranks, and take from the own window (CUDA).
 
 A *window* is memory of one rank into which all ranks store. Each rank has a *mailbox*
 in it, of two *slots*, and a flag. Exchanges are numbered by a *generation*, counted on

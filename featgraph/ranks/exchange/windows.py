@@ -53,8 +53,8 @@ def find_near(engine: Engine, device: Device) -> Near:
     array of bool, shape (P, P)
         The same on all ranks.
     """
-    told = place_of_rank().encode()
-    found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
+    own = place_of_rank().encode()
+    found = engine.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
     near = _may_reach([bytes(one).decode().split("\n") for one in found])
     alone = np.eye(engine.size, dtype=np.bool_)
     if np.array_equal(near, alone):
@@ -124,7 +124,7 @@ class _Window(NamedTuple):
 def _awaited(alarm: npt.NDArray[np.int64]) -> str:
     """Return a text about the rank for which a kernel waits; "" if there is none."""
     ranks = np.flatnonzero(alarm[1:]).tolist()
-    return f"what rank {ranks[0]} stores, in a kernel" if ranks else ""
+    return f"stores of rank {ranks[0]}, in a kernel" if ranks else ""
 
 
 class _Registry:
@@ -144,7 +144,7 @@ class _Registry:
         if watch is not None:
             watch.when_lost(lambda: alarm.__setitem__(0, 1))
             # At exit the memory is freed while the watch still reads it.
-            atexit.register(watch.ask_too(lambda: _awaited(alarm)))
+            atexit.register(watch.watch_also(lambda: _awaited(alarm)))
 
     def map(self, size: int, device: Device, near: Near) -> _Window:
         """Return a zeroed window that near ranks have mapped; all ranks call it.
@@ -163,9 +163,9 @@ class _Registry:
         ipc = IpcMemory()
         own = np.frombuffer(ipc.describe(address_of(memory)), np.uint8)
         about = "addresses of windows"
-        told = engine.all_gather(own, about=about)
+        handles = engine.all_gather(own, about=about)
         addresses, mappings = [], []
-        for one, is_near in zip(told, near[engine.rank], strict=True):
+        for one, is_near in zip(handles, near[engine.rank], strict=True):
             address, mapping = 0, None
             if is_near:
                 with suppress(DeviceError):
@@ -182,13 +182,13 @@ class _Registry:
         return _Window(number, memory, addresses, opened)
 
     def drop(self, number: int) -> None:
-        """Note that this rank has no more use for a window."""
+        """Record that this rank does not use a window any more."""
         self._dropped.add(number)
 
     def _give_back(self, engine: Engine, device: Device) -> None:
         """Free windows that all ranks have dropped: first mappings, then memory."""
         own = np.array(sorted(self._dropped.copy()), np.int64)
-        found = engine.all_gather(own, about="windows that are not used any more")
+        found = engine.all_gather(own, about="unused windows")
         gone = set.intersection(*({int(n) for n in one} for one in found))
         if not gone:
             return
@@ -197,12 +197,13 @@ class _Registry:
             for mapping in self._windows[number][1]:
                 if mapping is not None:
                     mapping.close()
-        engine.barrier(about="windows that are given back")
+        engine.barrier(about="freed windows")
         for number in gone:
             del self._windows[number]
         self._dropped -= gone
 
 
+#: Engine -> the windows of its rank.
 _registries: weakref.WeakKeyDictionary[Any, _Registry] = weakref.WeakKeyDictionary()
 
 
@@ -268,11 +269,11 @@ class Mailboxes:
             np.array([begin, slot, _APART * rank], np.int64)
             for rank, (begin, slot) in enumerate(zip(begins, slots, strict=False))
         ]
-        told = engine.all_to_allv(places, about="mailboxes of windows")
+        mailboxes = engine.all_to_allv(places, about="mailboxes of windows")
         bases = np.array(addresses, np.int64)
         first = np.array([[1, 0, 1]], np.int64)
         here = np.array(places) + np.int64(addresses[engine.rank]) * first
-        there = np.array(told) + bases[:, None] * first
+        there = np.array(mailboxes) + bases[:, None] * first
         there = np.where(near[engine.rank][:, None], there, here)
         self.there, self.here = device.upload(there), device.upload(here)
         self.own = device.upload(np.zeros(4, np.int64))
@@ -283,7 +284,7 @@ class Mailboxes:
         self._memory: npt.NDArray[Any] | Any = memory
 
     def turn(self) -> None:
-        """Let ranks that share the thread of this one post, too.
+        """Run the other ranks of a process that run one at a time, up to their post.
 
         Called between a rank's post and its take. Does nothing if each rank has a
         process. A recording repeats the call.

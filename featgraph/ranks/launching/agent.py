@@ -67,7 +67,7 @@ class Rank:
         #: Time of its last message or check, and its processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
         #: Received bytes of incomplete lines, by source.
-        self.begun = {"said": b"", "out": b"", "err": b""}
+        self.begun = {"message": b"", "out": b"", "err": b""}
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank's process group."""
@@ -127,7 +127,7 @@ class Agent:
         self._is_over = False
         self._does: dict[str, Callable[..., None]] = {
             "start": self._start_ranks,
-            "tell": self._tell,
+            "send": self._send,
             "signal": self._signal,
             "end": self._end,
         }
@@ -155,7 +155,7 @@ class Agent:
                     self._kill_at = None
                     self._signal(signal.SIGKILL, list(self._ranks))
                 self._wait()
-                self._feel_pulses()
+                self._check_pulses()
         finally:
             self._signal(signal.SIGKILL, list(self._ranks))
             _end_descendants()
@@ -169,8 +169,8 @@ class Agent:
             return
         *lines, self._begun = (self._begun + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self._does[told.pop("do")](**told)
+            fields = json.loads(line)
+            self._does[fields.pop("do")](**fields)
 
     def _leave(self) -> None:
         """End all ranks, and then the agent."""
@@ -193,18 +193,18 @@ class Agent:
             os.chdir(folder)
             cards = _cards(gpus, len(ranks))
             cores = max(len(os.sched_getaffinity(0)) // len(ranks), 1)
-            for place, told in enumerate(ranks):
+            for place, rank in enumerate(ranks):
                 environment = dict(os.environ)
                 for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
                     environment.setdefault(name, str(cores))
                 if cards:
                     environment["CUDA_VISIBLE_DEVICES"] = cards[place % len(cards)]
-                environment |= told["environment"] | {
+                environment |= rank["environment"] | {
                     "LOCAL_RANK": str(place),
                     "LOCAL_WORLD_SIZE": str(len(ranks)),
                     "PYTHONUNBUFFERED": "1",
                 }
-                self._start_rank(told["rank"], command, environment)
+                self._start_rank(rank["rank"], command, environment)
         except (OSError, ValueError) as error:
             self._report(error=f"{error}")
 
@@ -229,14 +229,14 @@ class Agent:
         for end in (own, *outputs.values()):
             os.set_blocking(end.fileno(), False)
         listen = self._selector.register
-        listen(own, selectors.EVENT_READ, lambda: self._hear(rank, own, "said"))
+        listen(own, selectors.EVENT_READ, lambda: self._receive(rank, own, "message"))
         for name, pipe in outputs.items():
-            listen(pipe, selectors.EVENT_READ, self._hearing(rank, pipe, name))
+            listen(pipe, selectors.EVENT_READ, self._receiver(rank, pipe, name))
 
-    def _hearing(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
-        return lambda: self._hear(rank, pipe, name)
+    def _receiver(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
+        return lambda: self._receive(rank, pipe, name)
 
-    def _tell(self, rank: int, message: dict[str, Any]) -> None:
+    def _send(self, rank: int, message: dict[str, Any]) -> None:
         """Send a message to a rank; it is lost if the rank does not read."""
         if rank in self._ranks:
             with contextlib.suppress(OSError):
@@ -256,7 +256,7 @@ class Agent:
 
     # -- messages and ends of ranks
 
-    def _hear(self, rank: Rank, source: Any, name: str) -> None:
+    def _receive(self, rank: Rank, source: Any, name: str) -> None:
         """Forward messages or output of a rank, line by line."""
         try:
             data = os.read(source.fileno(), MOST_BYTES)
@@ -275,15 +275,15 @@ class Agent:
             self._hand_on(rank, name, line)
 
     def _hand_on(self, rank: Rank, name: str, line: bytes) -> None:
-        if name != "said":
+        if name != "message":
             text = line.decode(errors="replace")
             self._report(rank=rank.number, to=name, line=text)
             return
         rank.looked_at, rank.used_s = time.monotonic(), _used_s(rank.process)
         with contextlib.suppress(ValueError):
-            self._report(rank=rank.number, said=json.loads(line))
+            self._report(rank=rank.number, message=json.loads(line))
 
-    def _feel_pulses(self) -> None:
+    def _check_pulses(self) -> None:
         """Report silent ranks that use processor time.
 
         Compiled code may block the thread that sends messages.
@@ -293,7 +293,7 @@ class Agent:
             if now - rank.looked_at >= PULSE_S:
                 used = _used_s(rank.process)
                 if used > rank.used_s:
-                    self._report(rank=rank.number, said={"is": "pulse"})
+                    self._report(rank=rank.number, message={"is": "pulse"})
                 rank.looked_at, rank.used_s = now, used
 
     def _forget(self, source: Any) -> None:
@@ -314,11 +314,11 @@ class Agent:
             if rank is None:
                 continue  # an orphan that a rank had started
             for source, name in [
-                (rank.talk, "said"),
+                (rank.talk, "message"),
                 *((pipe, name) for name, pipe in rank.outputs.items()),
             ]:
                 while _has_more(source):
-                    self._hear(rank, source, name)
+                    self._receive(rank, source, name)
                 self._forget(source)
                 if rank.begun[name]:
                     self._hand_on(rank, name, rank.begun[name])
@@ -332,8 +332,8 @@ class Agent:
                 _end_descendants()
                 self._report(idle=True)
 
-    def _report(self, **told: Any) -> None:
-        data = json.dumps(told).encode() + b"\n"
+    def _report(self, **fields: Any) -> None:
+        data = json.dumps(fields).encode() + b"\n"
         while data:
             try:
                 data = data[os.write(self._reports, data) :]
@@ -342,25 +342,25 @@ class Agent:
                 return
 
 
-def _cards(asked: str, ranks: int) -> list[str]:
+def _cards(gpus: str, ranks: int) -> list[str]:
     """Return the GPUs of this host, as CUDA_VISIBLE_DEVICES names them.
 
     Raises
     ------
     ValueError
-        If `asked` is "own", and there are fewer GPUs than ranks.
+        If `gpus` is "own", and there are fewer GPUs than ranks.
     """
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if told is not None:
-        found = [name.strip() for name in told.split(",") if name.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = [name.strip() for name in visible.split(",") if name.strip()]
     else:
         numbers = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
         found = sorted((n[1] for n in numbers if n), key=int)
-    if asked == "own" and ranks > len(found):
+    if gpus == "own" and ranks > len(found):
         raise ValueError(
             f"there are more ranks than GPUs on {socket.gethostname()}\n"
             f"  got:      {ranks} ranks, and {len(found)} GPUs"
-            + ("" if told is None else f" (CUDA_VISIBLE_DEVICES={told})")
+            + ("" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})")
             + "\n  fix:      fewer ranks there, or no --gpus: ranks then share GPUs"
         )
     return found

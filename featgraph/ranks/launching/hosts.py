@@ -1,9 +1,10 @@
-"""Hosts files, and commands that run the agent of a host."""
+"""Hosts files, commands that run the agent of a host, and the launched program."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from featgraph.base.dataclass import dataclass
@@ -11,7 +12,7 @@ from featgraph.base.errors import ArgumentError, FileFormatError
 from featgraph.base.files import read_file
 from featgraph.ranks.launching import agent
 
-__all__ = ["HERE", "SSH", "Host", "command_on", "read_hosts"]
+__all__ = ["HERE", "SSH", "Host", "Launch", "command_on", "read_hosts"]
 
 #: Most bytes of a hosts file: far more than a launcher can start.
 _MOST_BYTES = 1 << 24
@@ -74,7 +75,7 @@ def read_hosts(path: Path) -> list[Host]:
             )
         if any(host.name == words[0] for host in found):
             raise FileFormatError(
-                "a host that has come before",
+                "a host occurs twice",
                 where=where,
                 got=words[0],
                 fix="give it one line, with all of its ranks",
@@ -84,7 +85,7 @@ def read_hosts(path: Path) -> list[Host]:
         raise FileFormatError("no hosts", where=str(path), expected="HOST RANKS a line")
     if len(found) > 1 and found[0].is_here:
         raise FileFormatError(
-            "a first host that others cannot reach by this name",
+            "other hosts cannot reach the first host by this name",
             where=str(path),
             got=found[0].name,
             expected="the name or address of the host to which all others connect",
@@ -131,3 +132,39 @@ def _lines(path: Path) -> list[str]:
             got=str(error),
             expected=f"a regular file of UTF-8 text, of {_MOST_BYTES} bytes at most",
         ) from error
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program to be launched on ranks.
+
+    Attributes
+    ----------
+    command : sequence of str
+        The program of each rank.
+    hosts : sequence of Host
+    agents : sequence of list of str
+        The command that runs the agent of each host.
+    restarts : int
+        Most restarts of all ranks after failures.
+    grace : float
+        Seconds that other ranks have to end by themselves after a failure.
+    gpus : str
+        "own": each rank needs a GPU of its own; "auto": ranks share the GPUs of their
+        host, if there are any.
+    logs : Path or None
+        See `Output`.
+    """
+
+    command: Sequence[str]
+    hosts: Sequence[Host]
+    agents: Sequence[list[str]]
+    restarts: int = 0
+    grace: float = 5.0
+    gpus: str = "auto"
+    logs: Path | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return sum(host.ranks for host in self.hosts)

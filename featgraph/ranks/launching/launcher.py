@@ -26,8 +26,7 @@ from typing import IO, Any
 from featgraph.base.activity import PLACE_BYTES, place_in
 from featgraph.base.errors import DistributedError
 from featgraph.ranks.launching.agent import ENDS_S, MOST_BYTES
-from featgraph.ranks.launching.hosts import Host
-from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.hosts import Host, Launch
 from featgraph.ranks.launching.roll import BEAT_S, Loss, Roll
 
 __all__ = ["run"]
@@ -59,14 +58,14 @@ class AgentProcess:
             raise DistributedError(
                 f"nothing can be started on {host.name}",
                 got=f"{command[0]}: {error}",
-                fix="--ssh says by what command another host runs one",
+                fix="--ssh=COMMAND that runs a command on another host",
             ) from error
         self._commands: Any = self.process.stdin
         self.outlet: Any = self.process.stdout
 
-    def ask(self, do: str, **told: Any) -> None:
+    def request(self, do: str, **fields: Any) -> None:
         """Send a command to the agent; do nothing if it has ended."""
-        data = json.dumps({"do": do, **told}).encode() + b"\n"
+        data = json.dumps({"do": do, **fields}).encode() + b"\n"
         with contextlib.suppress(OSError):
             self._commands.write(data)
             self._commands.flush()
@@ -129,23 +128,23 @@ class Agents:
         """Whether the agents of all hosts still run."""
         return not any(agent.has_gone for agent in self)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Send a message to all ranks."""
         for agent in self:
             for rank in agent.ranks:
-                agent.ask("tell", rank=rank, message=message)
+                agent.request("send", rank=rank, message=message)
 
     def signal(self, number: int, ranks: Iterable[int] | None = None) -> None:
         """Send a signal to the process groups of some ranks; default all."""
         chosen = None if ranks is None else set(ranks)
         for agent in self:
             meant = [r for r in agent.ranks if chosen is None or r in chosen]
-            agent.ask("signal", number=int(number), ranks=meant)
+            agent.request("signal", number=int(number), ranks=meant)
 
     def end_ranks(self) -> None:
         """End all ranks; after `ENDS_S` they are killed."""
         for agent in self:
-            agent.ask("end")
+            agent.request("end")
 
     def close(self) -> None:
         """End all agents, with their ranks."""
@@ -156,6 +155,7 @@ class Agents:
             agent.wait(until)
 
 
+#: Signals that end an attempt.
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -279,8 +279,8 @@ class Attempt:
         self._selector = selectors.DefaultSelector()
         hosts = [h.name for h in launch.hosts for _ in range(h.ranks)]
         self._roll = Roll(hosts, time.monotonic())
-        self._is_told_present = False
-        self._told: Loss | None = None
+        self._is_present_sent = False
+        self._announced: Loss | None = None
         self._killed_at: float | None = None
         #: Steps that end the ranks, each with its time.
         self._steps: list[tuple[float, Callable[[], None]]] = []
@@ -314,7 +314,7 @@ class Attempt:
             taken = {} if agent.host.is_here else _taken(os.environ)
             own = common | {"GROUP_RANK": str(place), "FEATGRAPH_HOST": agent.host.name}
             agent.is_idle = False
-            agent.ask(
+            agent.request(
                 "start",
                 command=list(self._launch.command),
                 folder=os.getcwd(),
@@ -332,39 +332,41 @@ class Attempt:
         if reports is None:
             self._lose_agent(agent)
             return
-        for told in reports:
-            self._take_report(agent, told)
+        for fields in reports:
+            self._take_report(agent, fields)
 
-    def _take_report(self, agent: AgentProcess, told: dict[str, Any]) -> None:
+    def _take_report(self, agent: AgentProcess, fields: dict[str, Any]) -> None:
         now = time.monotonic()
-        if "error" in told:
+        if "error" in fields:
             raise DistributedError(
                 f"the program cannot be started on {agent.host.name}",
-                got=told["error"],
+                got=fields["error"],
             )
-        if "idle" in told:
+        if "idle" in fields:
             agent.is_idle = True
-        elif "line" in told:
-            self._output.print(self._number, told["rank"], told["to"], told["line"])
-        elif "said" in told:
-            self._hear(told["rank"], told["said"], now)
-        elif "ended" in told:
-            place = place_in(bytes.fromhex(told["left"]).ljust(PLACE_BYTES, b"\0"))
-            self._roll.end(told["rank"], told["ended"], now)
+        elif "line" in fields:
+            self._output.print(
+                self._number, fields["rank"], fields["to"], fields["line"]
+            )
+        elif "message" in fields:
+            self._receive(fields["rank"], fields["message"], now)
+        elif "ended" in fields:
+            place = place_in(bytes.fromhex(fields["left"]).ljust(PLACE_BYTES, b"\0"))
+            self._roll.end(fields["rank"], fields["ended"], now)
             if place is not None:
-                self._roll.place(told["rank"], place)
+                self._roll.place(fields["rank"], place)
 
-    def _hear(self, rank: int, said: Mapping[str, Any], now: float) -> None:
-        if said.get("is") == "offer":
-            self._agents.tell(dict(said))
+    def _receive(self, rank: int, message: Mapping[str, Any], now: float) -> None:
+        if message.get("is") == "offer":
+            self._agents.send(dict(message))
             return
         try:
-            self._roll.hear(rank, said, now)
+            self._roll.receive(rank, message, now)
         except (KeyError, TypeError, ValueError):  # not a message of featgraph
             return
-        if self._roll.are_present and not self._is_told_present:
-            self._is_told_present = True
-            self._agents.tell({"is": "present"})
+        if self._roll.are_present and not self._is_present_sent:
+            self._is_present_sent = True
+            self._agents.send({"is": "present"})
 
     def _lose_agent(self, agent: AgentProcess) -> None:
         """Mark all running ranks of a host as lost."""
@@ -377,7 +379,7 @@ class Attempt:
     # -- signals and times
 
     def _see_signals(self) -> None:
-        """Forward the first signal and end ranks; kill them at a second one."""
+        """Forward the first signal and end ranks; kill them at a second signal."""
         signals = self._signals.seen
         if len(signals) == self._signals_seen:
             return
@@ -404,28 +406,28 @@ class Attempt:
     def _see_loss(self, now: float) -> None:
         """Kill a failed rank that still runs, then report it to the others."""
         lost = self._roll.lost
-        if lost is None or self._told is not None:
+        if lost is None or self._announced is not None:
             return
         if lost.rank is None or not self._roll.is_stuck(lost.rank):
-            self._tell_loss(lost)
+            self._announce(lost)
         elif self._killed_at is None:
             self._killed_at = now
             self._agents.signal(signal.SIGKILL, [lost.rank])
         elif now >= self._killed_at + _PLACE_S:
-            self._tell_loss(lost)
+            self._announce(lost)
 
     def _longest(self) -> float:
         """Return the seconds until the next step or check."""
         now = time.monotonic()
         times = [at - now for at, _ in self._steps]
-        if self._killed_at is not None and self._told is None:
+        if self._killed_at is not None and self._announced is None:
             times.append(self._killed_at + _PLACE_S - now)
         return max(min([BEAT_S, *times]), 0)
 
-    def _tell_loss(self, lost: Loss) -> None:
+    def _announce(self, lost: Loss) -> None:
         """Report a lost rank to all ranks; end those that still run after `grace`."""
-        self._told = lost
-        self._agents.tell(lost.told())
+        self._announced = lost
+        self._agents.send(lost.message())
         self._steps.append(
             (time.monotonic() + self._launch.grace, self._agents.end_ranks)
         )

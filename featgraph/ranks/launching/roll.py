@@ -47,15 +47,15 @@ class Loss:
     phase: str | None = None
     checkpoints: str | None = None
 
-    def told(self) -> dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         """Return the message for ranks."""
         return {"is": "lost", **self.__dict__}
 
     @classmethod
-    def heard(cls, told: Mapping[str, Any]) -> Loss:
+    def of_message(cls, message: Mapping[str, Any]) -> Loss:
         """Return the failure of a message."""
         names = cls.__dataclass_fields__
-        return cls(**{name: told.get(name) for name in names})  # type: ignore[arg-type]
+        return cls(**{name: message.get(name) for name in names})  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         who = "the ranks" if self.rank is None else f"rank {self.rank} on {self.host}"
@@ -73,14 +73,14 @@ class _Entry:
     host : str
     timeout : float
         Its argument of `init`; 0 before that.
-    heard : float
+    received_at : float
         Time of its last message.
     state : str
         "starting", before `init`; "meeting", in `init`; "waiting", in an exchange; a
         value of `Activity.kind`; "ending"; "ended".
     since : float
         When the state began.
-    told : mapping
+    last : mapping
         Its last message.
     failed : str
         The reason of its failure by its own message.
@@ -88,10 +88,10 @@ class _Entry:
 
     host: str
     timeout: float = 0.0
-    heard: float = 0.0
+    received_at: float = 0.0
     state: str = "starting"
     since: float = 0.0
-    told: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
 
     @property
@@ -100,8 +100,8 @@ class _Entry:
         return self.timeout - min(2 * BEAT_S, self.timeout / 4)
 
     def is_silent(self, now: float) -> bool:
-        """Whether its last message is older than that of a rank that is alive."""
-        return now - self.heard > min(LIVES_S, self.limit / 2)
+        """Whether its last message is too old for a rank that is alive."""
+        return now - self.received_at > min(LIVES_S, self.limit / 2)
 
 
 class Roll:
@@ -130,26 +130,30 @@ class Roll:
         """Whether all ranks have called `init`."""
         return all(one.timeout > 0 for one in self._entries)
 
-    def hear(self, rank: int, told: Mapping[str, Any], now: float) -> None:
-        """Note a message of a rank."""
+    def receive(self, rank: int, message: Mapping[str, Any], now: float) -> None:
+        """Record a message of a rank."""
         one = self._entries[rank]
-        one.heard = now
+        one.received_at = now
         if one.state in ("ending", "ended"):
             return
-        if told["is"] == "hello":
-            one.timeout, one.state, one.since = float(told["timeout"]), "meeting", now
-        elif told["is"] == "beat":
-            one.told, one.state = told, str(told["doing"])
-            one.since = now - float(told["for"])
-        elif told["is"] == "failed":
-            one.failed = str(told["text"])
-            of = told.get("of", rank)
+        if message["is"] == "hello":
+            one.timeout, one.state, one.since = (
+                float(message["timeout"]),
+                "meeting",
+                now,
+            )
+        elif message["is"] == "beat":
+            one.last, one.state = message, str(message["doing"])
+            one.since = now - float(message["for"])
+        elif message["is"] == "failed":
+            one.failed = str(message["text"])
+            of = message.get("of", rank)
             if type(of) is not int or not 0 <= of < len(self._entries):
                 of = rank
             # It ends by the same error, and need not be killed.
             self._entries[of].failed = self._entries[of].failed or one.failed
             self._lose(of, one.failed)
-        elif told["is"] == "ending":
+        elif message["is"] == "ending":
             one.state, one.since = "ending", now
 
     def is_stuck(self, rank: int) -> bool:
@@ -158,22 +162,22 @@ class Roll:
         return one.state != "ended" and not one.failed
 
     def lose(self, rank: int, why: str) -> None:
-        """Note that a rank is lost: no more messages will arrive."""
+        """Record that a rank is lost: no more messages will arrive."""
         self._entries[rank].state = "ended"
         self._lose(rank, why)
 
     def place(self, rank: int, place: tuple[int, str]) -> None:
-        """Note the superstep and phase in which a rank has ended."""
+        """Record the superstep and phase in which a rank has ended."""
         one = self._entries[rank]
-        one.told = {**one.told, "superstep": place[0], "phase": place[1]}
+        one.last = {**one.last, "superstep": place[0], "phase": place[1]}
         if self.lost is not None and self.lost.rank == rank:
             self.lost = replace(self.lost, superstep=place[0], phase=place[1])
 
     def end(self, rank: int, status: int, now: float) -> None:
-        """Note that the process of a rank has ended; a negative status is a signal."""
+        """Record the end of a rank's process; a negative status is a signal."""
         one = self._entries[rank]
         is_right = status == 0 and one.state in ("starting", "ending")
-        one.state, one.heard, one.since = "ended", now, now
+        one.state, one.received_at, one.since = "ended", now, now
         if is_right:
             self._miss(rank, now)
         else:
@@ -186,7 +190,7 @@ class Roll:
         self._leave_out(now)
         for rank, one in enumerate(self._entries):
             is_watched = one.state not in ("starting", "ending", "ended")
-            if is_watched and now - one.heard >= one.limit:
+            if is_watched and now - one.received_at >= one.limit:
                 self._lose(rank, _silent(one, now))
         for rank, one in enumerate(self._entries):
             has_waited = now - one.since >= one.limit > 0
@@ -209,11 +213,11 @@ class Roll:
         gap, self._looked = now - self._looked, now
         if gap > LIVES_S:
             for one in self._entries:
-                one.heard = min(one.heard + gap, now)
+                one.received_at = min(one.received_at + gap, now)
                 one.since = min(one.since + gap, now)
 
     def _miss(self, rank: int, now: float) -> None:
-        """Note that a rank has ended without `init`, if others wait there."""
+        """Record that a rank has ended without `init`, if other ranks wait in it."""
         waits = [r for r, one in enumerate(self._entries) if one.state == "meeting"]
         if self._entries[rank].timeout == 0 and waits:
             self._lose(
@@ -222,7 +226,7 @@ class Roll:
 
     def _blame(self, rank: int, waiting: _Entry, now: float) -> None:
         """Find the rank for which `rank` waits in an exchange, and mark it failed."""
-        call, limit = waiting.told.get("call", ""), waiting.limit
+        call, limit = waiting.last.get("call", ""), waiting.limit
         others = [
             (r, one)
             for r, one in enumerate(self._entries)
@@ -247,32 +251,32 @@ class Roll:
             )
 
     def _lose(self, rank: int | None, why: str) -> None:
-        """Note that a rank has failed, unless another one has failed before."""
+        """Record that a rank has failed, unless a failure is recorded already."""
         if self.lost is not None:
             return
         one = self._entries[rank or 0]
-        told = next((o.told for o in self._entries if o.told.get("checkpoints")), {})
+        newest = next((o.last for o in self._entries if o.last.get("checkpoints")), {})
         self.lost = Loss(
             rank,
             one.host,
             why,
-            one.told.get("superstep"),
-            one.told.get("phase"),
-            one.told.get("checkpoints") or told.get("checkpoints"),
+            one.last.get("superstep"),
+            one.last.get("phase"),
+            one.last.get("checkpoints") or newest.get("checkpoints"),
         )
 
 
 def _silent(one: _Entry, now: float) -> str:
     return (
-        f"has said nothing for {now - one.heard:.1f} s, and was {_doing(one)} before: "
-        "it is stopped, or cannot be reached"
+        f"has sent no message for {now - one.received_at:.1f} s, and was "
+        f"{_doing(one)} before: it is stopped, or cannot be reached"
     )
 
 
 def _doing(one: _Entry) -> str:
     if one.state == "waiting":
-        return f"waiting at {one.told.get('call')}"
-    what = one.told.get("what")
+        return f"waiting at {one.last.get('call')}"
+    what = one.last.get("what")
     return f"{one.state} {what}" if what else one.state
 
 

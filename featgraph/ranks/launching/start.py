@@ -33,9 +33,12 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.current import engine_of_context, engine_of_process
+from featgraph.ranks.engines.current import (
+    NullEngine,
+    engine_of_context,
+    engine_of_process,
+)
 from featgraph.ranks.engines.meeting import is_possible
-from featgraph.ranks.engines.null import NullEngine
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from featgraph.ranks.engines.torch_engine import TorchEngine
@@ -185,7 +188,7 @@ def _number(name: str, *, least: int, below: int | None = None) -> int:
     if number < least or (below is not None and number >= below):
         most = "" if below is None else f" to {below - 1}"
         raise ArgumentError(
-            f"the variable {name} does not say which rank this is",
+            f"the variable {name} has an invalid value",
             got="nothing" if text is None else repr(text),
             expected=f"a number from {least}{most or ' on'}",
             fix="start the program by featgraph launch or torchrun, or unset RANK and "
@@ -314,7 +317,7 @@ class Watch:
         self._offers: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
         #: Functions that report other waits, such as those of kernels.
-        self._asked: list[Callable[[], str]] = []
+        self._waits: list[Callable[[], str]] = []
         #: The exchange that the rank waits in; its last activity, and since when.
         self._call: object = None
         self._last: tuple[Any, ...] = ()
@@ -330,14 +333,14 @@ class Watch:
         WorkerLostError
             If a rank does not connect in time.
         """
-        self._say({"is": "hello", "timeout": self._timeout})
+        self._send({"is": "hello", "timeout": self._timeout})
         threading.Thread(target=self._run, name="featgraph watch", daemon=True).start()
         with self._changed:
             self._changed.wait_for(
                 lambda: self._are_present or self._loss or self._is_over
             )
         self.raise_lost()
-        _tell_of_compilation(self._activity)
+        _count_compilations(self._activity)
 
     # -- activity of the rank
 
@@ -350,24 +353,24 @@ class Watch:
         finally:
             self._call = None
 
-    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+    def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
         """Register a function that reports other waits, called before each message.
 
         It returns a text, "" without a wait. Returns a function that removes it.
         """
-        self._asked.append(awaited)
+        self._waits.append(awaited)
 
         def end() -> None:
             with suppress(ValueError):
-                self._asked.remove(awaited)
+                self._waits.remove(awaited)
 
         return end
 
     def offer(self, name: str, text: str) -> None:
         """Send a text to all ranks, under a name."""
-        self._say({"is": "offer", "name": name, "text": text})
+        self._send({"is": "offer", "name": name, "text": text})
 
-    def ask(self, name: str) -> str:
+    def await_offer(self, name: str) -> str:
         """Wait for a text that a rank offers under a name, and return it.
 
         Raises
@@ -384,15 +387,15 @@ class Watch:
 
     def fail(self, text: str, of: int | None = None) -> None:
         """Report the error by which the rank ends, and the rank `of` that caused it."""
-        self._say(self._beat(time.monotonic()))
-        told: dict[str, Any] = {"is": "failed", "text": text[: MOST_BYTES // 8]}
+        self._send(self._beat(time.monotonic()))
+        message: dict[str, Any] = {"is": "failed", "text": text[: MOST_BYTES // 8]}
         if of is not None:
-            told["of"] = of
-        self._say(told)
+            message["of"] = of
+        self._send(message)
 
     def end(self) -> None:
         """Report that the rank ends without an error."""
-        self._say({"is": "ending"})
+        self._send({"is": "ending"})
 
     # -- messages of the launcher
 
@@ -416,7 +419,7 @@ class Watch:
         if self._is_over:
             raise DistributedError("the launcher has ended", where=f"rank {self.rank}")
 
-    def word_of_loss(self) -> WorkerLostError | None:
+    def find_loss(self) -> WorkerLostError | None:
         """Wait up to 3 s for a report of a loss; return its error, or None."""
         with self._changed:
             self._changed.wait_for(lambda: self._loss or self._is_over, _WORD_S)
@@ -426,12 +429,12 @@ class Watch:
         newest = _newest(loss.checkpoints)
         who = f"rank {loss.rank} of {self.size} on {loss.host} was lost"
         if loss.rank is None:
-            who = f"{self.size} ranks do not go on"
+            who = f"{self.size} ranks do not continue"
         at = "" if loss.superstep is None else f", superstep {loss.superstep}"
         at += f", phase {loss.phase}" if at and loss.phase else ""
-        go_on = "" if newest is None else f"; its last checkpoint is {newest}"
+        checkpoint = "" if newest is None else f"; its last checkpoint is {newest}"
         return WorkerLostError(
-            f"{who}{at}{go_on}",
+            f"{who}{at}{checkpoint}",
             rank=loss.rank,
             host=None if loss.rank is None else loss.host,
             superstep=loss.superstep,
@@ -439,9 +442,9 @@ class Watch:
             checkpoint=newest,
             where=f"rank {self.rank}" + (f", at {self._call}" if self._call else ""),
             got=loss.why,
-            fix="what it wrote last tells more; if it was still computing, "
-            "fg.distributed.init(timeout=) with more seconds; featgraph launch "
-            "--restarts N goes on from the checkpoint",
+            fix="see its last output; if it was still computing, "
+            "pass more seconds as fg.distributed.init(timeout=); featgraph launch "
+            "--restarts N continues from the checkpoint",
         )
 
     # -- the thread
@@ -451,7 +454,7 @@ class Watch:
         with selectors.DefaultSelector() as selector:
             selector.register(self._talk, selectors.EVENT_READ)
             while True:
-                self._say(self._beat(time.monotonic()))
+                self._send(self._beat(time.monotonic()))
                 if not selector.select(BEAT_S):
                     continue
                 try:
@@ -462,7 +465,7 @@ class Watch:
                     break
                 *lines, begun = (begun + data).split(b"\n")
                 for line in lines:
-                    self._hear(json.loads(line))
+                    self._receive(json.loads(line))
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -473,7 +476,7 @@ class Watch:
     def _beat(self, now: float) -> dict[str, Any]:
         """Return a message with the rank's activity and its duration."""
         activity, call = self._activity, self._call
-        for awaited in [] if call is not None else list(self._asked):
+        for awaited in [] if call is not None else list(self._waits):
             call = call or awaited() or None
         doing = "waiting" if call is not None else activity.kind
         if not self._are_present:
@@ -492,15 +495,15 @@ class Watch:
             "checkpoints": activity.checkpoints,
         }
 
-    def _hear(self, told: Mapping[str, Any]) -> None:
+    def _receive(self, message: Mapping[str, Any]) -> None:
         wakes: list[Callable[[], None]] = []
         with self._changed:
-            if told["is"] == "present":
+            if message["is"] == "present":
                 self._are_present = True
-            elif told["is"] == "offer":
-                self._offers[told["name"]] = told["text"]
-            elif told["is"] == "lost" and self._loss is None:
-                self._loss = Loss.heard(told)
+            elif message["is"] == "offer":
+                self._offers[message["name"]] = message["text"]
+            elif message["is"] == "lost" and self._loss is None:
+                self._loss = Loss.of_message(message)
                 wakes = list(self._wakes)
             self._changed.notify_all()
         if self._loss is not None and wakes and self._call is None:
@@ -509,21 +512,21 @@ class Watch:
         for wake in wakes:
             wake()
 
-    def _say(self, told: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         if self._process != os.getpid():  # in a forked child
             return
-        data = json.dumps(told).encode() + b"\n"
+        data = json.dumps(message).encode() + b"\n"
         with self._sends, suppress(OSError):  # the launcher has gone
             self._talk.sendall(data)
 
 
 def watch_of_process(rank: int, size: int, timeout: float) -> Watch | None:
     """Return the watch of ``featgraph launch``; None if that has not started us."""
-    told = os.environ.get(INHERITED)
-    if told is None:
+    descriptors = os.environ.get(INHERITED)
+    if descriptors is None:
         return None
     try:
-        files = [int(number) for number in told.split(",")]
+        files = [int(number) for number in descriptors.split(",")]
         talk = socket.socket(fileno=files[0])
         os.set_inheritable(files[0], False)
         ACTIVITY.page = memoryview(mmap.mmap(files[1], PAGE_BYTES))
@@ -532,9 +535,9 @@ def watch_of_process(rank: int, size: int, timeout: float) -> Watch | None:
         raise DistributedError(
             "the socket to the launcher is not open",
             where=INHERITED,
-            got=f"{told!r}: {error}",
+            got=f"{descriptors!r}: {error}",
             fix="call fg.distributed.init() in the process that featgraph launch "
-            "starts, or have what starts it keep open files",
+            "starts, or keep open files in the process that starts it",
         ) from error
     return Watch(rank, size, timeout, talk)
 
@@ -551,7 +554,7 @@ def _newest(checkpoints: str | None) -> str | None:
     return None if newest is None else os.path.join(checkpoints, newest)
 
 
-def _tell_of_compilation(activity: Activity) -> None:
+def _count_compilations(activity: Activity) -> None:
     """Count running compilations in `activity`, on all threads."""
     event: Any = import_whole("numba.core.event")
 

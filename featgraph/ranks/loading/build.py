@@ -1,4 +1,8 @@
-"""Building of a distributed graph from any edges given to each rank."""
+"""Parts built from edges: those given to each rank in chunks, or a whole graph's.
+
+Edges in chunks are sent to the owners of their ends. Of a whole graph, each rank
+selects the edges at its own vertices, and none are sent.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.dataclass import replace
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
-from featgraph.ranks.loading.cutting import Counted, Kind, cut_evenly
-from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
+from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
 from featgraph.ranks.loading.parts import Found, localized, made_graph
 from featgraph.ranks.loading.rounds import (
     ROUND_EDGES,
@@ -23,20 +29,27 @@ from featgraph.ranks.loading.rounds import (
     exchange_edges,
 )
 
-__all__ = ["build", "count_edges", "kind_of", "number_rows", "part_of_edges"]
+__all__ = [
+    "build",
+    "count_edges",
+    "kind_of",
+    "number_rows",
+    "part_of_edges",
+    "part_of_whole",
+]
 
 Array = npt.NDArray[Any]
 
 
 def build(
-    engine: Engine, given: Given, along: str, ranks: object = None
+    engine: Engine, given: EdgeChunks, along: str, ranks: object = None
 ) -> DistributedGraph:
     """Build a distributed graph; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    given : Given
+    given : EdgeChunks
         The edges given to this rank, with row numbers; they are released.
     along : {"both", "in"}
         Which edges at its vertices a rank gets.
@@ -60,12 +73,10 @@ def build(
     arrived = exchange_edges(engine, *edges)
     found = part_of_edges(arrived, whole, (division, engine.rank), along, out)
     found = replace(found, starts=cut.starts(engine.rank))
-    made = made_graph(engine, whole, cut.partition, along, found)
-    made.keeps_idle = cut.is_idle
-    return made
+    return made_graph(engine, whole, cut.partition, along, found, cut.is_idle)
 
 
-def kind_of(engine: Engine, given: Given, along: str) -> Kind:
+def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
     """Return the facts of the edges given to all ranks; all ranks call it."""
     counts = np.array([given.size], np.int64)
     total = engine.all_reduce(counts, "sum", about="given edges")
@@ -73,7 +84,7 @@ def kind_of(engine: Engine, given: Given, along: str) -> Kind:
     return Kind(given.vertex_count, int(total[0]), *known)
 
 
-def number_rows(engine: Engine, given: Given) -> None:
+def number_rows(engine: Engine, given: EdgeChunks) -> None:
     """Set the rows of this rank's edges, behind those of the ranks before it."""
     sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
     row = int(np.concatenate(sizes)[: engine.rank].sum())
@@ -82,7 +93,7 @@ def number_rows(engine: Engine, given: Given) -> None:
         row += chunk.size
 
 
-def count_edges(given: Given, kind: Kind) -> Counted:
+def count_edges(given: EdgeChunks, kind: Kind) -> Counted:
     """Count the in-edges given to this rank, and add up their digest."""
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.partition import kernels
@@ -154,3 +165,80 @@ def _given_rows(whole: Whole, local: Graph, rows: Array) -> Array:
     found = rows[slots - is_twin * slots.dtype.type(rows.size)]
     found += is_twin * found.dtype.type(whole.given_count)
     return found
+
+
+def part_of_whole(
+    engine: Engine, graph: Graph, partition: Partition, along: str, is_idle: bool
+) -> DistributedGraph:
+    """Return a distributed graph from a whole graph on each rank; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    graph : Graph
+        The whole graph, the same on all ranks.
+    partition : Partition
+    along : {"both", "in"}
+    is_idle : bool
+        Whether ranks without vertices stay without any.
+    """
+    whole, begins = Whole.of(graph), None
+    if partition.order is not None:
+        into = np.asarray(graph.in_degree, np.int64)
+        begins = np.cumsum(into) - into
+    cut = Cut(partition, is_idle, begins)
+    if is_given_on_gpu(graph):
+        from featgraph.ranks.loading.on_gpu import cut_on_gpu  # imports the dialect
+
+        return cut_on_gpu(engine, graph, cut, whole, along)
+    at = Division.of(partition, partition.places), engine.rank
+    arrived = _at_own(graph, *at, along == "both" or not graph.directed)
+    out = np.asarray(graph.out_degree)[_own(partition, engine.rank)]
+    found = part_of_edges(arrived, whole, at, along, out)
+    found = replace(found, starts=cut.starts(engine.rank))
+    return made_graph(engine, whole, partition, along, found, is_idle)
+
+
+def _own(partition: Partition, rank: int) -> Any:
+    """Return an index of the vertices of a rank: a slice or an array."""
+    own = slice(*map(int, partition.cuts[rank : rank + 2]))
+    return own if partition.order is None else partition.order[own]
+
+
+def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
+    """Return the edges at own vertices, in given order; ends are numbers."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    weights, dtype = graph.weights, graph._edges.weights_dtype
+    chunk = Chunk(graph.sources, graph.targets, weights)
+    given = EdgeChunks([chunk], graph.vertex_count, graph.directed, dtype)
+    found: list[Chunk] = []
+    own = division.own(rank)
+    places = np.empty(ROUND_EDGES, np.int64)
+    for some in given.parts(ROUND_EDGES):
+        numbered = division.renumbered(some)
+        ends = numbered.sources, numbered.targets
+        count = kernels.list_at(*ends, *own, both_ends, places)
+        found.append(numbered.at(places[:count]))
+    total = sum(part.size for part in found)
+    return Arrived(
+        _joined([part.sources for part in found], total, np.int32),
+        _joined([part.targets for part in found], total, np.int32),
+        None if dtype is None else _joined([p.weights for p in found], total, dtype),
+        _joined(
+            [part.rows for part in found],
+            total,
+            offset_dtype(2 * graph.given_edge_count),
+        ),
+    )
+
+
+def _joined(parts: list[Any], total: int, dtype: Any) -> Array:
+    """Concatenate arrays, and release each as soon as it is copied."""
+    made = np.empty(total, dtype)
+    end = total
+    while parts:
+        part = parts.pop()
+        made[end - part.size : end] = part
+        end -= part.size
+    return made

@@ -182,13 +182,13 @@ def working_ranks(engine: Engine, asked: Any) -> int:
     """
     if asked is None:
         return engine.size
-    about = "how many ranks work"
-    what, fix = "ranks are to work in different numbers", "one ranks= on all of them"
+    about = "the number of ranks with vertices"
+    what, fix = "ranks= differs between ranks", "one ranks= on all of them"
     require_same(engine, f"ranks={asked!r}", what, fix, about)
     is_number = isinstance(asked, int | np.integer) and not isinstance(asked, bool)
     if not is_number or asked < 1 or asked > engine.size > 1:
         raise GraphInputError(
-            "not how many ranks may work",
+            "invalid number of ranks",
             where="ranks=",
             got=shown(asked),
             expected=f"a number from 1 to {engine.size}",

@@ -26,7 +26,7 @@ from featgraph.graph.building.check import (
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
-from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, EdgeChunks
 
 __all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
 
@@ -37,7 +37,7 @@ ABOUT = "edges of a graph"
 
 def edges_of(
     engine: Engine, sources: object, targets: object, options: dict[str, Any]
-) -> Given:
+) -> EdgeChunks:
     """Return the checked edges given to this rank; all ranks call it.
 
     Parameters
@@ -48,17 +48,17 @@ def edges_of(
         See `Graph.from_edges`.
     """
     columns = [sources, targets, options["weights"]]
-    is_there = all(is_on_gpu(c) for c in columns if c is not None)
-    target = _target_of(engine, options["target"], _size(sources), is_there)
-    made: Given | None = None
+    on_gpu = all(is_on_gpu(c) for c in columns if c is not None)
+    target = _target_of(engine, options["target"], _size(sources), on_gpu)
+    made: EdgeChunks | None = None
     if target == "cuda":
-        made = on_all(engine, lambda: _edges_there(columns, options), ABOUT)
-        if _all_say(engine, made is not None):
+        made = on_all(engine, lambda: _edges_on_gpu(columns, options), ABOUT)
+        if _on_all_ranks(engine, made is not None):
             return made  # type: ignore[return-value]
-    return on_all(engine, lambda: _edges_here(sources, targets, options), ABOUT)
+    return on_all(engine, lambda: _edges_on_host(sources, targets, options), ABOUT)
 
 
-def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
+def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
     """Return the edges of the entries of this rank's matrix; all ranks call it.
 
     Parameters
@@ -70,23 +70,23 @@ def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
         See `Graph.from_biadjacency`.
     """
     size = int(getattr(matrix, "nnz", 0))
-    where = _target_of(engine, target, size, is_there=False)
+    where = _target_of(engine, target, size, on_gpu=False)
 
     def taken() -> EdgeList:
         return Graph.from_biadjacency(matrix, target=where)._edges
 
     edges = on_all(engine, taken, ABOUT)
-    is_there = _all_say(engine, edges.is_given_on_gpu)
-    if is_there:
+    on_gpu = _on_all_ranks(engine, edges.is_given_on_gpu)
+    if on_gpu:
         ends = edges.on_gpu.sources, edges.on_gpu.targets
         chunk = Chunk(*ends, edges.weights_on_gpu())
     else:
         chunk = Chunk(edges.sources, edges.targets, edges.weights)
     known = edges.vertex_count, False, edges.weights_dtype, edges.sides
-    return Given([chunk], *known, is_on_gpu=is_there)
+    return EdgeChunks([chunk], *known, is_on_gpu=on_gpu)
 
 
-def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str:
+def _target_of(engine: Engine, target: object, size: int, on_gpu: bool) -> str:
     """Return the target on which all ranks check their edges.
 
     Parameters
@@ -95,16 +95,14 @@ def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str
         The caller's target, the same on all ranks.
     size : int
         Number of edges of this rank.
-    is_there : bool
+    on_gpu : bool
         Whether they are on a GPU.
     """
     total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
-    return target_of(engine, target, int(total[0]), is_there)
+    return target_of(engine, target, int(total[0]), on_gpu)
 
 
-def target_of(
-    engine: Engine, target: object, total: int, is_there: bool = False
-) -> str:
+def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) -> str:
     """Return the target on which all ranks check `total` edges; all ranks call it.
 
     Parameters
@@ -113,24 +111,24 @@ def target_of(
         The caller's target, the same on all ranks.
     total : int
         Number of edges of all ranks.
-    is_there : bool
+    on_gpu : bool
         Whether the edges of this rank are on a GPU.
     """
     require_same(
         engine,
         f"target={target!r}",
-        "ranks are to take edges in different places",
+        "target= differs between ranks",
         "one target= on all of them",
         ABOUT,
     )
     if target is None:
-        return "cuda" if _all_say(engine, is_there) else "cpu"
+        return "cuda" if _on_all_ranks(engine, on_gpu) else "cpu"
     default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), ABOUT)
-    return "cuda" if _all_say(engine, chosen == "cuda") else "cpu"
+    return "cuda" if _on_all_ranks(engine, chosen == "cuda") else "cpu"
 
 
-def _all_say(engine: Engine, own: bool) -> bool:
+def _on_all_ranks(engine: Engine, own: bool) -> bool:
     """Return whether `own` is true on all ranks; all ranks call it."""
     found = engine.all_reduce(np.array([own], np.int64), "min", about=ABOUT)
     return bool(found[0])
@@ -143,7 +141,7 @@ def _size(values: object) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
-def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None:
+def _edges_on_gpu(columns: list[object], options: dict[str, Any]) -> EdgeChunks | None:
     """Copy edges to the GPU, and check them; None if the host must raise an error."""
     from featgraph.cuda import arrays
     from featgraph.graph.building import gpu_edges as edges
@@ -173,12 +171,14 @@ def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None
             return None
     chunk = Chunk(found.sources, found.targets, own)
     dtype = None if own is None else np.dtype(own.dtype)
-    given = Given([chunk], found.vertex_count, directed, dtype, sides)
+    given = EdgeChunks([chunk], found.vertex_count, directed, dtype, sides)
     given.is_on_gpu = True
     return given
 
 
-def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Given:
+def _edges_on_host(
+    sources: object, targets: object, options: dict[str, Any]
+) -> EdgeChunks:
     """Return the checked edges of this rank, on the host."""
     weights, sides = options["weights"], _checked_options(options)
     directed = require_flag("directed", options["directed"])
@@ -202,7 +202,7 @@ def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Gi
     else:  # NumPy makes [] real
         u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
     dtype = None if own is None else own.dtype
-    return Given([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
+    return EdgeChunks([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
 
 
 def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
@@ -232,7 +232,7 @@ def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int
     return None if count is None else checked_count(count)
 
 
-def agree(engine: Engine, given: Given, count: object) -> None:
+def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     """Agree on one kind of graph and its number of vertices; all ranks call it.
 
     Sets ``given.vertex_count`` and ``given.weights_dtype`` alike on all ranks. Raises
@@ -242,11 +242,11 @@ def agree(engine: Engine, given: Given, count: object) -> None:
     kinds = f"directed={given.directed}, vertex_count={count}, sides={given.sides}"
     kinds += f", {'no' if dtype is None else 'with'} weights"
     fix = "give all ranks the same arguments, and all or none of them weights"
-    what, about = "ranks make different graphs", "what kind of graph it is"
+    what, about = "the kind of graph differs between ranks", "the kind of graph"
     require_same(engine, kinds, what, fix, about)
     # The dtype of weights on a rank without edges does not count.
-    told = f"{dtype}" if given.size else ""
-    types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
+    own_type = f"{dtype}" if given.size else ""
+    types = engine.all_gather(np.frombuffer(own_type.encode(), np.uint8), about=about)
     found = sorted({t.tobytes().decode() for t in types if t.size})
     if len(found) > 1:
         got = ", ".join(found)

@@ -30,23 +30,23 @@ from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.gpu_carrier import have_windows
-from featgraph.ranks.exchange.gpu_through_host import courier_of
+from featgraph.ranks.exchange.gpu_through_host import gpu_sender_of
+from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import kind_of
+from featgraph.ranks.loading.chunks import EdgeChunks
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
-from featgraph.ranks.loading.given import Given
 from featgraph.ranks.loading.parts import Found, made_graph
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = [
     "ROUND_EDGES",
     "between",
-    "build_there",
-    "courier_for",
-    "cut_there",
-    "finish_there",
+    "build_on_gpu",
+    "cut_on_gpu",
+    "finish_on_gpu",
+    "gpu_sender_for",
     "surveyed",
     "take_columns",
     "wanted_of",
@@ -81,7 +81,7 @@ def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> W
     return Wanted(first, last, count, given, is_both, kind.directed)
 
 
-def finish_there(
+def finish_on_gpu(
     engine: Engine,
     whole: Whole,
     cut: Cut,
@@ -110,20 +110,18 @@ def finish_there(
     along = "both" if part.wanted.is_both else "in"
     starts = cut.starts(engine.rank)
     found = Found(Graph(edges), part.ghosts, numbers, degrees, starts)
-    graph = made_graph(engine, whole, partition, along, found)
-    graph.keeps_idle = cut.is_idle
-    return graph
+    return made_graph(engine, whole, partition, along, found, cut.is_idle)
 
 
-def build_there(
-    engine: Engine, given: Given, along: str, ranks: object = None
+def build_on_gpu(
+    engine: Engine, given: EdgeChunks, along: str, ranks: object = None
 ) -> DistributedGraph:
     """Build a graph of edges given on the GPUs of ranks; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    given : Given
+    given : EdgeChunks
         Chunks with arrays on the GPU; they are released.
     along : {"both", "in"}
     ranks : optional
@@ -150,10 +148,10 @@ def build_there(
         return rows
 
     whole = counted.whole(kind)
-    return finish_there(engine, whole, cut, (part, edges), numbers, out)
+    return finish_on_gpu(engine, whole, cut, (part, edges), numbers, out)
 
 
-def cut_there(
+def cut_on_gpu(
     engine: Engine, graph: Graph, cut: Cut, whole: Whole, along: str
 ) -> DistributedGraph:
     """Build this rank's part of a whole graph on its GPU; all ranks call it."""
@@ -170,7 +168,7 @@ def cut_there(
         found = arrays.read(places)
         return found.astype(offset_dtype(2 * count), copy=False)
 
-    return finish_there(engine, whole, cut, (part, own), numbers)
+    return finish_on_gpu(engine, whole, cut, (part, own), numbers)
 
 
 def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
@@ -189,7 +187,9 @@ def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
     return GpuRowEdgeList(rows, weights, {"in_offsets": part.on_host}), places
 
 
-def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostArray:
+def _sources_of_all(
+    engine: Engine, given: EdgeChunks, partition: Partition
+) -> HostArray:
     """Return the out-degrees of own vertices, summed over the edges of all ranks."""
     counts = arrays.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
@@ -200,11 +200,11 @@ def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostA
     found = arrays.read(counts)
     if partition.order is not None:
         found = found[partition.order]
-    told = np.split(found, partition.cuts[1:-1])
-    return np.sum(engine.all_to_allv(told, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
+    parts = np.split(found, partition.cuts[1:-1])
+    return np.sum(engine.all_to_allv(parts, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
 
 
-def _pieces(given: Given) -> Iterator[Piece]:
+def _pieces(given: EdgeChunks) -> Iterator[Piece]:
     for chunk in given.chunks:
         first = int(chunk.rows)
         yield from _cut(
@@ -259,10 +259,10 @@ class _Arrived:
 
 
 def _exchanged(
-    engine: Engine, given: Given, kind: Kind, partition: Partition
+    engine: Engine, given: EdgeChunks, kind: Kind, partition: Partition
 ) -> _Arrived:
     """Send each edge to the owners of its ends; release the given edges."""
-    courier = courier_for(engine)
+    gpu_sender = gpu_sender_for(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = between(lambda: _pieces(given), partition)
     going = [
@@ -290,7 +290,7 @@ def _exchanged(
             [] if piece is None else _columns_for(piece, bound, is_both, dtypes)
             for bound in bounds
         ]
-        take_columns(courier, sent, [(s, 0) for s in stores], coming[number], at)
+        take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
         at += coming[number]
     given.chunks.clear()
     u, v, rows, *weights = stores
@@ -298,7 +298,7 @@ def _exchanged(
     return _Arrived(ends, arrays.read(rows))
 
 
-def courier_for(engine: Engine) -> Any:
+def gpu_sender_for(engine: Engine) -> Any:
     """Return the transport of edges between GPUs; all ranks call it.
 
     It uses windows if all ranks can store into each other's.
@@ -306,11 +306,11 @@ def courier_for(engine: Engine) -> Any:
     device = choose_device("cuda")
     if have_windows(engine, device):
         return ThroughWindows(engine, device)
-    return courier_of(engine, device)
+    return gpu_sender_of(engine, device)
 
 
 def take_columns(
-    courier: Any,
+    gpu_sender: Any,
     sent: list[list[Array]],
     stores: list[tuple[Array, int]],
     coming: HostArray,
@@ -320,8 +320,8 @@ def take_columns(
 
     Parameters
     ----------
-    courier : GpuEngine, ThroughHost or ThroughWindows
-        See `courier_for`.
+    gpu_sender : GpuEngine, ThroughHost or ThroughWindows
+        See `gpu_sender_for`.
     sent : list of list of array
         By rank, the columns that it gets; an empty list without edges.
     stores : list of (array, int)
@@ -331,10 +331,10 @@ def take_columns(
     """
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
-        told = [int(count) * store.dtype.itemsize for count in coming]
-        came = courier.hand_over(messages, told, about=_ABOUT)
+        sizes = [int(count) * store.dtype.itemsize for count in coming]
+        came = gpu_sender.hand_over(messages, sizes, about=_ABOUT)
         for rank, message in enumerate(came):
-            if message is not None and told[rank]:
+            if message is not None and sizes[rank]:
                 values = message.view(store.dtype)
                 begin = first + int(at[rank])
                 arrays.launch_over(

@@ -21,13 +21,13 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.edges import LazyArray
-from featgraph.ranks.graph import DistributedGraph, Here, Whole
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.exchange.remote_entries import LazyArray
+from featgraph.ranks.graph import DistributedGraph, PartFacts, Whole
+from featgraph.ranks.loading.chunks import Division
 
 __all__ = [
     "Found",
-    "Teller",
+    "GhostExchange",
     "copy_to",
     "localized",
     "made_graph",
@@ -36,10 +36,10 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-class Teller(Protocol):
+class GhostExchange(Protocol):
     """The exchange of ghosts and their degrees; all ranks make these calls."""
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         """Return the send lists: by rank, own vertices that are ghosts there.
@@ -59,7 +59,7 @@ class Teller(Protocol):
     ) -> Array:
         """Return a degree of own vertices and ghosts, the latter from their owners.
 
-        Call `asked_of_own` before.
+        Call `send_lists` before.
 
         Parameters
         ----------
@@ -84,11 +84,11 @@ class Found:
     rows : ndarray of integers, or a function that returns it
         Row in given order of each edge, by its edge id in `local`.
     degrees : tuple of 2 ndarrays
-        In- and out-degrees of own vertices; on the GPU if `teller` takes them there.
+        In- and out-degrees of own vertices; on the GPU with a `ghost_exchange` of GPUs.
     starts : ndarray of int64 or None
         Of each own vertex, the edge id of its first in-edge; None if these follow from
         the order of ranks.
-    teller : Teller, optional
+    ghost_exchange : GhostExchange, optional
         The exchange of ghosts. Default: by the host.
     """
 
@@ -97,7 +97,7 @@ class Found:
     rows: LazyArray
     degrees: tuple[Any, Any]
     starts: Array | None = None
-    teller: Teller | None = None
+    ghost_exchange: GhostExchange | None = None
 
 
 def localized(
@@ -148,7 +148,12 @@ def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) ->
 
 
 def made_graph(
-    engine: Engine, whole: Whole, partition: Partition, along: str, found: Found
+    engine: Engine,
+    whole: Whole,
+    partition: Partition,
+    along: str,
+    found: Found,
+    keeps_idle: bool = False,
 ) -> DistributedGraph:
     """Return the graph of the edges that each rank has found; all ranks call it.
 
@@ -160,14 +165,16 @@ def made_graph(
     partition : Partition
     along : {"both", "in"}
     found : Found
+    keeps_idle : bool
+        Whether ranks without vertices stay without any.
     """
     rank, ghosts = engine.rank, found.ghosts
     first, last = map(int, partition.cuts[rank : rank + 2])
     own = last - first
     # In the dtype of `ghosts`, or all of them would be converted.
     bounds = np.searchsorted(ghosts, partition.cuts.astype(ghosts.dtype))
-    teller = found.teller or _HostTeller(engine)
-    send_lists = teller.asked_of_own(ghosts, bounds, first)
+    ghost_exchange = found.ghost_exchange or _HostGhosts(engine)
+    send_lists = ghost_exchange.send_lists(ghosts, bounds, first)
     numbers = np.empty(own + ghosts.size, np.int32)
 
     def number(begin: int, end: int) -> None:
@@ -193,46 +200,48 @@ def made_graph(
         send_lists=send_lists,
     )
     dtype = np.dtype(offset_dtype(whole.edge_count))
-    told = [
-        teller.degrees(values, bounds, dtype)
+    degrees_of = [
+        ghost_exchange.degrees(values, bounds, dtype)
         for values in found.degrees[: 1 + whole.directed]
     ]
-    degrees = told[0], told[-1]
-    traits = _traits(engine, whole, tuple(values[:own] for values in told))
+    degrees = degrees_of[0], degrees_of[-1]
+    traits = _traits(engine, whole, tuple(values[:own] for values in degrees_of))
     starts = found.starts
     if starts is None:
         starts = _starts(engine, shard)
     rows = found.rows
-    here = Here(along, rows if callable(rows) else freeze(rows), starts, degrees)
-    return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
+    facts = PartFacts(along, rows if callable(rows) else freeze(rows), starts, degrees)
+    graph = DistributedGraph(replace(whole, traits=traits), shard, engine, facts)
+    graph.keeps_idle = keeps_idle
+    return graph
 
 
-class _HostTeller:
+class _HostGhosts:
     """The exchange of ghosts by messages of the host, on several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lists: list[npt.NDArray[np.int32]] = []
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
-        asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
-        self._lists = lists = [np.empty(0, np.int32)] * len(asked_of)
+        requested = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
+        self._lists = lists = [np.empty(0, np.int32)] * len(requested)
 
         def write(rank: int, message: Array) -> None:
-            copy_to(message.view(np.int32), asked_of[rank])
+            copy_to(message.view(np.int32), requested[rank])
 
         def read(rank: int, message: Array) -> None:
-            told = message.view(np.int32)
-            lists[rank] = made = np.empty(told.size, np.int32)
+            received = message.view(np.int32)
+            lists[rank] = made = np.empty(received.size, np.int32)
 
             def take(begin: int, end: int) -> None:
-                np.subtract(told[begin:end], np.int32(first), out=made[begin:end])
+                np.subtract(received[begin:end], np.int32(first), out=made[begin:end])
 
-            in_pieces(told.size, message.nbytes, take)
+            in_pieces(received.size, message.nbytes, take)
 
-        sizes = [asked.nbytes for asked in asked_of]
+        sizes = [one.nbytes for one in requested]
         self._engine.hand_bytes(sizes, write, read, about="ghosts")
         return tuple(freeze(listed) for listed in lists)
 
@@ -243,12 +252,12 @@ class _HostTeller:
         made = np.empty(own + int(bounds[-1]), dtype)
 
         def write(rank: int, message: Array) -> None:
-            listed, told = lists[rank], message.view(dtype)
+            listed, received = lists[rank], message.view(dtype)
 
             def put(begin: int, end: int) -> None:
-                told[begin:end] = values[listed[begin:end]]
+                received[begin:end] = values[listed[begin:end]]
 
-            in_pieces(told.size, message.nbytes, put)
+            in_pieces(received.size, message.nbytes, put)
 
         def read(rank: int, message: Array) -> None:
             copy_to(made[own + int(bounds[rank]) :], message.view(dtype))

@@ -10,6 +10,7 @@ folder of slices each rank reads only its own rows.
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from featgraph.base.activity import doing
 from featgraph.base.arguments import require_path
-from featgraph.base.dataclass import replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import (
     DistributedError,
     DistributedWarning,
@@ -25,48 +26,22 @@ from featgraph.base.errors import (
     GraphInputError,
 )
 from featgraph.cuda.values import offset_dtype
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
-from featgraph.graph.formats.readers import SLICES, suffix_of
+from featgraph.graph.formats.readers import SLICES, require_no_options, suffix_of
+from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
+from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.requests import (
     DistributedBuilders,
     PartitionRequest,
     distributed_builders,
 )
-from featgraph.ranks.engines.current import (
-    current_engine,
-    engine_of_process,
-    is_begun,
-)
-from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all, require_same
-from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.cutting import (
-    Kind,
-    cut_evenly,
-    cuts_of_words,
-    with_idle,
-    working_ranks,
-)
-from featgraph.ranks.loading.given import Chunk, Given
-from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of
-
-if TYPE_CHECKING:
-    from featgraph.graph.slices.on_gpu import RowsOnGpu
-    from featgraph.ranks.loading.stored_on_gpu import OwnThere
-from itertools import pairwise
-
-from featgraph.base.dataclass import dataclass
-from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.building.names import VertexNames
-from featgraph.graph.formats.readers import require_no_options
-from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
-from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.checks import (
     read_words,
     require_order,
@@ -78,11 +53,30 @@ from featgraph.graph.slices.checks import (
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
-from featgraph.ranks.graph import Whole
-from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.inputs import target_of
+from featgraph.ranks.engines.current import (
+    current_engine,
+    engine_of_process,
+    is_begun,
+)
+from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.raise_on_all import on_all, require_same
+from featgraph.ranks.graph import DistributedGraph, Whole
+from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
+from featgraph.ranks.loading.cutting import (
+    Kind,
+    cut_evenly,
+    cuts_of_words,
+    with_idle,
+    working_ranks,
+)
+from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of, target_of
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+
+if TYPE_CHECKING:
+    from featgraph.graph.slices.on_gpu import RowsOnGpu
+    from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
 
 __all__ = [
     "drawing_in_parts",
@@ -100,7 +94,7 @@ def _engine(asked: PartitionRequest) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
-            "a graph in parts takes ranks, and there are none",
+            "partition= needs ranks, and none have been started",
             where='partition="edges"',
             fix="call fg.distributed.init() first, which makes one rank where no "
             "launcher has started several, or leave partition out",
@@ -119,7 +113,7 @@ def edges_in_parts(
     engine = _engine(asked)
     if engine is None:
         return None
-    with doing("loading", ABOUT):  # others wait for the rank with the most edges
+    with doing("loading", ABOUT):  # other ranks wait for the one with the most edges
         given = edges_of(engine, sources, targets, options)
         return _made(engine, asked, given, options["vertex_count"])
 
@@ -137,16 +131,16 @@ def matrix_in_parts(
 
 
 def _made(
-    engine: Engine, asked: PartitionRequest, given: Given, vertex_count: object
+    engine: Engine, asked: PartitionRequest, given: EdgeChunks, vertex_count: object
 ) -> DistributedGraph:
     """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
     number_rows(engine, given)
     if not given.is_on_gpu:
         return build(engine, given, asked.along, asked.ranks)
-    from featgraph.ranks.loading.on_gpu import build_there  # imports the dialect
+    from featgraph.ranks.loading.on_gpu import build_on_gpu  # imports the dialect
 
-    return build_there(engine, given, asked.along, asked.ranks)
+    return build_on_gpu(engine, given, asked.along, asked.ranks)
 
 
 def drawing_in_parts(
@@ -156,10 +150,10 @@ def drawing_in_parts(
     engine = _engine(asked)
     if engine is None:
         return None
-    told = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
-    what, fix = "ranks draw different graphs", "give all ranks the same arguments"
-    require_same(engine, told, what, fix, about="what graph is drawn")
-    with doing("loading", "a graph that is drawn"):
+    described = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
+    about, fix = "the generated graph", "give all ranks the same arguments"
+    require_same(engine, described, f"{about} differs between ranks", fix, about)
+    with doing("loading", "a generated graph"):
         return draw_parts(engine, drawing, directed, asked.along, target)
 
 
@@ -218,7 +212,7 @@ def _of_text(
     if layout.are_names:
         _require_numbers(engine, layout, chunks, named)
         count = named_count(named, None, layout.vertex_count)
-    given = Given(chunks, count, layout.directed, None)
+    given = EdgeChunks(chunks, count, layout.directed, None)
     _one_type_of_weights(engine, layout, given)
     number_rows(engine, given)
     return build(engine, given, asked.along, asked.ranks)
@@ -244,12 +238,7 @@ def _named(layout: Layout, got: str) -> FileFormatError:
         where=layout.path,
         got=got,
         expected="each of 0 to V - 1",
-        fix=(
-            ""
-            if layout.are_words
-            else "names=False: gaps are vertices without edges; or "
-        )
-        + "make slices, which keep the names: featgraph convert",
+        fix=f"{gaps}make slices, which keep the names: featgraph convert",
     )
 
 
@@ -286,7 +275,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
     return int(most[0]) + 1
 
 
-def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
+def _one_type_of_weights(engine: Engine, layout: Layout, given: EdgeChunks) -> None:
     """Convert weights on all ranks to one dtype: reals if any rank has reals."""
     if not layout.has_weights:
         return
@@ -303,6 +292,7 @@ def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
             given.chunks[i] = Chunk(chunk.sources, chunk.targets, cast)
 
 
+#: Not empty after `warn_alone` has warned.
 _has_warned: list[bool] = []
 
 
@@ -314,8 +304,8 @@ def warn_alone() -> None:
         return
     _has_warned.append(True)
     warnings.warn(
-        "a graph without partition= belongs to this rank alone: nothing on it is done "
-        "together with the others; fg.distribute(graph), or "
+        "a graph without partition= belongs to this rank alone: its runs exchange "
+        "nothing with other ranks; fg.distribute(graph), or "
         'fg.read_graph(path, partition="edges"), makes one of all ranks',
         DistributedWarning,
         stacklevel=4,
@@ -335,16 +325,16 @@ def draw_parts(
     bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
     share = bounds[engine.rank], bounds[engine.rank + 1]
     if target == "cuda":
-        return _draw_there(engine, drawing, directed, along, share)
+        return _draw_on_gpu(engine, drawing, directed, along, share)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
-    given = Given([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
+    given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
     del chunk
     number_rows(engine, given)
     return build(engine, given, along)
 
 
-def _draw_there(
+def _draw_on_gpu(
     engine: Engine,
     drawing: Drawing,
     directed: bool,
@@ -353,7 +343,7 @@ def _draw_there(
 ) -> DistributedGraph:
     """Build a distributed graph of generated edges on the GPUs of all ranks."""
     from featgraph.cuda import arrays
-    from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
+    from featgraph.ranks.loading.on_gpu import finish_on_gpu, surveyed, wanted_of
 
     count, given_count = drawing.vertex_count, drawing.count
     dtype = None if drawing.weights is None else np.dtype(np.float32)
@@ -369,7 +359,7 @@ def _draw_there(
         found = arrays.read(part.numbers())
         return found.astype(offset_dtype(2 * given_count), copy=False)
 
-    return finish_there(engine, counted.whole(kind), cut, (part, edges), numbers)
+    return finish_on_gpu(engine, counted.whole(kind), cut, (part, edges), numbers)
 
 
 def load_slices(
@@ -414,17 +404,17 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
-    is_there = target_of(engine, target, manifest.edge_count) == "cuda"
+    on_gpu = target_of(engine, target, manifest.edge_count) == "cuda"
     along, working = how.along, working_ranks(engine, how.ranks)
-    read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
+    read = on_all(engine, lambda: _Read.of(slices, engine, working, on_gpu), about)
     _require_between_sides(engine, read)
     read.own.renumber()
     if isinstance(read.own, OwnRows):
         found = part_of_rows(engine, read.own, along, about)
     else:
-        from featgraph.ranks.loading.stored_on_gpu import part_there
+        from featgraph.ranks.loading.stored_on_gpu import part_on_gpu
 
-        found = part_there(engine, read.own, along, about)
+        found = part_on_gpu(engine, read.own, along, about)
     require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
     whole = Whole(
         manifest.vertex_count,
@@ -439,9 +429,8 @@ def load_slices(
         manifest.sides,
     )
     partition = read.own.division.partition
-    made = made_graph(engine, whole, partition, along, found)
-    made.keeps_idle = working < engine.size
-    return made
+    is_idle = working < engine.size
+    return made_graph(engine, whole, partition, along, found, is_idle)
 
 
 @dataclass(eq=False)
@@ -450,7 +439,7 @@ class _Read:
 
     Attributes
     ----------
-    own : OwnRows or OwnThere
+    own : OwnRows or GpuOwnRows
         The own edges, whose sources are places in the folder.
     rows : StoredRows or RowsOnGpu
         The rows of the folder.
@@ -461,18 +450,18 @@ class _Read:
         are read.
     """
 
-    own: OwnRows | OwnThere
+    own: OwnRows | GpuOwnRows
     rows: StoredRows | RowsOnGpu
     names: VertexNames | None
     sums: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
+    def of(cls, slices: Slices, engine: Engine, working: int, on_gpu: bool) -> _Read:
         """Read own rows, to the GPU or the host, and map arrays of all vertices."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
         names = read_names(slices, maps=True)
-        rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
+        rows = (_gpu_rows if on_gpu else StoredRows.of)(slices, ranges)
         (first, last), starts, sides = ranges[0], None, manifest.sides
         if sides is None and first < last:
             words = slices.read("words", first // WORD, -(-last // WORD))
@@ -503,9 +492,9 @@ class _Read:
             made = OwnRows(division, rank, *given)
             return cls(made, rows, names, sums)
         from featgraph.cuda import arrays
-        from featgraph.ranks.loading.stored_on_gpu import OwnThere
+        from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
 
-        there = OwnThere(
+        there = GpuOwnRows(
             division,
             rank,
             rows,
@@ -517,7 +506,7 @@ class _Read:
         return cls(there, rows, names, sums)
 
 
-def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsOnGpu:
+def _gpu_rows(slices: Slices, ranges: list[tuple[int, int]]) -> RowsOnGpu:
     from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
 
     return RowsOnGpu.of(slices, ranges)
@@ -567,6 +556,6 @@ def _require_between_sides(engine: Engine, read: _Read) -> None:
         of_side = int(bounds[side]), int(bounds[side + 1])
         within |= read.own.has_inside(at, at + end - begin, *of_side)
         at += end - begin
-    told = np.array([within], np.int64)
-    if engine.all_reduce(told, "max", about="edges in a side")[0]:
+    own = np.array([within], np.int64)
+    if engine.all_reduce(own, "max", about="edges in a side")[0]:
         raise within_a_side(slices)

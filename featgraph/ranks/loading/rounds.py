@@ -11,8 +11,7 @@ import numpy.typing as npt
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
 
 __all__ = [
     "ROUND_EDGES",
@@ -56,7 +55,11 @@ class Arrived:
 
 
 def exchange_edges(
-    engine: Engine, given: Given, division: Division, given_count: int, both_ends: bool
+    engine: Engine,
+    given: EdgeChunks,
+    division: Division,
+    given_count: int,
+    both_ends: bool,
 ) -> Arrived:
     """Send each edge to the owner of its target, and to that of its source.
 
@@ -65,7 +68,7 @@ def exchange_edges(
     Parameters
     ----------
     engine : Engine
-    given : Given
+    given : EdgeChunks
     division : Division
     given_count : int
         Number of edges of all ranks.
@@ -105,7 +108,7 @@ def exchange_edges(
     return _in_given_order(arrived)
 
 
-def count_sources(engine: Engine, given: Given, division: Division) -> Array:
+def count_sources(engine: Engine, given: EdgeChunks, division: Division) -> Array:
     """Return the out-degrees of own vertices, int64; all ranks call it."""
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -148,7 +151,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     return np.split(found, stops[:-1])
 
 
-def _rounds(engine: Engine, given: Given) -> int:
+def _rounds(engine: Engine, given: EdgeChunks) -> int:
     """Return the largest number of rounds of any rank; all ranks call it."""
     own = sum(-(-chunk.size // ROUND_EDGES) for chunk in given.chunks)
     found = engine.all_reduce(np.array([own]), "max", about="rounds of edges")
@@ -211,7 +214,7 @@ def hand_over(
     engine.hand_bytes([width * some.size for some in which], write, read, about=_ABOUT)
 
 
-def _no_edges(given: Given) -> Chunk:
+def _no_edges(given: EdgeChunks) -> Chunk:
     none, dtype = np.empty(0, np.int64), given.weights_dtype
     return Chunk(none, none, None if dtype is None else none, none)
 

@@ -20,7 +20,7 @@ from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.parts import Found, copy_to, localized
 from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
 
@@ -129,8 +129,8 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
     if along == "both":
         in_pieces(size, own.sources.nbytes, count)
         going[engine.rank] = 0
-    told = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
-    coming = np.concatenate(told)
+    gathered = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
+    coming = np.concatenate(gathered)
     came = int(coming.sum())
     dtype = own.weights_dtype
     edges = _Edges(

@@ -23,11 +23,11 @@ from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.slices.on_gpu import RowsOnGpu, closed_offsets, count_inside
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.on_gpu import courier_for, take_columns
+from featgraph.ranks.loading.chunks import Division
+from featgraph.ranks.loading.on_gpu import gpu_sender_for, take_columns
 from featgraph.ranks.loading.parts import Found
 
-__all__ = ["ROUND_EDGES", "OwnThere", "part_there"]
+__all__ = ["ROUND_EDGES", "GpuOwnRows", "part_on_gpu"]
 
 HostArray = npt.NDArray[Any]
 #: An array of the dialect.
@@ -39,7 +39,7 @@ _ABOUT = "edges of a graph"
 
 
 @dataclass(eq=False)
-class OwnThere:
+class GpuOwnRows:
     """The edges into a rank's own vertices, row by row, on its GPU.
 
     Attributes
@@ -102,11 +102,11 @@ class _Edges:
     on_host: HostArray | None
 
 
-def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
+def part_on_gpu(engine: Engine, own: GpuOwnRows, along: str, about: str) -> Found:
     """Return the part of this rank; all ranks call it."""
     manifest = own.rows.slices.manifest
-    courier = courier_for(engine)
-    edges = _with_ghosts(engine, courier, own, (along == "both", about))
+    gpu_sender = gpu_sender_for(engine)
+    edges = _with_ghosts(engine, gpu_sender, own, (along == "both", about))
     ghosts, offsets = _localized(own, edges)
     into, listed = own.rows.degrees, arrays.read(ghosts)
     is_directed, bound = manifest.directed or along == "in", manifest.given_count
@@ -128,12 +128,14 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     local = Graph(GpuRowEdgeList(there, edges.weights, known))
     out = into if own.out is None else own.out
     places = own.division.places(listed)
-    teller = _Teller(engine, courier, ghosts, own.division.own(own.rank)[0])
-    return Found(local, places, given_rows, (into, out), own.starts, teller)
+    ghost_exchange = _WindowGhosts(
+        engine, gpu_sender, ghosts, own.division.own(own.rank)[0]
+    )
+    return Found(local, places, given_rows, (into, out), own.starts, ghost_exchange)
 
 
 def _with_ghosts(
-    engine: Engine, courier: Any, own: OwnThere, how: tuple[bool, str]
+    engine: Engine, gpu_sender: Any, own: GpuOwnRows, how: tuple[bool, str]
 ) -> _Edges:
     """Read rows and weights, and send cut edges to the owners of their sources."""
     is_both, about = how
@@ -141,8 +143,8 @@ def _with_ghosts(
     rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
     going = _counted(own, int(most[0]), ranks)
-    told = [going[:, rank].copy() for rank in range(ranks)]
-    coming = np.stack(engine.all_to_allv(told, about=_ABOUT), axis=1)
+    sent_counts = [going[:, rank].copy() for rank in range(ranks)]
+    coming = np.stack(engine.all_to_allv(sent_counts, about=_ABOUT), axis=1)
     came = int(coming.sum())
     has_weights = "weights" in own.rows.slices.manifest.arrays
 
@@ -165,11 +167,11 @@ def _with_ghosts(
     targets = arrays.empty((came,), np.int32)
     edges = _Edges(ends, targets, numbers, weights, on_host)
     if is_both:
-        _exchange(courier, own, edges, (going, coming))
+        _exchange(gpu_sender, own, edges, (going, coming))
     return edges
 
 
-def _counted(own: OwnThere, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
+def _counted(own: GpuOwnRows, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
     """Return the number of sources of each other rank by round: shape (rounds, P)."""
     found = arrays.filled((max(rounds * ranks, 1),), 0, np.int64)
     for turn in range(rounds):
@@ -188,8 +190,8 @@ def _slots_of(turn: int, size: int) -> tuple[int, int]:
 
 
 def _exchange(
-    courier: Any,
-    own: OwnThere,
+    gpu_sender: Any,
+    own: GpuOwnRows,
     edges: _Edges,
     counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> None:
@@ -206,12 +208,12 @@ def _exchange(
             _cut(own, edges, offsets, (begin, end), rank, count) if count else []
             for rank, count in enumerate(going[turn].tolist())
         ]
-        take_columns(courier, sent, stores, coming[turn], at)
+        take_columns(gpu_sender, sent, stores, coming[turn], at)
         at += coming[turn]
 
 
 def _cut(
-    own: OwnThere,
+    own: GpuOwnRows,
     edges: _Edges,
     offsets: Array,
     slots: tuple[int, int],
@@ -244,7 +246,7 @@ def _cut(
     return made
 
 
-def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
+def _localized(own: GpuOwnRows, edges: _Edges) -> tuple[Array, Array]:
     """Replace sources by local numbers; return ghosts, and offsets of all rows."""
     (first, last), size = own.division.own(own.rank), own.division.size
     marks = arrays.filled((size,), 0, np.uint8)
@@ -273,31 +275,33 @@ def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
     return ghosts, offsets
 
 
-class _Teller:
-    """The exchange of ghosts from GPU to GPU: see `Teller`.
+class _WindowGhosts:
+    """The exchange of ghosts from GPU to GPU: see `GhostExchange`.
 
     Parameters
     ----------
     engine : Engine
-    courier : GpuEngine, ThroughHost or ThroughWindows
-        See `courier_for`.
+    gpu_sender : GpuEngine, ThroughHost or ThroughWindows
+        See `gpu_sender_for`.
     ghosts : array of int32
         Numbers of the division.
     first : int
         The number of the first own vertex.
     """
 
-    def __init__(self, engine: Engine, courier: Any, ghosts: Array, first: int) -> None:
-        self._engine, self._courier = engine, courier
+    def __init__(
+        self, engine: Engine, gpu_sender: Any, ghosts: Array, first: int
+    ) -> None:
+        self._engine, self._courier = engine, gpu_sender
         self._ghosts, self._first = ghosts, first
         self._lists: list[Array | None] = []
 
-    def asked_of_own(
+    def send_lists(
         self, ghosts: HostArray, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
         sizes = 4 * np.diff(bounds)
-        told = list(sizes.reshape(-1, 1))
-        coming = np.concatenate(self._engine.all_to_allv(told, about="ghosts"))
+        sent_counts = list(sizes.reshape(-1, 1))
+        coming = np.concatenate(self._engine.all_to_allv(sent_counts, about="ghosts"))
         spans = zip((4 * bounds).tolist(), sizes.tolist(), strict=False)
         messages = [
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
@@ -336,7 +340,7 @@ class _Teller:
         came = self._courier.hand_over(messages, sizes, about=about)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
-                told = message.view(dtype)
-                given = told, own + begin, made
-                arrays.launch_over(gpu_part_kernels.put_at, told.size, *given)
+                sent_counts = message.view(dtype)
+                given = sent_counts, own + begin, made
+                arrays.launch_over(gpu_part_kernels.put_at, sent_counts.size, *given)
         return arrays.read(made)

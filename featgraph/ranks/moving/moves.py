@@ -32,24 +32,212 @@ from featgraph.base.activity import doing
 from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda.values import Filled
-from featgraph.graph.partition.cuts import Balance, word_places
+from featgraph.graph.partition.cuts import TOLERANCE, Balance, word_places
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
 from featgraph.program.saved import Left
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.ranks.engines.hosts import hosts_of
-from featgraph.ranks.exchange.members import packed, unpacked
+from featgraph.ranks.engines.messages import hosts_of
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.moving.recut import Mover, recut, with_ghost_edges, with_ghosts
-from featgraph.ranks.moving.work import Work, agreeing, cut_evenly, joined
+from featgraph.ranks.moving.distribute import (
+    Mover,
+    recut,
+    with_ghosts,
+)
 from featgraph.runtime.checkpoints.resume_point import go_on, take
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.run import Repartition, Run
 from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["RankMoves"]
+__all__ = ["RankMoves", "Work", "agreeing", "cut_evenly", "joined"]
+
+#: Passes of the fit over all measurements; what remains of their disagreement is below
+#: the noise of clocks.
+_PASSES = 16
+
+Numbers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Prefix sums of work at some places of an order of vertices, linear between them.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (N,)
+        Ascending, from 0 to V.
+    before : ndarray of float64, shape (N,)
+        Work before each place, in any unit; nondecreasing.
+    """
+
+    places: Numbers
+    before: Reals
+
+    def at(self, cuts: Numbers) -> Reals:
+        """Return the work before some places."""
+        found: Reals = np.interp(cuts, self.places, self.before)
+        return found
+
+    def between(self, cuts: Numbers) -> Reals:
+        """Return the work of each range."""
+        return np.diff(self.at(cuts))
+
+    def measured(self, cuts: Numbers, seconds: Reals) -> Work:
+        """Return work that equals measured seconds at cuts, and is scaled between them.
+
+        Parameters
+        ----------
+        cuts : ndarray of int64, shape (P + 1,)
+            The ranges; their ends are added to the places.
+        seconds : ndarray of float64, shape (P,)
+            Seconds of each range; those of an empty range are ignored.
+        """
+        places = joined(self.places, cuts)
+        inside = np.diff(self.at(places))
+        ranges = np.searchsorted(cuts, places[:-1], "right") - 1
+        parts = len(seconds)
+        expected = np.bincount(ranges, inside, parts)
+        # If no work is expected of a range, its vertices get equal shares.
+        inside = np.where(expected[ranges] > 0, inside, np.diff(places))
+        share = inside / np.bincount(ranges, inside, parts)[ranges]
+        return Work(places, _summed(seconds[ranges] * share))
+
+    def only_at(self, places: Numbers) -> Work:
+        """Return the work at some places only, the first and the last among them."""
+        return Work(places, self.at(places))
+
+    def smooth(self, expected: Work) -> Work:
+        """Return the same work at its places, interpolated at the places of another.
+
+        By a monotone cubic of the expected work: at a cut, the work of a vertex is
+        between that on both sides, so that a dense range that ends within a part is
+        found in fewer moves than by linear interpolation.
+        """
+        places = joined(expected.places, self.places)
+        # Strictly ascending, even if no work is expected of some vertices.
+        of = expected.at(places) + 1e-9 * expected.before[-1] * places / places[-1]
+        at = of[np.searchsorted(places, self.places)]
+        if not at[-1] > 0:
+            return self
+        return Work(places, _monotone(at, self.before, of))
+
+
+def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
+    """Return the monotone cubic interpolant of nondecreasing points at `at`.
+
+    SciPy has it, too, but its import takes longer than a move.
+
+    References
+    ----------
+    F. N. Fritsch, J. Butland, A method for constructing local monotone piecewise cubic
+    interpolants, 1984.
+    """
+    widths = np.diff(x)
+    rises = np.diff(y) / widths
+    if rises.size == 1:
+        found: Reals = np.interp(at, x, y)
+        return found
+    slopes = np.zeros(x.size)
+    first, second = rises[:-1], rises[1:]
+    weights = widths[:-1] + 2 * widths[1:], 2 * widths[:-1] + widths[1:]
+    both = (first > 0) & (second > 0)
+    some = [np.where(both, rise, 1.0) for rise in (first, second)]
+    mean = sum(weights) / (weights[0] / some[0] + weights[1] / some[1])
+    slopes[1:-1] = np.where(both, mean, 0.0)
+    for end, near, far in ((0, 0, 1), (-1, -1, -2)):  # of the parabola of three points
+        width, other = widths[near], widths[far]
+        slope = (2 * width + other) * rises[near] - width * rises[far]
+        slopes[end] = max(slope / (width + other), 0.0)
+    piece = np.clip(np.searchsorted(x, at, "right") - 1, 0, rises.size - 1)
+    width, t = widths[piece], (at - x[piece]) / widths[piece]
+    bend = (slopes[piece] + slopes[piece + 1] - 2 * rises[piece]) * width
+    line = y[piece] + t * (y[piece + 1] - y[piece])
+    # Both ends' slopes, as they differ from the line's.
+    rest = (slopes[piece] - rises[piece]) * width
+    return line + t * (1 - t) * (rest - t * bend)
+
+
+def joined(places: Numbers, others: Numbers) -> Numbers:
+    """Return the ascending union of ascending places and a few others.
+
+    It does not sort all places: the search for a move must not take longer than a move.
+    """
+    few = np.unique(others)
+    at = np.searchsorted(places, few)
+    is_new = places[np.minimum(at, places.size - 1)] != few
+    return np.insert(places, at[is_new], few[is_new]) if is_new.any() else places
+
+
+def _summed(work: Reals) -> Reals:
+    found: Reals = np.concatenate(([0.0], np.cumsum(work)))
+    return found
+
+
+def agreeing(expected: Work, measured: Sequence[tuple[Numbers, Reals]]) -> Work:
+    """Return work that agrees with the measured seconds of ranges under several cuts.
+
+    Iterative proportional fitting between all cuts. Measurements may contradict each
+    other, since loads and speeds change; the last one holds exactly.
+
+    Parameters
+    ----------
+    expected : Work
+    measured : sequence of (cuts, seconds)
+        See `Work.measured`.
+    """
+    grid = np.unique(np.concatenate([cuts for cuts, _ in measured]))
+    found = Work(grid, expected.at(grid))
+    for _ in range(_PASSES if len(measured) > 1 else 1):
+        for cuts, seconds in measured:
+            found = found.measured(cuts, seconds)
+    return found.smooth(expected)
+
+
+def cut_evenly(
+    work: Work, allowed: Numbers, parts: int, first: int, last: int
+) -> Numbers:
+    """Return cuts of a range at allowed places that minimize the largest work.
+
+    Cuts nearest to equal work are kept if no others are better.
+
+    Parameters
+    ----------
+    work : Work
+    allowed : ndarray of int64
+        Allowed places of cuts, ascending.
+    parts : int
+    first, last : int
+        The range.
+
+    Returns
+    -------
+    ndarray of int64, shape (parts + 1,)
+    """
+    inner = allowed[(allowed > first) & (allowed < last)]
+    places = np.concatenate(([first], inner, [last])).astype(np.int64)
+    before = work.at(places)
+    goals = before[0] + (before[-1] - before[0]) * (np.arange(1, parts) / parts)
+    # The place whose work before it is nearest to the goal.
+    nearest = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
+    near = np.concatenate(([0], nearest, [places.size - 1]))
+    # Bisection: ranges are filled one after the other up to a bound.
+    low, high = (before[-1] - before[0]) / parts, np.diff(before[near]).max()
+    while high - low > TOLERANCE * low:
+        bound = (low + high) / 2
+        ends = [0]
+        for _ in range(parts):
+            full = before[ends[-1]] + bound
+            ends.append(int(np.searchsorted(before, full, "right")) - 1)
+        if ends[-1] == places.size - 1:
+            near, high = np.array(ends), bound
+        else:
+            low = bound
+    return places[near]
+
 
 Cuts = npt.NDArray[np.int64]
 #: Seconds of a move for each edge and vertex of a rank, until one was measured: 0.4 to
@@ -79,7 +267,7 @@ class RankMoves:
         self._untimed = _NOT_TIMED
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note the seconds of each rank for a superstep, without waits."""
+        """Record the seconds of each rank for a superstep, without waits."""
         if self._untimed:
             self._untimed -= 1
         else:
@@ -106,7 +294,7 @@ class RankMoves:
             moved(new)
             taken = np.array([time.perf_counter() - begun])
             engine = new.state.graph.ranks.engine
-            taken = engine.all_reduce(taken, "max", about="what moving took")
+            taken = engine.all_reduce(taken, "max", about="seconds of a move")
             self._note_move(run, found, before, float(taken[0]))
 
         return begin
@@ -151,7 +339,7 @@ def move_state(
 
     All ranks call it. The returned function takes the run state of the moved State.
     """
-    with doing("loading", "what has other owners"):
+    with doing("loading", "vertices with other owners"):
         graph = state.graph
         after = recut(graph, cuts)  # type: ignore[arg-type]
         mover = StateMover(graph, after)  # type: ignore[arg-type]
@@ -217,9 +405,8 @@ class StateMover:
     def set(self, words: Words) -> Words:
         """Return a set of vertices with the other cuts, ghosts included."""
         own = unpacked(words)[: self._before.shard.own]
-        return packed(
-            with_ghosts(self._engine, self._after.shard, self._mover.rows(own))
-        )
+        sent = self._after.shard.send_lists
+        return packed(with_ghosts(self._engine, sent, self._mover.rows(own)))
 
     def left(self, left: Left) -> Left:
         """Return the pending vertices of a foldmap with the other cuts."""
@@ -230,7 +417,7 @@ class StateMover:
         return Left(words, also, left.scalars)
 
     def hand_over(self, sets: Sequence[ActiveSet], device: Device) -> None:
-        """Move active sets on a device from the old graph to the other one."""
+        """Move active sets on a device from the old graph to the new one."""
         old, new = (g.exchange(device).holder for g in (self._before, self._after))
 
         def move(words: Any) -> Any:
@@ -255,7 +442,7 @@ class StateMover:
             shape = (shard.numbers.size, *column.values.shape[1:])
             return Filled(column.values.value, shape)
         own = state.stored(name)[: self._before.shard.own]
-        return with_ghosts(self._engine, shard, self._mover.rows(own))
+        return with_ghosts(self._engine, shard.send_lists, self._mover.rows(own))
 
     def _edge_values(self, state: State, name: str, column: Column) -> Any:
         values = column.values
@@ -265,7 +452,8 @@ class StateMover:
         own = state.stored(name)[: self._before.edges.own]
         offsets = self._before.part.in_edges.row_offsets
         moved = self._mover.slots(np.asarray(offsets), own)
-        return with_ghost_edges(self._engine, self._after.edges, moved)
+        sent = self._after.edges.lists.sent
+        return with_ghosts(self._engine, sent, moved, "entries of edges")
 
 
 #: Tolerated excess of the slowest rank's time over the mean, as a fraction.
@@ -291,9 +479,6 @@ _EXCEPT = 0.25
 #: A move within hosts is preferred if it has this fraction of the gain of any move;
 #: otherwise a move between hosts would follow at once.
 _ENOUGH = 0.7
-
-Numbers = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,7 +588,7 @@ class Balancer:
         return found
 
     def moved(self, move: Move, took_s: float) -> None:
-        """Note that a move was made, and its seconds."""
+        """Record a move and its seconds."""
         typical = np.median(self._seen, axis=0)
         self._measured.append((self.cuts, typical))
         del self._measured[:-_MOST_KNOWN]
@@ -451,7 +636,7 @@ class Balancer:
         return gains
 
     def _work(self, seconds: Reals) -> Work:
-        """Return the work that explains the present times and all measured ones."""
+        """Return the work that agrees with the present and all measured times."""
         return agreeing(self._known().work, [*self._measured, (self.cuts, seconds)])
 
     def _known(self) -> Expected:
@@ -508,7 +693,7 @@ class _Costs:
         self._measured_s: dict[bool, float] = {}
 
     def note(self, is_within: bool, took_s: float) -> None:
-        """Note the seconds of a move."""
+        """Record the seconds of a move."""
         self._measured_s[is_within] = took_s
 
     def of(self, is_within: bool) -> float:

@@ -25,8 +25,8 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.distributed import Engine
-from featgraph.ranks.engines import ahead, shared_memory, torch_engine
-from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines import messages, shared_memory, torch_engine
+from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from featgraph.ranks.launching import start
 
@@ -104,8 +104,8 @@ def killed_in_a_transfer(engine: Engine) -> None:
     """End when only one of the others has been handed its message."""
     engine.barrier()
     if engine.rank == 2 and isinstance(engine, SharedEngine):
-        peers, tell = engine._peers, engine._peers.tell
-        peers.tell = lambda *parts: (tell(*parts), os.kill(os.getpid(), 9))  # type: ignore
+        peers, publish = engine._peers, engine._peers.publish
+        peers.publish = lambda *p: (publish(*p), os.kill(os.getpid(), 9))  # type: ignore
     elif engine.rank == 2:
         links = engine._links  # type: ignore[attr-defined]
         whole = links.transfer
@@ -165,7 +165,7 @@ def interrupted(engine: Engine) -> None:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.01)
     if engine.rank == 2:  # which comes when that has happened
-        peers, later = engine._peers, engine._told + 9  # type: ignore[attr-defined]
+        peers, later = engine._peers, engine._number + 9  # type: ignore[attr-defined]
         until = time.monotonic() + PATIENCE
         while not peers._look(1, later) and time.monotonic() < until:
             time.sleep(0.001)
@@ -246,7 +246,7 @@ def _handed_to_all(engine: Engine, step: int) -> int:
 
 def followed(engine: Engine) -> Any:
     """Follow rank 0, to an end at which it has told the others nothing yet."""
-    ahead.MOST_RESULTS = 7
+    messages.MOST_RESULTS = 7
     leading = led(engine)
     found, begun = [], engine.exchanges
     for number in range(50):

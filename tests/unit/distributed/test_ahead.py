@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.ranks.engines import ahead
-from featgraph.ranks.engines.ahead import led
+from featgraph.ranks.engines import messages
+from featgraph.ranks.engines.messages import led
 from tests.strategies import seeds
 
 DTYPES = ["?", "i1", "u4", "i8", "f4", "f8"]
@@ -43,7 +43,7 @@ def test_results_are_those_of_rank_0(ranks: int, most: int, seed: int) -> None:
                 found.append(engine.all_reduce(np.ones(2), "sum").tolist())
         return found
 
-    with mock.patch.object(ahead, "MOST_RESULTS", most):
+    with mock.patch.object(messages, "MOST_RESULTS", most):
         found = run_ranks(ranks, on_a_rank)
     assert found == [found[0]] * ranks
     kept = [one for one in found[0] if isinstance(one, tuple)]

@@ -14,8 +14,7 @@ import hypothesis
 import pytest
 
 from bench.distributed import faulty
-from featgraph.ranks.launching.hosts import Host, command_on
-from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.hosts import Host, Launch, command_on
 from featgraph.ranks.launching.launcher import run
 
 ROOT = Path(__file__).parents[3]
@@ -120,7 +119,7 @@ def test_ranks_that_fail_are_named_and_the_run_goes_on(
     check_end(lines, 3)
     assert "superstep 7, phase 1 (reduce: largest_value)" in shown
     assert "was ended by SIGKILL" in shown
-    assert "has said nothing for" in shown
+    assert "has sent no message for" in shown
     assert "ValueError: row 7 is bad" in shown
     assert "(3 of 3)" in shown
 

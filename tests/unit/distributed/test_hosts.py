@@ -8,7 +8,7 @@ import pytest
 
 from featgraph.base.errors import ArgumentError
 from featgraph.distributed import NullEngine, run_ranks
-from featgraph.ranks.engines.hosts import hosts_of
+from featgraph.ranks.engines.messages import hosts_of
 
 NAMES = ("FEATGRAPH_HOST", "GROUP_RANK")
 

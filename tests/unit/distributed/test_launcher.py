@@ -18,8 +18,7 @@ import pytest
 import featgraph as fg
 from featgraph.cli import main
 from featgraph.ranks.launching import agent
-from featgraph.ranks.launching.hosts import Host, command_on, read_hosts
-from featgraph.ranks.launching.launch import Launch
+from featgraph.ranks.launching.hosts import Host, Launch, command_on, read_hosts
 from featgraph.ranks.launching.launcher import run
 
 #: A rank that says what it was given, in a file of its own.
@@ -272,8 +271,8 @@ def test_what_is_printed_without_an_end(
         ("a -1\n", ":1: not a host"),
         ("a 1 2\n", ":1: not a host"),
         ("-oProxyCommand=x 1\n", ":1: not a host"),
-        ("a 1\na 2\n", ":2: a host that has come before"),
-        ("localhost 1\na 2\n", ": a first host that others cannot reach"),
+        ("a 1\na 2\n", ":2: a host occurs twice"),
+        ("localhost 1\na 2\n", ": other hosts cannot reach"),
     ],
 )
 def test_what_is_no_hosts_file(tmp_path: Path, text: str, part: str) -> None:

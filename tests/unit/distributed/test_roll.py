@@ -23,7 +23,7 @@ class Ranks:
 
     def join(self, *ranks: int) -> None:
         for rank in ranks:
-            self.roll.hear(rank, {"is": "hello", "timeout": TIMEOUT}, self.now)
+            self.roll.receive(rank, {"is": "hello", "timeout": TIMEOUT}, self.now)
             self.do(rank, "meeting")
         if self.roll.are_present:
             for rank in self.does:
@@ -39,7 +39,7 @@ class Ranks:
             self.now += BEAT_S
             for rank, (what, since) in self.does.items():
                 if rank not in silent:
-                    self.roll.hear(rank, beat(what, self.now - since), self.now)
+                    self.roll.receive(rank, beat(what, self.now - since), self.now)
             self.roll.look(self.now)
 
     @property
@@ -97,14 +97,14 @@ def test_silence_is_a_failure(ranks: Ranks, what: str) -> None:
         ranks.pass_time(BEAT_S, silent=(2,))
     assert ranks.lost.rank == 2
     assert ranks.lost.host == "node2"
-    assert "has said nothing" in ranks.lost.why
+    assert "has sent no message" in ranks.lost.why
     assert ranks.now - begun <= TIMEOUT
 
 
 def test_a_silent_rank_with_a_pulse_is_alive(ranks: Ranks) -> None:
     for _ in range(100):
         ranks.pass_time(1, silent=(1,))
-        ranks.roll.hear(1, {"is": "pulse"}, ranks.now)
+        ranks.roll.receive(1, {"is": "pulse"}, ranks.now)
     assert ranks.lost is None
 
 
@@ -134,7 +134,7 @@ def test_how_a_rank_ends(ranks: Ranks, status: int, part: str) -> None:
     assert ranks.lost.rank == 1
     assert part in ranks.lost.why
     assert "superstep 7, phase 1 (reduce" in str(ranks.lost)
-    assert Loss.heard(ranks.lost.told()) == ranks.lost
+    assert Loss.of_message(ranks.lost.message()) == ranks.lost
 
 
 @pytest.mark.parametrize(("of", "named"), [(2, 2), (0, 0), (7, 1), ("x", 1)])
@@ -143,7 +143,7 @@ def test_a_rank_names_another_of_which_its_error_is(
 ) -> None:
     """All ranks raise that one went another way; who comes to say it first varies."""
     text = "RankMismatchError: rank 2 went another way"
-    ranks.roll.hear(1, {"is": "failed", "text": text, "of": of}, ranks.now)
+    ranks.roll.receive(1, {"is": "failed", "text": text, "of": of}, ranks.now)
     assert ranks.lost is not None
     assert (ranks.lost.rank, ranks.lost.why) == (named, text)
     # It raises the same, and is not ended before it has shown it.
@@ -151,7 +151,7 @@ def test_a_rank_names_another_of_which_its_error_is(
 
 
 def test_the_first_reason_counts(ranks: Ranks) -> None:
-    ranks.roll.hear(1, {"is": "failed", "text": "ValueError: row 7"}, ranks.now)
+    ranks.roll.receive(1, {"is": "failed", "text": "ValueError: row 7"}, ranks.now)
     ranks.roll.end(1, 1, ranks.now)
     ranks.roll.end(0, 1, ranks.now)
     assert ranks.lost is not None
@@ -160,7 +160,7 @@ def test_the_first_reason_counts(ranks: Ranks) -> None:
 
 def test_ranks_that_end_as_they_should(ranks: Ranks) -> None:
     for rank in range(3):
-        ranks.roll.hear(rank, {"is": "ending"}, ranks.now)
+        ranks.roll.receive(rank, {"is": "ending"}, ranks.now)
         ranks.pass_time(2 * TIMEOUT)
         ranks.roll.end(rank, 0, ranks.now)
         del ranks.does[rank]
@@ -214,13 +214,13 @@ def test_who_speaks_and_comes_in_time_is_never_lost(
 
 def test_a_launcher_that_was_stopped_takes_no_rank_for_silent(ranks: Ranks) -> None:
     ranks.now += 4 * TIMEOUT
-    ranks.roll.hear(0, beat("computing", 1.0), ranks.now)
+    ranks.roll.receive(0, beat("computing", 1.0), ranks.now)
     ranks.roll.look(ranks.now)
     assert ranks.lost is None
     ranks.pass_time(TIMEOUT + 1, silent=(2,))
     assert ranks.lost is not None
     assert ranks.lost.rank == 2
-    assert "has said nothing" in ranks.lost.why
+    assert "has sent no message" in ranks.lost.why
 
 
 def test_what_a_silent_rank_was_at(ranks: Ranks) -> None:

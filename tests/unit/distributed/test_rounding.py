@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from featgraph.base.errors import DivergenceError
-from featgraph.ranks.exchange.row_forms import SendList, choose
-from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes
-from featgraph.ranks.exchange.row_rounding import TYPES, round_rows, widen
+from featgraph.ranks.exchange.row_loops import TYPES, round_rows, widen
+from featgraph.ranks.exchange.row_messages import (
+    SendList,
+    choose,
+    decode,
+    encode,
+    row_bytes,
+)
 from tests.strategies import seeds
 
 #: All that 16 bits can be.

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.ranks.exchange import row_messages
-from featgraph.ranks.exchange.row_forms import GAP_BITS, SendList, choose, packing
-from featgraph.ranks.exchange.row_messages import decode, encode, row_bytes, store
+from featgraph.ranks.exchange.row_messages import (
+    GAP_BITS,
+    SendList,
+    choose,
+    decode,
+    encode,
+    loops,
+    row_bytes,
+    store,
+)
 from tests.strategies import seeds
 
 ASKED = ("auto", "all", "ms", "vr", "vr-list")
@@ -170,16 +178,16 @@ def test_gaps_around_each_width(width: int, more: int) -> None:
     # A vertex, a gap, two vertices, and the gap twice.
     gap = 2**width + more
     positions = np.cumsum([0, gap + 1, 1, 2 * gap + 1]).astype(np.int32)
-    escapes = packing().count_escapes(positions)
+    escapes = loops().count_escapes(positions)
     for number, bits_of in enumerate(GAP_BITS):
         data = np.zeros(-(-bits_of * int(4 + escapes[number]) // 8), np.uint8)
-        packing().pack_gaps(positions, bits_of, data)
+        loops().pack_gaps(positions, bits_of, data)
         found = np.zeros_like(positions)
         size = int(positions[-1]) + 1
-        assert packing().unpack_gaps(data, bits_of, size, found)
+        assert loops().unpack_gaps(data, bits_of, size, found)
         assert found.tolist() == positions.tolist()
-        assert not packing().unpack_gaps(data, bits_of, size - 1, found)
-        assert not packing().unpack_gaps(data[:-1], bits_of, size, found)
+        assert not loops().unpack_gaps(data, bits_of, size - 1, found)
+        assert not loops().unpack_gaps(data[:-1], bits_of, size, found)
 
 
 @given(seeds, st.sampled_from(ASKED), st.data())

@@ -24,7 +24,7 @@ import featgraph as fg
 from featgraph.distributed import Engine, run_ranks
 from featgraph.ranks.engines import meeting, messages
 from featgraph.ranks.engines.lost_ranks import timeout_of
-from featgraph.ranks.engines.records import INLINE_BYTES
+from featgraph.ranks.engines.processes import INLINE_BYTES
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from tests.strategies import seeds
 
@@ -75,7 +75,7 @@ class Launcher:
         if self.lost is not None:
             raise self.lost
 
-    def word_of_loss(self) -> fg.WorkerLostError | None:
+    def find_loss(self) -> fg.WorkerLostError | None:
         with self.changed:
             self.changed.wait_for(lambda: self.lost, 20)
         return self.lost
@@ -85,7 +85,7 @@ class Launcher:
             self.offers[name] = text
             self.changed.notify_all()
 
-    def ask(self, name: str) -> str:
+    def await_offer(self, name: str) -> str:
         with self.changed:
             assert self.changed.wait_for(lambda: name in self.offers, 20)
             self.waits += 1
@@ -224,7 +224,7 @@ def test_what_a_callback_raises_is_told() -> None:
         assert isinstance(found[rank], fg.WorkerLostError)
         assert found[rank].rank == 1
         assert "ValueError: row 7" in str(found[rank])
-    with pytest.raises(fg.DistributedError, match="rank 1 was broken off"):
+    with pytest.raises(fg.DistributedError, match="rank 1 was interrupted"):
         engines[1].barrier()
     for engine in engines:
         engine.close()
@@ -293,7 +293,7 @@ def test_a_rank_that_is_lost_before_all_have_met() -> None:
     ("others", "text"),
     [
         ([(1, 3)], "WORLD_SIZE is 2 on rank 0, and 3 on rank 1"),
-        ([], "there was no word of 1"),
+        ([], "no connection from rank 1"),
     ],
 )
 def test_ranks_that_do_not_meet(others: list[tuple[int, int]], text: str) -> None:

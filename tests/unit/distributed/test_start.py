@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import current_engine
 from featgraph.ranks.engines import meeting, torch_engine
-from featgraph.ranks.engines.records import (
+from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
     Record,
@@ -244,7 +244,7 @@ def test_records_say_what_was_said(
 def test_records_that_cannot_be_read_are_refused(seed: int, at: int) -> None:
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, 256, RECORD_BYTES).astype(np.uint8)
-    with pytest.raises(fg.DistributedError, match="what came from rank 4 cannot"):
+    with pytest.raises(fg.DistributedError, match="a record from rank 4 cannot"):
         unpack(noise, 4)
     data = pack(Record("call", 3, "barrier()"), np.arange(9, dtype=np.uint8))
     data[at] ^= 1 << rng.integers(8)

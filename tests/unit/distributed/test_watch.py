@@ -79,7 +79,7 @@ def test_what_a_rank_does_is_told(launcher: Launcher, tmp_path: Path) -> None:
 
 def test_what_else_is_waited_for_is_told(launcher: Launcher) -> None:
     awaited = ["what rank 1 stores"]
-    end = launcher.watch.ask_too(lambda: awaited[0])
+    end = launcher.watch.watch_also(lambda: awaited[0])
     with launcher.activity.doing("compiling"):
         while (told := launcher.hear("beat"))["doing"] != "waiting":
             pass
@@ -136,7 +136,7 @@ def test_who_was_lost_is_raised(
     woken = threading.Event()
     launcher.watch.when_lost(woken.set)
     launcher.watch.raise_lost()
-    launcher.tell(**LOSS.told() | {"checkpoints": str(tmp_path)})
+    launcher.tell(**LOSS.message() | {"checkpoints": str(tmp_path)})
     assert woken.wait(20)
     with pytest.raises(fg.WorkerLostError) as raised:
         launcher.watch.raise_lost()
@@ -147,7 +147,7 @@ def test_who_was_lost_is_raised(
     for part in ("rank 1 of 3 on node1 was lost", "SIGKILL", "superstep 7, phase 0"):
         assert part in str(error)
     assert "rank 1 of 3 on node1 was lost" in capsys.readouterr().err
-    known = launcher.watch.word_of_loss()
+    known = launcher.watch.find_loss()
     assert str(known) == str(error)
     late = threading.Event()
     launcher.watch.when_lost(late.set)
@@ -158,16 +158,16 @@ def test_what_a_rank_offers_all_can_ask_for(launcher: Launcher) -> None:
     launcher.watch.offer("meeting", "1234")
     told = launcher.hear("offer")
     launcher.tell(**told)
-    assert launcher.watch.ask("meeting") == "1234"
-    launcher.tell(**LOSS.told())
+    assert launcher.watch.await_offer("meeting") == "1234"
+    launcher.tell(**LOSS.message())
     with pytest.raises(fg.WorkerLostError):
-        launcher.watch.ask("nothing")
+        launcher.watch.await_offer("nothing")
 
 
 def test_a_launcher_that_has_gone(launcher: Launcher) -> None:
     launcher.end.shutdown(socket.SHUT_RDWR)
     with pytest.raises(fg.DistributedError, match="the launcher has ended"):
-        launcher.watch.ask("meeting")
+        launcher.watch.await_offer("meeting")
 
 
 def test_how_a_rank_ends(launcher: Launcher) -> None:

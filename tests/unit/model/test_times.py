@@ -15,8 +15,8 @@ import featgraph as fg
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200, Curve, Machine
-from featgraph.ranks.cost.times import Work, superstep_times
 from featgraph.ranks.engines.links import LINKS, Link, named_link
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.streaming.sizes import MOVING, buffers_in
@@ -179,11 +179,11 @@ def test_forecast_rows_and_bytes_are_what_ranks_send(
         values = np.ones((150, k), np.float32)
         if engine.size == 1:
             return [0], [0]
-        carrier = ranks.exchange(choose_device("cpu"))._carrier  # type: ignore[attr-defined]
+        transport = ranks.exchange(choose_device("cpu"))._transport  # type: ignore[attr-defined]
         rows = ranks.local_rows(values)
         everyone = ranks.exchange(choose_device("cpu")).own(None)  # type: ignore[attr-defined]
         before = engine.traffic.copy()
-        carrier.share([rows], everyone)
+        transport.share([rows], everyone)
         moved = engine.traffic - before
         return moved.sent.tolist(), moved.received.tolist()
 

@@ -13,7 +13,7 @@ from featgraph.algorithms import bfs
 from featgraph.graph.generators import uniform
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
-from featgraph.ranks.cost.times import Work
+from featgraph.ranks.cost.forecast import Work
 
 V = 90
 

@@ -1,6 +1,6 @@
-"""Carriers of rows and numbers on GPUs: windows, messages, or both.
+"""Transports of rows and numbers on GPUs: windows, messages, or both.
 
-`GpuCarrier` uses windows (GPU memory mapped by other ranks) if all GPUs reach each
+`GpuTransport` uses windows (GPU memory mapped by other ranks) if all GPUs reach each
 other, messages if none do; if only some do, ghost rows go through windows between
 these and as messages between the others (docs/design/0055-windows.md, 0064). To post, a
 kernel stores into the windows of all other ranks; to take, a kernel waits for what they
@@ -31,24 +31,32 @@ from featgraph.ranks.engines.links import named_link
 from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
-from featgraph.ranks.exchange.boundary import Boundary, Pieces, within
-from featgraph.ranks.exchange.gpu_edges import GpuEdges
-from featgraph.ranks.exchange.gpu_kernels import mark_used
-from featgraph.ranks.exchange.gpu_links import BLOCK
-from featgraph.ranks.exchange.gpu_message_pieces import MessagePieces, SentPiece
-from featgraph.ranks.exchange.gpu_messages import as_rows
-from featgraph.ranks.exchange.gpu_rows import GpuRows, lists_of
-from featgraph.ranks.exchange.lists import Lists
-from featgraph.ranks.exchange.outboxes import identity
-from featgraph.ranks.exchange.row_forms import AS_FITS, Sending
-from featgraph.ranks.exchange.row_messages import does_not_fit
-from featgraph.ranks.exchange.window_channel import Channel, Others, Part, Posted
-from featgraph.ranks.exchange.window_numbers import WindowNumbers
+from featgraph.ranks.exchange.gpu_messages import used_rows
+from featgraph.ranks.exchange.gpu_rows import (
+    GpuEdges,
+    GpuRows,
+    MessagePieces,
+)
+from featgraph.ranks.exchange.remote_entries import (
+    RemoteEntries,
+    lists_of,
+    owned_ids,
+)
+from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
+from featgraph.ranks.exchange.transport import InFlight
+from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
+from featgraph.ranks.exchange.window_channel import (
+    Channel,
+    Others,
+    Part,
+    Posted,
+    WindowNumbers,
+)
 from featgraph.ranks.exchange.windows import find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuCarrier"]
+__all__ = ["GpuTransport"]
 
 Words = Any
 #: Vertices, and the values of properties whose rows are sent.
@@ -56,7 +64,7 @@ Pair = tuple[Words, Sequence[DeviceValues]]
 
 
 class WindowRows:
-    """Exchange of rows with other ranks through windows: a `Carrier`.
+    """Exchange of rows with other ranks through windows: a `Transport`.
 
     Parameters
     ----------
@@ -77,8 +85,8 @@ class WindowRows:
         #: The set whose size the device has already counted, until the size is read.
         #: Holding it keeps its memory from being reused by another set.
         self._counted: Words | None = None
-        #: The channel of the last `post_told`.
-        self._told: Channel
+        #: The channel of the last `post_active`.
+        self._posted_by: Channel
 
     def share(
         self,
@@ -86,7 +94,7 @@ class WindowRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`.
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`.
 
         Deferred numbers are sent with them.
         """
@@ -96,20 +104,22 @@ class WindowRows:
             channel.post([Part(changed, values)], sending=sending)
         ).first
 
-    def post_told(
-        self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
+    def post_active(
+        self, active: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
-        """Post the active set with rows and results: see `Together`."""
+        """Post the active set with rows and results: see `FusedExchange`."""
         self._wire = sending.wire_dtype or self._wire
-        parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
-        self._told = self._rows(sending)
-        return self._told.post(parts, counts=True, sending=sending)
+        parts = [Part(*active)] if waiting is None else [Part(*active), Part(*waiting)]
+        self._posted_by = self._rows(sending)
+        return self._posted_by.post(parts, counts=True, sending=sending)
 
-    def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
-        """Receive the sets and rows of other ranks: see `Together`."""
-        told, came = self._told.take(posted, others=others)
-        self._counted = told
-        return told, came
+    def receive_active(
+        self, posted: Posted, others: Others = ()
+    ) -> tuple[Words, Words]:
+        """Receive the sets and rows of other ranks: see `FusedExchange`."""
+        active, came = self._posted_by.take(posted, others=others)
+        self._counted = active
+        return active, came
 
     def rounding_error(self, number: int) -> DivergenceError | None:
         """Return the error for a count that flags a value too large for `wire_dtype`.
@@ -139,7 +149,7 @@ class WindowRows:
 
     def settle(self) -> None:
         """Combine the deferred numbers."""
-        if self.numbers.any_wait:
+        if self.numbers.has_deferred:
             self._ghosts.take(self._ghosts.post([]))
 
     def leave_known(self, words: Words) -> bool:
@@ -158,30 +168,21 @@ class WindowRows:
         own = self._device.own  # type: ignore[attr-defined]
         self._device.sets.leave_count(words, ())  # type: ignore[attr-defined]
         self.numbers.add(own.total, "sum", 1)
-        self._ghosts.take(self._ghosts.post([]), told=own.total)
+        self._ghosts.take(self._ghosts.post([]), total=own.total)
 
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         rows, channel = mirror.array.shape[0], self._mirrors
         posted = channel.post([Part(changed, [values])], rows=rows)
         channel.take(posted, [mirror])
 
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        self._device.fill(outbox.array, identity(operation, outbox.dtype))
-
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`."""
-        used = self._device.sets.empty(-(-outbox.array.shape[0] // 32))
-        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
-        width = math.prod(outbox.shape[1:])
-        blocks = -(-int(used.size) * 32 // BLOCK)
-        given = as_rows(outbox.array), width, nothing, used
-        self._launch(mark_used, blocks, BLOCK, given)
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`."""
+        used = used_rows(self._device, outbox, operation)
         reached = self._device.sets.empty(self._word_count)
         posted = self._outboxes.post([Part(used, [outbox])])
         self._outboxes.combine(values, posted, reached, operation)
@@ -212,18 +213,15 @@ class WindowRows:
 
     @cached_property
     def _ghosts(self) -> Channel:
-        shard = self._shard
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        return Channel(
-            shard.send_lists, ghosts, self._engine, self._device, "rows of ghosts",
-            self.numbers,
-        )  # fmt: skip
+        sent, taken = lists_of(self._shard)
+        about = "rows of ghosts"
+        return Channel(sent, taken, self._engine, self._device, about, self.numbers)
 
     @cached_property
     def _mirrors(self) -> Channel:
         """A channel from own vertices to the mirrors of all ranks."""
         own = [np.arange(self._shard.own)] * self._engine.size
-        owned = self._owned()
+        owned = owned_ids(self._shard.partition)
         numbers = WindowNumbers(self._device, beside=self.numbers)
         return Channel(own, owned, self._engine, self._device, "a mirror", numbers)
 
@@ -233,14 +231,7 @@ class WindowRows:
         own = [np.arange(self._shard.own)] * self._engine.size
         given = self._engine, self._device, "atomic operations"
         numbers = WindowNumbers(self._device, beside=self.numbers)
-        return Channel(self._owned(), own, *given, numbers)
-
-    def _owned(self) -> list[npt.NDArray[Any]]:
-        """Return the given vertex ids of each rank's vertices."""
-        partition = self._shard.partition
-        order = partition.order
-        numbers = np.arange(partition.cuts[-1]) if order is None else order
-        return [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
+        return Channel(owned_ids(self._shard.partition), own, *given, numbers)
 
 
 class WindowPieces:
@@ -280,7 +271,7 @@ class WindowPieces:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> PostedPiece:
+    ) -> InFlight:
         """Post the rows of a piece after all earlier launches."""
         key = pieces, number
         if key not in self._channels:
@@ -290,7 +281,13 @@ class WindowPieces:
         self._held.append(changed)
         channel = self._channels[key]
         posted = channel.post([Part(changed, values)], sending=sending)
-        return PostedPiece(channel, posted, self._held)
+
+        def finish() -> Words:
+            came: Words = channel.take(posted).first
+            self._held.append(came)
+            return came
+
+        return InFlight(finish)
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
@@ -300,10 +297,9 @@ class WindowPieces:
 
     def _channel(self, pieces: Pieces, number: int) -> Channel:
         """Return the channel for the rows of a piece."""
-        shard = self._shard
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        sent = within(shard.send_lists, pieces.sent[number])
-        taken = within(ghosts, pieces.taken[number])
+        send, receive = lists_of(self._shard)
+        sent = within(send, pieces.sent[number])
+        taken = within(receive, pieces.received[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
         numbers = WindowNumbers(self._device, beside=self._numbers)
         given = self._engine, self._device, about, numbers
@@ -312,22 +308,7 @@ class WindowPieces:
         return made
 
 
-class PostedPiece:
-    """Rows of a piece in flight; `finish` returns the ghosts whose rows arrive.
-
-    The rows may be read after `WindowPieces.join`.
-    """
-
-    def __init__(self, channel: Channel, posted: Posted, held: list[Words]) -> None:
-        self._channel, self._posted, self._held = channel, posted, held
-
-    def finish(self) -> Words:
-        """Receive the rows that other ranks have posted; return their vertices."""
-        came: Words = self._channel.take(self._posted).first
-        self._held.append(came)
-        return came
-
-
+#: Values of `config.gpu_links`.
 _WAYS = ("auto", "windows", "engine", "host")
 #: Engine -> which of its ranks can store into each other's windows.
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -346,7 +327,7 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
     way = config.gpu_links
     if way not in _WAYS:
         raise ArgumentError(
-            "ranks on GPUs do not hand rows over so",
+            "unknown transport of rows between GPUs",
             where="fg.config.gpu_links",
             got=repr(way),
             expected=", ".join(map(repr, _WAYS)),
@@ -359,12 +340,12 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
     return found
 
 
-class GpuCarrier:
-    """Exchange of rows through windows or as messages: a `Carrier`.
+class GpuTransport:
+    """Exchange of rows through windows or as messages: a `Transport`.
 
-    The way is found for each pair of ranks at the first exchange. Only if all ranks
-    reach each other, numbers go through windows, too; else windows carry ghost rows
-    between near ranks, and messages carry everything else.
+    The transport is chosen for each pair of ranks at the first exchange. Only if all
+    ranks reach each other, numbers go through windows, too; else windows carry ghost
+    rows between near ranks, and messages carry everything else.
 
     Parameters
     ----------
@@ -389,29 +370,29 @@ class GpuCarrier:
         self.sent_behind = 0
 
     def require(self, sending: Sending) -> None:
-        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
-        asked, wire = sending.exchange, sending.wire_dtype
-        if (asked, wire) == ("auto", None) or self.together is not None:
+        """Raise PlanError if rows cannot be sent in this form; all ranks call it."""
+        form, wire = sending.exchange, sending.wire_dtype
+        if (form, wire) == ("auto", None) or self.fused is not None:
             return
         if wire is not None:
             raise PlanError(
-                "GPUs round rows that they store in windows, and no others",
+                "GPUs round only the rows that they store in windows",
                 where="wire_dtype=",
-                got=f"{wire!r}, with ranks that hand over messages",
+                got=f"{wire!r}, with messages between ranks",
                 fix='fg.config.gpu_links="auto" and GPUs of one host, target="cpu", or '
                 "no wire_dtype",
             )
-        if asked in {"all", "ms"}:
+        if form in {"all", "ms"}:
             raise PlanError(
-                "GPUs send the rows that changed, and no others",
+                "GPUs send only the rows that changed",
                 where="exchange=",
-                got=repr(asked),
+                got=repr(form),
                 expected="'auto', 'vr' or 'vr-list'",
                 fix='target="cpu" sends rows in every form',
             )
 
     @cached_property
-    def together(self) -> WindowRows | None:
+    def fused(self) -> WindowRows | None:
         """The exchange of rows, counts and results at once; None without windows."""
         if not have_windows(self._engine, self._device):
             return None
@@ -425,19 +406,19 @@ class GpuCarrier:
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the bytes that kernels have stored in windows, by target rank."""
         engine = self._engine
-        if self.together is not None:
-            return self.together.numbers.stored(engine.size).read(engine.rank)
+        if self.fused is not None:
+            return self.fused.numbers.stored(engine.size).read(engine.rank)
         if "_numbers" not in vars(self):
             return {}
         return self._numbers.stored(engine.size).read(engine.rank)
 
     @property
-    def sends_behind(self) -> bool:
+    def can_overlap(self) -> bool:
         """Whether rows can be sent while other vertices are swept.
 
         Not if the device clock is on: the timed work would include waits.
         """
-        is_timed = self.together is not None and self.together.is_timed
+        is_timed = self.fused is not None and self.fused.is_timed
         return self._engine.size > 1 and not is_timed
 
     def clock(self) -> float:
@@ -450,22 +431,22 @@ class GpuCarrier:
         """Do nothing: the host cannot time the stores of kernels."""
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return the longest time in flight of rows, in seconds: see `Carrier`.
+        """Return the longest time in flight of rows, in seconds: see `Transport`.
 
         Through windows it is an estimate: all boundary rows at half of NVLink's rate,
         the least measured for rows at random places (0055). For messages it is inf.
         """
-        if self.together is None:
+        if self.fused is None:
             return math.inf
         size = 2 * self.boundary.most_rows * row_bytes
         return named_link("nvlink").seconds(size, self._engine.size)
 
     @cached_property
     def _pieces(self) -> WindowPieces | MessagePieces:
-        if self.together is None:
+        if self.fused is None:
             return MessagePieces(self._shard, self._device, self._messages)
         given = self._shard, self._engine, self._device
-        return WindowPieces(*given, self.together.numbers)
+        return WindowPieces(*given, self.fused.numbers)
 
     @cached_property
     def _messages(self) -> GpuRows:
@@ -474,24 +455,24 @@ class GpuCarrier:
 
     @property
     def _rows(self) -> WindowRows | GpuRows:
-        return self.together or self._messages
+        return self.fused or self._messages
 
     @cached_property
     def _ghosts(self) -> WindowRows | GpuRows | MixedRows:
-        """The carrier of ghost rows."""
+        """The transport of ghost rows."""
         near, alone = near_ranks(self._engine, self._device), self._engine.size
-        if self.together is not None or near.sum() == alone:
+        if self.fused is not None or near.sum() == alone:
             return self._rows
         given = self._shard, self._engine, self._device
         return MixedRows(*given, near, self.forms, self._numbers)
 
-    def over(self, lists: Lists, stays: bool = True) -> GpuEdges:
+    def over(self, lists: RemoteEntries, stays: bool = True) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges.
 
         Windows are used only if it stays, since they are expensive to set up.
         """
-        if stays and self.together is not None:
-            numbers = WindowNumbers(self._device, beside=self.together.numbers)
+        if stays and self.fused is not None:
+            numbers = WindowNumbers(self._device, beside=self.fused.numbers)
             return GpuEdges(lists, None, self._device, (self._engine, numbers))
         return self._messages.over(lists)
 
@@ -501,7 +482,7 @@ class GpuCarrier:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._ghosts.share(values, changed, sending)
 
     def begin(
@@ -511,8 +492,8 @@ class GpuCarrier:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> PostedPiece | SentPiece:
-        """Begin to send the rows of a piece: see `Carrier`."""
+    ) -> InFlight:
+        """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
         return self._pieces.begin(values, changed, sending, pieces, number)
 
@@ -523,17 +504,13 @@ class GpuCarrier:
     def collect(
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
-        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         self._rows.collect(values, mirror, changed)
-
-    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Set all rows of an outbox to the identity of the operation."""
-        self._rows.empty_outbox(outbox, operation)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
     ) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`."""
+        """Combine the rows of an outbox at the owners of vertices: see `Transport`."""
         return self._rows.deliver(outbox, values, operation)
 
 
@@ -572,8 +549,8 @@ class MixedRows:
         about = "rows of ghosts of this host"
         self._near = Channel(sent, taken, engine, device, about, numbers)
         self._near.near = near
-        #: Negative if a kernel has waited in vain.
-        self._told = device.upload(np.zeros(1, np.int64))
+        #: Negative if a kernel has reached the limit of its wait.
+        self._total = device.upload(np.zeros(1, np.int64))
 
     def share(
         self,
@@ -581,12 +558,12 @@ class MixedRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         posted = self._near.post([Part(changed, values)], sending=sending)
         far = self._far.share(values, changed, sending)
-        near = self._near.take(posted, told=self._told).first
+        near = self._near.take(posted, total=self._total).first
         # Counts go through the engine, which does not see the failure of this kernel.
-        found = int(self._device.download(self._told)[0])
+        found = int(self._device.download(self._total)[0])
         if found < 0:
             raise lost_rank(self._engine, found)
         return self._device.sets.union(far, near)

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.ranks.engines.concurrent_calls import Aside, Released
+from featgraph.ranks.engines.processes import ConcurrentCalls, Released
 
 
 @pytest.fixture
-def aside() -> Iterator[Aside]:
-    made = Aside("aside of a test")
+def aside() -> Iterator[ConcurrentCalls]:
+    made = ConcurrentCalls("aside of a test")
     yield made
     made.close(20)
     names = [thread.name for thread in threading.enumerate()]
     assert "aside of a test" not in names
 
 
-def test_a_call_returns_and_raises(aside: Aside) -> None:
+def test_a_call_returns_and_raises(aside: ConcurrentCalls) -> None:
     here = threading.get_ident()
     assert aside.run(threading.get_ident) != here
     with pytest.raises(ZeroDivisionError):
@@ -31,7 +31,7 @@ def test_a_call_returns_and_raises(aside: Aside) -> None:
     assert aside.run(lambda: 7) == 7
 
 
-def test_nothing_of_a_call_is_kept(aside: Aside) -> None:
+def test_nothing_of_a_call_is_kept(aside: ConcurrentCalls) -> None:
     message = np.zeros(8)
     known = weakref.ref(message)
 
@@ -44,7 +44,7 @@ def test_nothing_of_a_call_is_kept(aside: Aside) -> None:
     assert known() is None
 
 
-def test_whoever_waits_is_released(aside: Aside) -> None:
+def test_whoever_waits_is_released(aside: ConcurrentCalls) -> None:
     begun, ends, found = threading.Event(), threading.Event(), []
 
     def wait() -> None:
@@ -66,7 +66,7 @@ def test_whoever_waits_is_released(aside: Aside) -> None:
     ends.set()
 
 
-def test_an_interrupted_call_gives_the_next_one_nothing(aside: Aside) -> None:
+def test_an_interrupted_call_gives_the_next_one_nothing(aside: ConcurrentCalls) -> None:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,10 +1,15 @@
-"""Boundary vertices of a rank (ghosts elsewhere), cut into ranges swept one by one."""
+"""Vertex sets of a rank: active sets, and boundary vertices cut into ranges.
+
+A rank has bits of its own vertices and of its ghosts. Boundary vertices are those that
+are ghosts on other ranks; a sweep that overlaps with an exchange goes over them range
+by range.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,14 +19,107 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard
-from featgraph.program.active import WORD_BITS
+from featgraph.program.active import WORD_BITS, word_count
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.members import packed
+from featgraph.ranks.exchange.gather_rows import gather_rows
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["Boundary", "Pieces", "within"]
+__all__ = ["Boundary", "Members", "Pieces", "packed", "unpacked", "within"]
 
 Words = Any
+Mask = npt.NDArray[np.bool_]
+
+
+def packed(mask: Mask) -> npt.NDArray[np.uint32]:
+    """Return a mask as words of 32 bits, padded with zeros."""
+    padded = np.zeros(word_count(mask.size) * WORD_BITS, np.bool_)
+    padded[: mask.size] = mask
+    words = np.packbits(padded, bitorder="little").view("<u4")
+    return words.astype(np.uint32)
+
+
+def unpacked(words: npt.NDArray[np.uint32]) -> Mask:
+    """Return words of 32 bits as a mask; its size is a multiple of 32."""
+    bytes_ = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
+    return np.unpackbits(bytes_, bitorder="little").astype(np.bool_)
+
+
+class Counter(Protocol):
+    """The count of sets over all ranks."""
+
+    def count(self, words: Words) -> int:
+        """Return the number of vertices of a set on all ranks."""
+        ...
+
+    def catch_up(self) -> None:
+        """Broadcast the results of rank 0 if the other ranks follow it."""
+
+
+class Members:
+    """Active sets of a distributed graph: a `Holder` that is its own `sets`.
+
+    Words are those of the part: own vertices, then ghosts. All ranks call the same
+    methods in the same order.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : Device
+    counter : Counter
+        Counts sets on all ranks.
+    """
+
+    is_scarce = False  # a download is collective
+
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, counter: Counter
+    ) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+        self._counter = counter
+
+    @property
+    def sets(self) -> Members:
+        """The object itself: it implements the operations on sets, too."""
+        return self
+
+    def snapshot(self, words: Words) -> Words:
+        """Return a copy of a set that later runs do not change."""
+        return self._device.sets.snapshot(words)
+
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return this rank's part of a set of the whole graph, on the device."""
+        return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
+
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return this rank's part of a set, given by its nonzero words in `apart`."""
+        given = apart or {}
+        numbers = np.fromiter(given, np.int64, len(given))
+        bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
+        which = np.flatnonzero(bits)
+        wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
+        here: dict[int, int] = {}
+        for local in self._shard.locals_of(wanted).tolist():
+            if local >= 0:
+                number, bit = divmod(local, WORD_BITS)
+                here[number] = here.get(number, 0) | 1 << bit
+        return self._device.sets.empty(word_count(self._shard.numbers.size), here)
+
+    def download(self, words: Words) -> npt.NDArray[np.uint32]:
+        """Return the set of the whole graph on the host; all ranks call it."""
+        own = unpacked(self._device.download(words))[: self._shard.own]
+        partition = self._shard.partition
+        mask = np.empty(partition.vertex_count, np.bool_)
+        gather_rows(self._engine, partition, own, mask, "an active set")
+        return packed(mask)
+
+    def count(self, words: Words) -> int:
+        """Return the number of vertices of a set on all ranks."""
+        number = self._counter.count(words)
+        self._counter.catch_up()
+        return number
+
+
 #: Least bytes of rows per piece, by target. An exchange over Gloo takes half a
 #: millisecond, in which 10 Gb/s move a third of that; one through windows is two
 #: launches, and NVLink moves this many bytes in a tenth of a millisecond.
@@ -42,7 +140,7 @@ class Pieces:
         The vertices that are ghosts on no rank; None if there are none.
     listed : tuple of arrays of int32
         On GPUs, the vertices of each range, and those of the rest, as lists.
-    sent, taken : tuple of list of (int, int)
+    sent, received : tuple of list of (int, int)
         Of each range and rank, which entries of the send list to it are in the range,
         and which of that rank's list to this one are in its own.
     """
@@ -51,7 +149,7 @@ class Pieces:
     rest: Words | None
     listed: tuple[Any, ...]
     sent: tuple[list[tuple[int, int]], ...]
-    taken: tuple[list[tuple[int, int]], ...]
+    received: tuple[list[tuple[int, int]], ...]
 
 
 class Boundary:
@@ -66,7 +164,7 @@ class Boundary:
     Attributes
     ----------
     choices : mapping
-        Plan -> whether its sweeps are cut (`behind.Choice`).
+        Plan -> whether its sweeps are cut (`ghosts.Choice`).
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:

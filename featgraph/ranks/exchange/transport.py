@@ -1,0 +1,265 @@
+"""Protocols of transports, which exchange entries of properties between ranks.
+
+A `Transport` sends rows of vertices, an `EdgeTransport` entries of edges: through the
+engine, as messages between GPUs, or through windows of GPUs. `FusedExchange` is the
+exchange of sets, counts and results with rows, if supersteps stay on the device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from featgraph.ranks.exchange.remote_entries import RemoteEntries
+from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
+from featgraph.ranks.exchange.vertex_sets import Pieces
+
+__all__ = ["EdgeTransport", "FusedExchange", "InFlight", "Transport"]
+
+Values = Any
+Words = Any
+#: A set of own edges that are ghosts on other ranks; its type depends on the transport.
+Marks = Any
+
+
+class InFlight:
+    """Rows in flight; `finish` waits, and returns the ghosts whose rows have come.
+
+    The rows may be read after `Transport.join`.
+    """
+
+    def __init__(self, finish: Callable[[], Words]) -> None:
+        self.finish = finish
+
+
+class FusedExchange(Protocol):
+    """One exchange behind a superstep for the active set, rows, counts and results.
+
+    `receive_active` may be called long after `post_active`. Then the active set is
+    complete, and its size on all ranks is stored for the next count.
+    """
+
+    def post_active(
+        self, active: Any, waiting: Any | None, sending: Sending = AS_FITS
+    ) -> Any:
+        """Post the active vertices and those written before, each set with its rows.
+
+        Both are pairs of a vertex set and the values of properties. `waiting` is None
+        if there are no unsent rows.
+        """
+
+    def receive_active(
+        self, posted: Any, others: Sequence[Values | None] = ()
+    ) -> tuple[Words, Words]:
+        """Receive the sets and rows posted by other ranks.
+
+        `others` has for each posted property a second buffer for its rows, or None.
+        Returns the active vertices, ghosts included, and the ghosts whose rows have
+        come with `waiting`.
+        """
+        ...
+
+
+class Transport(Protocol):
+    """The exchange of rows between ranks; all ranks call each method fused.
+
+    Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
+
+    Attributes
+    ----------
+    forms : Counter of str
+        Number of row messages sent, by form.
+    fused : FusedExchange or None
+        The exchange of sets, counts and results with rows.
+    can_overlap : bool
+        Whether rows can be sent while other vertices are swept.
+    sent_behind : int
+        Number of pieces sent during a sweep.
+    """
+
+    forms: Counter[str]
+    can_overlap: bool
+    sent_behind: int
+
+    @property
+    def fused(self) -> Any:
+        """The exchange of sets, counts and results with rows; None if there is none."""
+
+    def require(self, sending: Sending) -> None:
+        """Raise PlanError if rows cannot be sent in this form; all ranks call it."""
+
+    def over(self, lists: RemoteEntries, stays: bool = True) -> EdgeTransport:
+        """Return the exchange of the entries of some lists, of edges or others.
+
+        `stays` is whether it is used in several supersteps, not only once.
+        """
+        ...
+
+    def share(
+        self, values: Sequence[Values], changed: Words, sending: Sending = AS_FITS
+    ) -> Words:
+        """Send rows of own vertices to the ranks that have them as ghosts.
+
+        Parameters
+        ----------
+        values : sequence of values
+            Buffers of properties, in which the rows of ghosts are replaced.
+        changed : words
+            The vertices to send.
+        sending : Sending
+            The form of messages, and the dtype of reals in them.
+
+        Returns
+        -------
+        words
+            The ghosts that have been sent from other ranks.
+        """
+        ...
+
+    def begin(
+        self,
+        values: Sequence[Values],
+        changed: Words,
+        sending: Sending,
+        pieces: Pieces,
+        number: int,
+    ) -> Any:
+        """Begin to send the rows of a piece, which are written within the call.
+
+        Parameters
+        ----------
+        values, changed, sending
+            As for `share`.
+        pieces : Pieces
+        number : int
+            The index of the piece. The pieces before it have begun.
+
+        Returns
+        -------
+        object
+            Its `finish` waits, and returns the ghosts that have been sent. Their rows
+            may be stored before it is called.
+        """
+        ...
+
+    def join(self) -> None:
+        """Make later work wait for the rows of all finished pieces.
+
+        The sets that `finish` has returned must not be read before.
+        """
+
+    def clock(self) -> float:
+        """Wait for all launched work, and return the time in seconds."""
+        ...
+
+    def begin_wire(self) -> None:
+        """Reset the measurement of `wire_s`."""
+
+    def wire_s(self, row_bytes: int) -> float:
+        """Return the longest time in flight of rows of `row_bytes`, in seconds."""
+        ...
+
+    def collect(self, values: Values, mirror: Values, changed: Words) -> None:
+        """Store rows of own vertices, by given vertex id, in the mirrors of all ranks.
+
+        Parameters
+        ----------
+        values, mirror : values
+            The buffer of the property, and the rows of all vertices.
+        changed : words
+            The vertices whose rows in mirrors are outdated.
+        """
+
+    def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
+        """Combine the rows of an outbox into the property at the vertices' owners.
+
+        Parameters
+        ----------
+        outbox : values
+            This rank's rows for the vertices of the whole graph.
+        values : values
+            The buffer of the property.
+        operation : str
+            "add", "min" or "max".
+
+        Returns
+        -------
+        words
+            Own vertices for which rows have arrived.
+        """
+        ...
+
+
+class EdgeTransport(Protocol):
+    """The exchange of edge entries between ranks; all ranks call `share` fused.
+
+    Values are as `PropertyRows.held` returns them. Marks are sets of own edges that
+    are ghosts on other ranks.
+    """
+
+    def all(self) -> Marks:
+        """Mark all own edges that are ghosts on other ranks."""
+
+    def out_of(self, sources: Words) -> Marks:
+        """Mark the edges that lead out of some vertices."""
+
+    def marked(self, members: Words, also: Marks | None = None) -> Marks:
+        """Mark the edges of a set of own edges, and those of `also`."""
+
+    def passed(self, state: Any, wide: Any, also: Marks | None) -> Marks:
+        """Mark the edges that passed, and those of `also`.
+
+        Parameters
+        ----------
+        state : array
+            The state of edges: see `BoundState.edge_state`.
+        wide : array
+            The same, written here for own edges that passed and are ghosts nowhere.
+        also : marks or None
+        """
+
+    def union(self, a: Marks, b: Marks) -> Marks:
+        """Return the union of two sets of marks."""
+
+    def that_differ(self, marks: Marks, now: Values, before: Values) -> Marks:
+        """Return the marked edges whose bytes differ between two buffers."""
+
+    def share(
+        self,
+        values: Sequence[Values],
+        marks: Marks,
+        others: Sequence[Values | None],
+        sending: Sending = AS_FITS,
+    ) -> None:
+        """Send entries of own edges to the ranks that have them as ghosts.
+
+        Parameters
+        ----------
+        values : sequence of values
+            Buffers of properties, in which the entries of ghosts are replaced.
+        marks : marks
+            The edges whose entries are sent.
+        others : sequence of values or None
+            For each property another buffer in which they are replaced.
+        sending : Sending
+            The form of messages; "all" means "ms" here.
+        """
+
+    def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
+        """Combine the entries of an outbox into the property of the edges' owners.
+
+        Parameters
+        ----------
+        outbox : values
+            This rank's entries for the edges of its part.
+        values : values
+            The buffer of the property.
+        operation : str
+            "add", "min" or "max".
+
+        Returns
+        -------
+        words
+            Own edges for which entries have arrived.
+        """
