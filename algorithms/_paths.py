@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import bound_weights, edge_here
 from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
-from featgraph.algorithms._labels import bound_weights, edge_here
 from featgraph.algorithms._verify import Edges, require
 from featgraph.algorithms._vertices import checked_vertices
 

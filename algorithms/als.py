@@ -50,8 +50,13 @@ from featgraph.algorithms._factors import (
     sum_of_penalties,
     weigh,
 )
-from featgraph.algorithms._objective import Options, checked_options
-from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
+from featgraph.algorithms._ratings import (
+    Options,
+    Ratings,
+    checked_options,
+    checked_ratings,
+    look_through,
+)
 
 __all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 

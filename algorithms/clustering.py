@@ -27,8 +27,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._triangles import neighbor_counts, triangles_of
-from featgraph.algorithms._verify import require
+from featgraph.algorithms._verify import neighbor_counts, require, triangles_of
 from featgraph.algorithms.triangle_count import add_corners, count_corners
 
 __all__ = ["ClusteringResult", "clustering", "verify_clustering"]

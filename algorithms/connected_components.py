@@ -43,10 +43,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._components import require_reached, require_smallest
 from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._verify import (
+    edges_of,
+    require,
+    require_reached,
+    require_smallest,
+)
 
 __all__ = [
     "ConnectedComponentsResult",

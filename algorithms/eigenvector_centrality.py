@@ -40,7 +40,6 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import ByVertex, column_property, distributions
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -49,6 +48,7 @@ from featgraph.algorithms._result import (
     iterate_recorded,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import ByVertex, column_property, distributions
 
 __all__ = [
     "EigenvectorResult",

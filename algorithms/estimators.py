@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import UNLABELLED, normalize_rows, require_number
 from featgraph.algorithms._estimator import (
     BaseEstimator,
     ClassifierMixin,
     NotFittedError,
 )
-from featgraph.algorithms._labels import UNLABELLED, normalize_rows
 from featgraph.algorithms._vertices import checked_vertices
 from featgraph.algorithms.label_propagation import label_propagation
 

@@ -43,8 +43,12 @@ from featgraph.algorithms._factors import (
     sum_of_penalties,
     weigh,
 )
-from featgraph.algorithms._objective import checked_options
-from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
+from featgraph.algorithms._ratings import (
+    Ratings,
+    checked_options,
+    checked_ratings,
+    look_through,
+)
 
 __all__ = [
     "GradientFactorizationResult",

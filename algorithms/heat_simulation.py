@@ -36,15 +36,15 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._checks import (
+    checked_weights,
     in_weights,
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns, columns_property, given_values
-from featgraph.algorithms._labels import checked_weights
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property, given_values
 
 __all__ = ["HeatResult", "heat_simulation", "verify_heat_simulation"]
 

@@ -31,7 +31,6 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import ByVertex, column_property
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -40,6 +39,7 @@ from featgraph.algorithms._result import (
     iterate_recorded,
 )
 from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._vertices import ByVertex, column_property
 
 __all__ = ["HitsResult", "hits", "verify_hits"]
 

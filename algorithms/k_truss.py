@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._triangles import triangles_of
+from featgraph.algorithms._verify import triangles_of
 
 __all__ = ["KTrussResult", "k_truss", "verify_k_truss"]
 

@@ -32,13 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import weight_properties
-from featgraph.algorithms._labels import (
+from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_labels,
     checked_weight_vectors,
     checked_weights,
     scaled_weights,
+    weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded

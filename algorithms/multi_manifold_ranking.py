@@ -44,8 +44,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns, columns_property
-from featgraph.algorithms._labels import checked_weight_vectors
+from featgraph.algorithms._checks import checked_weight_vectors
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -54,6 +53,7 @@ from featgraph.algorithms._result import (
     refuse_growth,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property
 
 __all__ = [
     "MultiManifoldRankingResult",

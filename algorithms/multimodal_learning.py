@@ -33,8 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns, columns_property
-from featgraph.algorithms._labels import (
+from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_weight_vectors,
     scaled_weights,
@@ -47,6 +46,7 @@ from featgraph.algorithms._result import (
     refuse_growth,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property
 
 __all__ = [
     "MultimodalLearningResult",

@@ -40,12 +40,10 @@ from featgraph.algorithms._checks import (
     signed_weights,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns_property
-from featgraph.algorithms._held import held_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
-from featgraph.algorithms._vertices import at_living
+from featgraph.algorithms._vertices import at_living, columns_property, held_values
 
 __all__ = ["NeuralNetworkResult", "neural_network", "verify_neural_network"]
 

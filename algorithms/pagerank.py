@@ -46,13 +46,6 @@ from featgraph.algorithms._checks import (
     require_held,
     weight_properties,
 )
-from featgraph.algorithms._columns import (
-    ByVertex,
-    columns_property,
-    distributions,
-    given_values,
-    width_of,
-)
 from featgraph.algorithms._following import Following, Update
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
@@ -63,6 +56,13 @@ from featgraph.algorithms._result import (
     values_on_host,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import (
+    ByVertex,
+    columns_property,
+    distributions,
+    given_values,
+    width_of,
+)
 
 __all__ = ["PageRankResult", "pagerank", "verify_pagerank"]
 

@@ -48,15 +48,15 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import (
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import (
     ByVertex,
     columns_property,
     distributions,
     given_values,
 )
-from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer, iterate_recorded
-from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms.pagerank import (
     count_out_edges,
     sent,

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._sides import rows_of
+from featgraph.algorithms._ratings import rows_of
 
 __all__ = ["ranking_metrics", "rmse", "train_test_split"]
 

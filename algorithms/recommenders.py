@@ -12,8 +12,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
-from featgraph.algorithms._ratings import checked_ratings
-from featgraph.algorithms._sides import rows_of
+from featgraph.algorithms._ratings import checked_ratings, rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
 from featgraph.algorithms.sgd import SGDResult, learn_side, sgd_factorization
 
