@@ -103,7 +103,7 @@ def weights_here(
 
 
 def edge_here(graph: fg.Graph, weights: npt.ArrayLike | None, edge: int) -> str:
-    """Return what an error says of one of `weights_here`."""
+    """Return the text "edge N" that errors have for one of `weights_here`."""
     if weights is None and graph.ranks is not None:
         slot = int(np.flatnonzero(graph.part.given_index == edge)[0])
         edge = int(graph.given_index[slot]) % graph.given_edge_count

@@ -1,4 +1,4 @@
-"""What searches share: their sources, columns of them, and trees of predecessors."""
+"""Helpers of searches: sources, their columns, and trees of predecessors."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ MOST_FOR_CHOLESKY = {"cpu": 32, "cuda": 128}
 
 @dataclass(frozen=True)
 class Options:
-    """What is minimised, and how."""
+    """The objective of a factorisation, and its solver."""
 
     regularization: float
     weighted: bool
@@ -50,7 +50,7 @@ class Options:
     uses_cg: bool
 
     def of_rating(self, real: np.dtype[Any]) -> dict[str, float]:
-        """Return what makes confidence, and what a rating asks for, of a rating r.
+        """Return the scalars that map a rating r to its confidence and its target.
 
         The first is ``slope * abs(r) + above`` beyond that of pairs that are not given,
         the second, times the confidence, ``max(scale * r, least)``.
@@ -62,7 +62,7 @@ class Options:
         return {"slope": 0.0, "above": 1.0, "scale": 1.0, "least": least}
 
     def of_ridge(self) -> dict[str, float]:
-        """Return what size adds to the error, for a vertex and for each rating."""
+        """Return the regularization terms, a vertex and a rating."""
         ridge = self.regularization
         return {
             "ridge": 0.0 if self.weighted else ridge,
@@ -120,7 +120,7 @@ def checked_options(
 
 
 class Sides:
-    """What is made of a graph of ratings once, and holds nothing of the graph.
+    """Data derived once from a graph of ratings; it has no reference to the graph.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Sides:
     users, items : ActiveSet
         The vertices of each side.
     totals : dict
-        What was asked of the ratings -> what they come to.
+        `Totals` by target, dtype and objective.
     """
 
     def __init__(self, graph: fg.Graph) -> None:
@@ -157,7 +157,7 @@ _sides: weakref.WeakKeyDictionary[Any, Sides] = weakref.WeakKeyDictionary()
 
 
 def sides_of(graph: fg.Graph) -> Sides:
-    """Return what is made of a graph of ratings once."""
+    """Return the `Sides` of a graph of ratings, which are cached."""
     found = _sides.get(version := graph.stamps.version)
     if found is None:
         found = _sides[version] = Sides(graph)
@@ -211,7 +211,7 @@ class Ratings:
         return int(sides[0])
 
     def name(self, vertex: int) -> str:
-        """Return what a vertex stands for."""
+        """Return "user N" or "item N" for a vertex."""
         if vertex < self.user_count:
             return f"user {vertex}"
         return f"item {vertex - self.user_count}"
@@ -310,7 +310,7 @@ def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _are_finite(values: Array) -> bool:
-    """Whether all are: a sum of squares that is finite tells so in one pass."""
+    """Whether all values are finite; a finite sum of squares shows it in one pass."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = values @ values
     return bool(math.isfinite(squares) or np.isfinite(values).all())
@@ -350,7 +350,7 @@ survey = fg.foldmap(look_at, note, sum_of_seen)
 
 @dataclass(frozen=True)
 class Totals:
-    """What ratings come to.
+    """Sums over all ratings.
 
     Attributes
     ----------

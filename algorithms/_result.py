@@ -1,4 +1,4 @@
-"""What every algorithm returns: the run, its answers, and how it settled.
+"""Results of algorithms: the record of the run, answers, and residuals.
 
 Answers stay in the State of the run until they are read. A result declares them, and an
 algorithm gives the view of a property for each::
@@ -55,15 +55,15 @@ WIDEST = 60
 
 
 def around_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of foldmaps that are called before and behind supersteps."""
+    """Return the options of foldmaps that run before and after the supersteps."""
     taken = ("target", "deterministic")
     return {name: options[name] for name in taken if name in options}
 
 
 def values_on_host(state: fg.State, name: str) -> Any:
-    """Return the values of a property, not to be written; None without NumPy's part.
+    """Return the read-only values of a property in host memory.
 
-    That is on a GPU, on ranks, and if some vertices may be dead.
+    None on a GPU, on ranks, and if some vertices may be dead.
     """
     graph = state.graph
     place: Any = state.residency  # None where no device has had the values
@@ -243,7 +243,7 @@ class Result:
         )
 
     def local(self, name: str) -> Array:
-        """Return what this rank owns of an answer, without asking other ranks.
+        """Return the rows of an answer that this rank owns, without communication.
 
         Parameters
         ----------
@@ -259,8 +259,8 @@ class Result:
         Raises
         ------
         FeatGraphError
-            If the result has no such array, or on several ranks if it is made of what
-            all of them have.
+            If the result has no such array, or on several ranks if the answer is
+            computed from the values of all of them.
 
         Examples
         --------
@@ -275,7 +275,7 @@ class Result:
         is_known = isinstance(name, str) and name in {one.name for one in fields(self)}
         if is_known and fg.distributed.current_engine().size > 1:
             raise fg.FeatGraphError(
-                "the answer is made of what all ranks have",
+                "the answer is computed from the values of all ranks",
                 where=f"{type(self).__name__}.local({name!r:.100})",
                 fix=f"read result.{name} on all ranks",
             )
@@ -348,7 +348,7 @@ class Result:
             known.pop(other, None)
 
     def _require_present(self, name: str) -> None:
-        """Raise where an answer that is computed from the graph comes too late."""
+        """Raise StateError if the graph has changed since the result was computed."""
         following = self._following
         if following is not None and following.version != following.graph.version:
             raise fg.StateError(
@@ -424,7 +424,7 @@ class Result:
         return names if isinstance(names, range | np.ndarray) else list(names)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the residual of each superstep, on a logarithmic scale.
+        """Plot the residual of each superstep, on a logarithmic scale.
 
         Supersteps that changed nothing have no place on that scale and are left out.
 
@@ -465,7 +465,7 @@ class Result:
 
 
 class PathsResult(Result):
-    """Base of the results of searches: each vertex has the one before it on a path.
+    """Base of the results of searches: each vertex has its predecessor on a path.
 
     Attributes
     ----------
@@ -476,7 +476,7 @@ class PathsResult(Result):
     tree_name: ClassVar[str] = "predecessors"
 
     def path_to(self, vertex: Any, search: int | None = None) -> list[Any]:
-        """Return the vertices of the path that the search has found to a vertex.
+        """Return the vertices of the path to a vertex, from the source on.
 
         Parameters
         ----------

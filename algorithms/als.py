@@ -176,7 +176,7 @@ cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, set
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ALSResult(FactorsResult):
-    """What `als` returns; see `FactorsResult`.
+    """Result of `als`; see `FactorsResult`.
 
     For implicit feedback predicted ratings are preferences, and there is no
     `training_rmse`.
@@ -313,7 +313,7 @@ def _target_of(options: dict[str, Any]) -> str:
 def _properties(
     given: Ratings, chosen: Options, k: int, real: np.dtype[Any]
 ) -> dict[str, Any]:
-    """Return what a State of a factorisation has beside the property ``x``."""
+    """Return the properties of a factorisation's State beside ``x``."""
     # Far below what the ratings determine, far above the rounding.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
     more: dict[str, Any] = {}

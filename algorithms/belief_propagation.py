@@ -348,7 +348,7 @@ score = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BeliefPropagationResult(Result):
-    """What `belief_propagation` returns.
+    """Result of `belief_propagation`.
 
     Attributes
     ----------

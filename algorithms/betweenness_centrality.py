@@ -212,7 +212,7 @@ step = backwards
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BetweennessResult(Result):
-    """What `betweenness_centrality` returns.
+    """Result of `betweenness_centrality`.
 
     `run` has the supersteps of all runs in order, forwards and backwards.
 
@@ -470,7 +470,7 @@ def _sources(
 def _scales(
     graph: fg.Graph, count: int, *, normalized: bool, endpoints: bool
 ) -> tuple[np.float64, np.float64]:
-    """Return what the sum over so many sources is multiplied by: at others, and at one.
+    """Return the factors that scale the sum: at other vertices, and at a source.
 
     A vertex lies between the ends of a path, or at one with `endpoints`. So it has n
     vertices that can be one end, and n - 1 that can be the other; and paths from c

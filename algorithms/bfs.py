@@ -73,7 +73,7 @@ FAR = 1 << 30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BfsResult(PathsResult):
-    """What `bfs` returns.
+    """Result of `bfs`.
 
     Attributes
     ----------

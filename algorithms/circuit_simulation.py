@@ -213,7 +213,7 @@ spread = fg.foldmap(not_linked, linked_by, link)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CircuitResult(Result):
-    """What `circuit_simulation` returns.
+    """Result of `circuit_simulation`.
 
     Attributes
     ----------
@@ -456,7 +456,7 @@ def verify_circuit_simulation(
 
 
 def _path_properties(graph: fg.Graph, held: Any) -> dict[str, Any]:
-    """Return what a State has to have beside ``held`` and ``weight``, all edges' own.
+    """Return the properties that `_require_paths` needs beside ``held`` and ``weight``.
 
     The graph is undirected.
     """

@@ -138,7 +138,7 @@ step = STEPS[False][1]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClosenessResult(Result):
-    """What `closeness_centrality` returns.
+    """Result of `closeness_centrality`.
 
     `run` has the supersteps of all runs in order.
 

@@ -73,7 +73,7 @@ end = fg.foldmap(add_coefficients, add_pairs, add_corners)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClusteringResult(Result):
-    """What `clustering` returns.
+    """Result of `clustering`.
 
     Attributes
     ----------

@@ -177,7 +177,7 @@ UNKNOWN = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConnectedComponentsResult(Result):
-    """What `connected_components` returns.
+    """Result of `connected_components`.
 
     Attributes
     ----------

@@ -143,7 +143,7 @@ find_lightest = fg.foldmap(positive_weights_behind, hold_weight, smallest)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EigenvectorResult(Result):
-    """What `eigenvector_centrality` returns.
+    """Result of `eigenvector_centrality`.
 
     Attributes
     ----------

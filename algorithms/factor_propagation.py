@@ -111,7 +111,7 @@ step = steps["sum-product", False, False]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactorPropagationResult(Result):
-    """What `factor_propagation` returns.
+    """Result of `factor_propagation`.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ measure_penalties = fg.foldmap(weigh, sum_of_penalties)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientFactorizationResult(FactorsResult):
-    """What `gradient_factorization` returns; see `FactorsResult`."""
+    """Result of `gradient_factorization`; see `FactorsResult`."""
 
 
 @fg.algorithm("max_supersteps")

@@ -107,7 +107,7 @@ step_with_residual = fg.foldmap(conducted, exchange, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeatResult(Result):
-    """What `heat_simulation` returns.
+    """Result of `heat_simulation`.
 
     Attributes
     ----------

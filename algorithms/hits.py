@@ -149,7 +149,7 @@ DIVIDE = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HitsResult(Result):
-    """What `hits` returns.
+    """Result of `hits`.
 
     Attributes
     ----------

@@ -119,7 +119,7 @@ _undirected: weakref.WeakKeyDictionary[Any, fg.Graph | None] = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KCoreResult(Result):
-    """What `k_core` returns.
+    """Result of `k_core`.
 
     Attributes
     ----------

@@ -122,7 +122,7 @@ end = fg.foldmap(trussness_here, keep_innermost, largest_trussness)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KTrussResult(Result):
-    """What `k_truss` returns.
+    """Result of `k_truss`.
 
     Attributes
     ----------

@@ -140,7 +140,7 @@ add_up, normalize = fg.foldmap(absolute), fg.foldmap(size, squared, scale)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KatzResult(Result):
-    """What `katz_centrality` returns.
+    """Result of `katz_centrality`.
 
     Attributes
     ----------

@@ -106,7 +106,7 @@ end = fg.vertexmap(decide)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelPropagationResult(Result):
-    """What `label_propagation` returns.
+    """Result of `label_propagation`.
 
     Attributes
     ----------

@@ -127,7 +127,7 @@ begin, keep, end = fg.vertexmap(be_sure), fg.vertexmap(keep_given), fg.vertexmap
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetPropagationResult(Result):
-    """What `label_set_propagation` returns.
+    """Result of `label_set_propagation`.
 
     Attributes
     ----------

@@ -154,7 +154,7 @@ step = STEPS["hadamard", True]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultiManifoldRankingResult(Result):
-    """What `multi_manifold_ranking` returns.
+    """Result of `multi_manifold_ranking`.
 
     Attributes
     ----------

@@ -150,7 +150,7 @@ step_with_residual = fg.foldmap(fused_values, learn, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultimodalLearningResult(Result):
-    """What `multimodal_learning` returns.
+    """Result of `multimodal_learning`.
 
     Attributes
     ----------

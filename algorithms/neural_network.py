@@ -78,7 +78,7 @@ step_with_residual = fg.foldmap(excited, fire, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NeuralNetworkResult(Result):
-    """What `neural_network` returns.
+    """Result of `neural_network`.
 
     Attributes
     ----------

@@ -254,7 +254,7 @@ COUNTED_ON = 0.9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageRankResult(Result):
-    """What `pagerank` returns.
+    """Result of `pagerank`.
 
     Attributes
     ----------
@@ -618,7 +618,7 @@ _has_sinks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 def _dangles(
     graph: fg.Graph, state: fg.State, is_weighted: bool, where: dict[str, Any]
 ) -> bool:
-    """Whether a vertex has no out-edges, which is found once, or none of any weight."""
+    """Whether a vertex has no out-edges of positive weight; computed once."""
     if is_weighted:
         return bool(state["dangling"][0])
     known = _has_sinks.get(version := graph.stamps.version)

@@ -140,7 +140,7 @@ end = fg.foldmap(mass, scale, what_is_left)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageRankPushResult(Result):
-    """What `pagerank_push` returns.
+    """Result of `pagerank_push`.
 
     Attributes
     ----------

@@ -92,7 +92,7 @@ _looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SsspResult(PathsResult):
-    """What `sssp` returns.
+    """Result of `sssp`.
 
     Attributes
     ----------

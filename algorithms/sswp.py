@@ -59,7 +59,7 @@ step = fg.foldmap(ways, widen)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SswpResult(PathsResult):
-    """What `sswp` returns.
+    """Result of `sswp`.
 
     Attributes
     ----------

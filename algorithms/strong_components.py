@@ -370,7 +370,7 @@ end, total = fg.foldmap(smallest_of_pivot, rename), fg.foldmap(count_roots)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StrongComponentsResult(Result):
-    """What `strongly_connected_components` returns.
+    """Result of `strongly_connected_components`.
 
     Attributes
     ----------
@@ -498,7 +498,7 @@ class _Search:
         )
 
     def goes_deep(self) -> bool:
-        """Whether a thread of the CPU may search: no option is for runs."""
+        """Whether a CPU thread may search: the call has no options of runs."""
         graph = self.graph
         if graph.ranks is not None or graph.changing is not None:
             return False

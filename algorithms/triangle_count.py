@@ -55,7 +55,7 @@ SHARE = 32
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TriangleCountResult(Result):
-    """What `triangle_count` returns.
+    """Result of `triangle_count`.
 
     Attributes
     ----------

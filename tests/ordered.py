@@ -115,7 +115,7 @@ class OrderedSchedule(Schedule):
         return {f"copied_{n}": v for n, v in enumerate(self.copied_values)}
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the facts that passes need."""
         return (_Threads if shape.threads else _Words)().bind(mapping, shape)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:

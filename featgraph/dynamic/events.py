@@ -289,7 +289,7 @@ class Window:
     def _batch(
         self, old: tuple[int, int], new: tuple[int, int], begin: Any
     ) -> WindowBatch:
-        """Return what takes the graph of one range of events to that of another."""
+        """Return the batch between the graphs of two ranges of events."""
         events, (_, kept, loops) = self.events, self._policy or (True, "last", "keep")
         leaving = np.arange(old[0], min(old[1], new[0]))
         coming = np.arange(max(old[1], new[0]), new[1])

@@ -80,7 +80,7 @@ _MISSING = ("ignore", "error")
 
 
 class OnGpu:
-    """What differs in a batch, `store._Step`, that goes into a store on the GPU."""
+    """Mixin for `store._Step`: the steps of a batch that differ on the GPU."""
 
     store: Any
     batch: Any
@@ -141,7 +141,7 @@ class OnGpu:
         return ids, int(free.size)
 
     def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
-        """Return what the batch changes; the host gets it when it asks."""
+        """Return the changes of the batch; they stay on the GPU until they are read."""
         store, updates = self.store, self.updates
         pool: Any = store.pools["in"]
         changed: tuple[Any, ...] = ()

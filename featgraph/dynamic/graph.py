@@ -477,7 +477,7 @@ missing=0, vertices=0)
         return views.freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
-        """Return what has changed since a version; None where that is forgotten.
+        """Return the changes since a version; None if the log no longer has it.
 
         The log has room for E / 8 entries, and for 4,096 at least: edges that came,
         left or got other values, and vertices.

@@ -102,7 +102,7 @@ class Updates:
 
 @dataclass(eq=False)
 class Plan:
-    """What a batch does to a pool.
+    """The changes that a batch makes to a pool.
 
     Attributes
     ----------

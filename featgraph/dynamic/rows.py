@@ -1,4 +1,4 @@
-"""What hosts read of the rows of a pool, and what loops over them share."""
+"""Rows of a pool as the host reads them, and helpers of loops over rows."""
 
 from __future__ import annotations
 

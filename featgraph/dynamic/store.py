@@ -311,7 +311,7 @@ class EdgeStore:
         return max(self.id_capacity, self.pools["in"].slots)
 
     def changes(self, since: int) -> Changes | None:
-        """Return what has changed since a version; None where that is too old."""
+        """Return the changes since a version; None if it is too old."""
         return self._log.since(since, self.version)
 
     def next_vertices(self, count: int) -> Array:
@@ -483,7 +483,7 @@ class _Step:
         return there
 
     def _policy(self) -> tuple[int, int]:
-        """Return what becomes of edges that are there, and which copies leave."""
+        """Return the policy for present edges, and the copies to delete, as codes."""
         store, kernels = self.store, self.kernels
         policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
             store.duplicates, kernels.COMBINE
@@ -652,7 +652,7 @@ class _Step:
         return ids, int(free.size)
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
-        """Return what the batch changes, for the log."""
+        """Return the record of the batch for the log."""
         store, kernels, updates = self.store, self.kernels, self.updates
         pool = store.pools["in"]
         born, born_count = plan.order, int(plan.tally[kernels.BORN])

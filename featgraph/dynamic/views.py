@@ -1,4 +1,4 @@
-"""What hosts and kernels read of a graph that changes.
+"""Views of a dynamic graph: edges for the host, arrays for kernels.
 
 `LivingEdges` is the list of the edges of one version, made when the host first asks for
 it. `RunArrays` has the arrays of kernels by name: those of the store as they are, and
@@ -352,7 +352,7 @@ class RunArrays:
         return int(self._store.pool("in").starts.size), self._store.id_room
 
     def hubs(self) -> dict[str, bytes]:
-        """Return what lists of hubs follow from, which kernels of the GPU go by."""
+        """Return the key of the lists of hubs that GPU kernels use."""
         if self._store.target != "cuda":
             return {}
         pools: Any = self._store.pools

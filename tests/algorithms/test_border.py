@@ -1,4 +1,4 @@
-"""What algorithms take for a graph, what they refuse, and where they are imported."""
+"""Graph arguments of algorithms, refusals, and import paths."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Report:
-    """What came of one program.
+    """The outcome of one program.
 
     Attributes
     ----------

@@ -80,7 +80,7 @@ class Forms:
         raise NotImplementedError
 
     def leaf(self, type_: str) -> Expression:
-        """Return what is read, or a constant."""
+        """Return a read, or a constant."""
         found = self.leaves(type_)
         if found and self.draw.chance(85):
             return self.draw.one(found)()

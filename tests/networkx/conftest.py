@@ -1,4 +1,4 @@
-"""What the tests of the backend share: it is installed, and caches are not told of."""
+"""Fixtures of the backend's tests: it is installed, and cache warnings are off."""
 
 from __future__ import annotations
 

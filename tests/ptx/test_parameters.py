@@ -1,4 +1,4 @@
-"""What the runtime packs for the driver is what compiled kernels take."""
+"""Parameters packed by the runtime match those of the compiled kernels."""
 
 from __future__ import annotations
 

@@ -621,7 +621,7 @@ def take_near(f, v, d):
 
 
 def run_noting(graph: fg.Graph, most: int, target: str = "cuda") -> Any:
-    """What waits for another foldmap, wherever in a cycle a run has ended."""
+    """Return the vertices due for another foldmap after a run ended within a cycle."""
     x, step = np.arange(40), fg.foldmap(low_around, lower_and_note)
     state = fg.State(
         graph, x=fg.vertex_property(x, iterated=True), noted=fg.vertex_property(0)
@@ -674,7 +674,7 @@ def test_a_rank_that_is_lost_ends_a_loop(
 def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
     looping: Gpu, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """What decides how it is run is each rank's own; what ends a run is not."""
+    """Each rank chooses its form of execution; all ranks agree on the end of a run."""
     whole, found = make_graph(60, count=40), threading.local()
     loop, flight = cuda_trace.TracedDriver.loop, replay.DeviceFlight.run
 

@@ -1,4 +1,4 @@
-"""What makes everything due, and what waits for a function to be done everywhere."""
+"""Causes that make all vertices due, and functions that wait for all vertices."""
 
 from __future__ import annotations
 

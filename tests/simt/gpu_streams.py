@@ -32,7 +32,7 @@ def lies_in(memory: Any, address: int) -> bool:
 
 
 class Event:
-    """What a stream had been given when it was put there."""
+    """The operations of a stream at the time of the record."""
 
     seen: Any = None
 

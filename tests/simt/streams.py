@@ -1,4 +1,4 @@
-"""What streams of an emulated GPU are told to wait for, and who did not wait.
+"""Order of an emulated GPU's streams: waits, and accesses that miss one.
 
 Everything is done when it is asked for. What may be done later, or sooner, by the
 driver is a `RaceError` as soon as it touches the same memory: a kernel that reads what
@@ -38,7 +38,7 @@ class Order:
         self.current = stream, own[stream]
 
     def seen(self, stream: int) -> Seen:
-        """Return what has been done behind what a stream was given."""
+        """Return the operations that precede the next one of a stream."""
         return dict(self._of(stream))
 
     def hold(self, stream: int, seen: Seen | None) -> None:
@@ -78,7 +78,7 @@ class Copied:
 
 
 class Touches:
-    """Who touched which bytes of a piece of memory last.
+    """The last access to each byte of a piece of memory.
 
     Kernels are watched in memory of the host, and from the first copy on another stream
     on; by the first byte of an entry.

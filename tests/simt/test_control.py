@@ -1,4 +1,4 @@
-"""What ends a loop on the device is what would end it on the host."""
+"""Loops on the device end by the same conditions as those on the host."""
 
 from __future__ import annotations
 

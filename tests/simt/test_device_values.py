@@ -48,7 +48,7 @@ def shared() -> Iterator[Gpu]:
 
 
 def moved(values: dict[str, Any]) -> dict[str, Any]:
-    """Return what a State is given, with arrays of properties on the GPU."""
+    """Return the arguments of a State, with arrays of properties on the GPU."""
     out = {}
     for name, spec in values.items():
         is_array = isinstance(spec, fg.program.given.PropertySpec) and np.ndim(

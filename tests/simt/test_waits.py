@@ -49,7 +49,7 @@ def hubs(count: int = 40) -> fg.Graph:
 
 
 def waits(gpu: Gpu, call: Any) -> tuple[Any, int]:
-    """Return what a call returns, and how often the host waited for the GPU."""
+    """Return a call's result, and the number of waits of the host for the GPU."""
     before = len(gpu.downloads)
     return call(), len(gpu.downloads) - before
 

@@ -24,7 +24,7 @@ SAME = ("bytes", "tree", "tree but casts")
 
 @dataclass
 class Comparison:
-    """What was found.
+    """Differences that were found.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is compiled behind runs: the queue, and what runs do meanwhile (0045)."""
+"""Compiling in the background: the queue, and runs in the meantime (0045)."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_reduces_are_timed_on_an_emulated_gpu(
 
 
 def test_a_small_graph_is_planned_like_the_large_one() -> None:
-    """What is compiled ahead is what the large graph will ask for."""
+    """The kernels compiled ahead are those that the large graph needs."""
     large = make_graph("rmat-12-16").graph
     small = compile_ahead.small_graph(graph_traits(large))
     plans = []

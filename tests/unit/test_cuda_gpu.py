@@ -1,4 +1,4 @@
-"""What only a GPU can show of the runtime: that compiled kernels go to the driver."""
+"""Tests of the runtime that need a GPU: compiled kernels are passed to the driver."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from featgraph.cuda import memory as cuda_memory
 
 
 class Memory:
-    """What the dialect holds memory by."""
+    """A stand-in for the dialect's owner of memory."""
 
     def __init__(self, context: Any, address: int, size: int) -> None:
         self.device_pointer = address
@@ -76,7 +76,7 @@ def test_what_was_lent_waits_for_all_streams_once(pool: Any) -> None:
     cuda_memory.lend(memory.device_pointer)
     del memory
     assert calls_of(pool) == [("cuCtxSynchronize",), ("cuMemFreeAsync", 512, 0)]
-    assert 512 not in cuda_memory._lent  # whoever gets the address next lends nothing
+    assert 512 not in cuda_memory._lent  # the next owner of the address lends nothing
 
 
 def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:

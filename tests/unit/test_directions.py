@@ -30,7 +30,7 @@ def graph() -> fg.Graph:
 
 
 def expected_directions(graph: fg.Graph, run: fg.Run, source: int) -> list[str]:
-    """Return what is shorter, counted by NumPy from what each superstep committed."""
+    """Return the cheaper direction of each superstep, counted in NumPy."""
     into, out = (
         np.diff(graph.in_edges.row_offsets),
         np.diff(graph.out_edges.row_offsets),

@@ -1,4 +1,4 @@
-"""What a run keeps between its supersteps: choices, limits, proofs, refusals."""
+"""Aggregates kept between supersteps: choices, limits, proofs, refusals."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_auto_keeps_when_few_are_active(
 def test_auto_recomputes_when_many_are(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was kept is forgotten then, and taken up again when few are active."""
+    """The aggregates are then dropped, and kept again when few vertices are active."""
     monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
     monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     state = path_state(40)

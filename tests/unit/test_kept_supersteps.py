@@ -1,4 +1,4 @@
-"""What runs a foldmap on a State is kept between calls, and is never out of date."""
+"""Supersteps are cached between calls of a foldmap on a State, and never stale."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_copies_have_their_own() -> None:
 
 
 def test_a_property_of_another_type_has_another_kernel() -> None:
-    """What a reduce fills may have been a vector of the State before."""
+    """The result of a reduce may replace a vector of the State."""
     reducing = fg.foldmap(add_up)
     reading = fg.foldmap(subtract)
     state = fg.State(

@@ -1,4 +1,4 @@
-"""What is loaded is this user's alone: every folder and every file of the store."""
+"""Only files and folders owned by this user are loaded from the store."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_compiled_files_of_others_are_not_run(
     cached._write(kept, pickle.dumps(Payload()), salt)
     with contextlib.suppress(Exception):
         _compile_marker()
-    # An index is not unpickled, whoever wrote it.
+    # An index is not unpickled, whatever its owner.
     assert canary.exists() == (suffix == ".nbc"), "the payload would have run"
 
 

@@ -357,7 +357,7 @@ def test_origins_point_at_the_users_line(state: fg.State, tmp_path: Path) -> Non
 
 
 def test_numba_errors_name_the_users_line(tmp_path: Path) -> None:
-    """What the middle end lets through and Numba does not."""
+    """Errors that Numba raises, and the middle end does not."""
     text = """
     @fg.vertex
     def odd(f, v, d):

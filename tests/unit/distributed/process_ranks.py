@@ -451,7 +451,7 @@ def _wait_for(children: list[int]) -> list[Any]:
 
 
 def run_case(kind: str, name: str, folder: Path) -> list[dict[str, Any]]:
-    """Return what each rank of a case reports, and how it ended."""
+    """Return the report and the exit code of each rank of a case."""
     port = _free_port()
     children = []
     for rank in range(SIZE):

@@ -1,4 +1,4 @@
-"""What a rank tells its launcher, and hears from it."""
+"""Messages between a rank and its launcher."""
 
 from __future__ import annotations
 
