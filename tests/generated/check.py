@@ -248,7 +248,7 @@ def _numbers_of(action: dict[str, Any]) -> list[int]:
 
 
 def interpret(case: Case, steps: Any, graph: Any, state: Any) -> Iterator[Any]:
-    """Yield what each action leaves: values, committed vertices, how it ended."""
+    """Yield the outcome of each action: values, committed vertices, its end."""
     graph, values, signature = reference.from_state(state)
     superstep, out = 0, None
     for action in case.actions:
