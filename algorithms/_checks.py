@@ -140,7 +140,7 @@ def scaled_weights(
     given: fg.GivenArray,
     real: np.dtype[Any],
 ) -> fg.GivenArray | None:
-    """Return checked weights, of which only ratios count, scaled to what a type holds.
+    """Return checked weights whose ratios alone count, scaled to the range of a type.
 
     Weights far from one, (E,) or (E, M), are divided by a power of two for each column.
     Then sums of them are finite, and products with probabilities are no zeros. None
@@ -330,7 +330,7 @@ def weight_properties(
     Parameters
     ----------
     ratios : bool
-        Only ratios of weights count: they may be scaled to what the type holds.
+        Only ratios of weights count: they may be scaled to the range of the type.
     name : str
         The argument, in errors.
     """

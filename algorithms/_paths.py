@@ -81,7 +81,7 @@ class Sources:
         )
 
     def result(self, values: Any) -> Any:
-        """Return (V, k), or (V,) where that was asked for."""
+        """Return (V, k), or (V,) for a single search."""
         return values.reshape(len(values)) if self.is_one else values
 
     def of_column(self, column: int) -> Array:
@@ -100,7 +100,7 @@ def follow_paths(
     Parameters
     ----------
     name : str
-        The answer that says how far vertices are.
+        The answer with the distances of vertices.
     step : FoldMap
         Makes paths shorter: `distance` and `predecessor`.
     values : tuple
@@ -108,8 +108,8 @@ def follow_paths(
     **lengths
         The lengths of edges. Default: one.
     """
-    graph, asked, (elsewhere, far) = following.graph, following.asked, values
-    begin = Sources(graph, asked["sources"], asked["together"])
+    graph, arguments, (elsewhere, far) = following.graph, following.arguments, values
+    begin = Sources(graph, arguments["sources"], arguments["together"])
     if begin.width > 1:
         return "paths are those of several searches"
     changes = following.changes(SHARE, result.supersteps)

@@ -70,7 +70,7 @@ class Options:
         }
 
     def of_edges(self, values: Array) -> tuple[Array, Array]:
-        """Return the confidence of each rating, and confidence times what it wants."""
+        """Return the confidence of each rating, and the confidence times its target."""
         r = values.astype(np.float64)
         if not self.implicit:
             return np.ones_like(r), r
@@ -334,7 +334,7 @@ def look_at(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def note(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep what is added up next."""
+    """Store the sums for the reduce."""
     d.seen[v, f] = d.found[v, f]
     return True
 
@@ -357,7 +357,7 @@ class Totals:
     mean_size : float
         Mean of their absolute values.
     unexplained : float
-        The error of factors that explain nothing, without what their size adds.
+        The squared error of factors whose products are zero, without regularization.
     """
 
     mean_size: float

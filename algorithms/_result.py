@@ -10,7 +10,7 @@ algorithm gives the view of a property for each::
     return BfsResult(..., levels=state.view("level"))
 
 An algorithm that records its residual has a foldmap that ends in a reduce, which
-compares what the superstep has written with what it began from. A reduce comes behind
+compares the values after the superstep with those before it. A reduce runs after
 the vertex functions, so entries that they dropped count as no change (S3)::
 
     @fg.reduce(into="residual", combine="max")
@@ -162,7 +162,7 @@ class Result:
         Name of each vertex, in the order of all arrays of the result; None where the
         names are 0..V-1. `dict(zip(result.vertex_names, result.ranks))` is by name.
     residual_name : str
-        What `residuals` measure; of the class. Empty where an algorithm has none.
+        The measure of `residuals`; of the class. Empty where an algorithm has none.
     """
 
     run: fg.Run
@@ -334,7 +334,7 @@ class Result:
         vars(self)["_call"] = follow(version, call, args, kwargs)
 
     def _resume(self, following: Following) -> Update | str:
-        """Update from what has changed, or return why the algorithm begins anew."""
+        """Update from the changes, or return the reason to begin anew."""
         return "the algorithm has no incremental form"
 
     def _take(self, **answers: Any) -> None:

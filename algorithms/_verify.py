@@ -97,7 +97,7 @@ def require_reached(rows: Any, labels: Array, what: str) -> None:
     labels : ndarray of shape (V,)
         The label of each vertex.
     what : str
-        What the error says; it begins with "the vertex that".
+        The text of the error, after "the vertex that".
     """
     reached = labels == np.arange(labels.size)
     front = np.flatnonzero(reached)

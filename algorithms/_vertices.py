@@ -324,7 +324,7 @@ def columns_property(
     iterated: bool = False,
     where: str | None = None,
 ) -> Any:
-    """Return a property (V, k) of what `distributions` returns; uniform for None.
+    """Return a property (V, k) of a result of `distributions`; uniform for None.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def gram(i, f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="sc", combine="sum")
 def targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up what the ratings ask for, times their confidence."""
+    """Sum the targets of the ratings, times their confidence."""
     return max(d.scale * d.rating[e], d.least) * d.x[u, f]
 
 
@@ -144,7 +144,7 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Say what the factors explain; announce what moved."""
+    """Compute the explained part of the ratings; announce factors that moved."""
     x = d.x_next[v, f]
     d.explained[v] = fg.dot(x, d.sc[v, f] + d.r[v, f])
     d.failed[v] = fg.any_feature(not math.isfinite(x))
@@ -163,7 +163,7 @@ def count_failed(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="all_explained", combine="sum")
 def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what the factors explain."""
+    """Sum the explained parts."""
     return d.explained[v]
 
 
@@ -378,7 +378,7 @@ class _Record:
         state: fg.State,
         updates_users: bool,
     ) -> None:
-        """Work the error out of what the updated side explains of the ratings."""
+        """Compute the error from the explained parts of the updated side."""
         penalties, explained = [], []
         for of_side in self.measures:
             of_side(state, target=self.target)

@@ -1,6 +1,6 @@
 """Circuit simulation: the voltages of a network of resistors between given ones.
 
-At every vertex that is not held at a voltage, what flows in over its edges and what is
+At every vertex that is not held at a voltage, currents over its edges and the current
 fed into it add up to zero. With ``g(u, v)`` the conductance of an edge and ``I(v)`` the
 current fed in, this is solved for V(v), superstep by superstep (Jacobi)::
 
@@ -83,12 +83,12 @@ begin = fg.foldmap(conductances_of_edges, add_up)
 
 @fg.gather(into="inflow", combine="sum")
 def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what the voltage of the neighbor drives through the resistor."""
+    """Return the current that the neighbor's voltage drives through the resistor."""
     return d.weight[e] * d.voltage[u, f]
 
 
 def divisor(total: Any) -> Any:
-    """Return by what currents are divided: nothing flows to a vertex on its own."""
+    """Return the divisor of currents; 1 for a vertex without conductance."""
     return total if total > 0 else 1.0
 
 
@@ -117,20 +117,20 @@ step_with_residual = fg.foldmap(conducted, balance, largest_change)
 
 @fg.gather(into="leaving", combine="sum")
 def sent_to(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what a vertex sends to a neighbor."""
+    """Return the current from a vertex to a neighbor."""
     return d.weight[e] * (d.voltage[v, f] - d.voltage[u, f])
 
 
 @fg.vertex
 def supply(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep what it sends out in all."""
+    """Store the total current out of a vertex."""
     d.supplied[v, f] = d.leaving[v, f]
     return True
 
 
 @fg.edge
 def flow(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Keep what flows along the edge."""
+    """Store the current along the edge."""
     d.through[e, f] = d.weight[e] * (d.voltage[u, f] - d.voltage[v, f])
     return True
 
@@ -151,7 +151,7 @@ end = fg.foldmap(sent_to, supply), fg.edgemap(flow)
 
 @fg.edge
 def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Join what stands above the ends of an open edge; a twin has nothing to add."""
+    """Join the trees of the ends of an open edge; a twin adds nothing."""
     if u > v or d.weight[e] <= 0:
         return True
     a = u - d.drop[u]
@@ -169,7 +169,7 @@ def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def climb(f, v, d):  # type: ignore[no-untyped-def]
-    """Stand right below the top, and mark it if v is held."""
+    """Attach v to its root, and mark the root if v is held."""
     before = v
     top = v - d.drop[v]
     while d.drop[top] > 0:
@@ -202,7 +202,7 @@ def linked_by(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def link(f, v, d):  # type: ignore[no-untyped-def]
-    """Have a path as well."""
+    """Record that v has a path."""
     d.linked_next[v] = True
     return d.leads[v]
 
@@ -220,10 +220,10 @@ class CircuitResult(Result):
     voltages : ndarray of shape (V,) or (V, k)
         Those given where vertices are held.
     currents : ndarray of shape (E,) or (E, k)
-        What flows through each given edge, from its source to its target.
+        The current through each given edge, from its source to its target.
     supplied : ndarray of shape (V,) or (V, k)
-        What a vertex sends out over its edges: at held vertices, what their sources
-        supply; at free ones, what is fed in, as far as the run has come.
+        The total current from a vertex over its edges: at held vertices, the supply of
+        their sources; at free ones, the current fed in, as far as the run converged.
     """
 
     voltages: Array = answer()
@@ -250,16 +250,16 @@ def circuit_simulation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected; an edge is a resistor.
     voltages : array_like of shape (V,) or (V, k)
-        What vertices are held at, such as sources and ground; nan where they are free,
+        Voltages of held vertices, such as sources and ground; nan for free vertices,
         in all columns of a row.
     conductances : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given: one over resistances.
         Default: the weights of the graph, or one.
     currents : float, or array_like of shape (V,) or (V, k), optional
-        What is fed into free vertices from outside.
+        The current fed into free vertices from outside.
     epsilon : float, optional
         A change of a voltage by no more than this is dropped and not announced. In the
         unit of the voltages: choose it far below their differences.
@@ -383,7 +383,7 @@ def _fed(graph: fg.Graph, currents: fg.GivenArray) -> fg.GivenArray:
 
 
 def _of_edges(graph: fg.Graph, stored: fg.View, one: bool) -> Array:
-    """Return (E,) or (E, k): what flows along given edges."""
+    """Return (E,) or (E, k): the currents along given edges."""
     found = graph.collect_edge_values(stored)
     return found[:, 0] if one else found
 

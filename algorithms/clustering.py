@@ -101,7 +101,7 @@ def clustering(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without parallel edges; self-loops do not count. Weights are not
         used.
     dtype : dtype, optional
@@ -163,7 +163,7 @@ def verify_clustering(graph: fg.GraphLike, coefficients: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `clustering`.
     coefficients : array_like of shape (V,)
         Its answer.

@@ -177,7 +177,7 @@ def eigenvector_centrality(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A vertex counts by the sources of its in-edges; give the reversed graph for the
         targets of its out-edges.
     weights : array_like of shape (E,), optional
@@ -188,7 +188,7 @@ def eigenvector_centrality(
         A mapping has values for some vertices by name, or by id where
         `Graph.vertex_names` is None; others have zero.
     shift : float, optional
-        What a superstep adds to the diagonal of the adjacency matrix, more than zero:
+        The shift of the diagonal of the adjacency matrix, more than zero:
         best a little below lambda. Default: one where all edges count one; else the
         largest weight, or the smallest positive one of a directed graph. With one,
         supersteps are those of networkx, whatever the weights.

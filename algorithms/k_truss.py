@@ -1,4 +1,4 @@
-"""k-truss: what is left when edges in few triangles are taken away.
+"""k-truss: the edges left when those in few triangles are removed.
 
 The k-truss is the largest part of a graph in which every edge is in k - 2 triangles or
 more of that part. The trussness of an edge is the largest k whose k-truss holds it.
@@ -152,7 +152,7 @@ def k_truss(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without self-loops and parallel edges.
     k : int, optional
         Which truss `edges` are those of. Default: the innermost that there is.
@@ -271,7 +271,7 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `k_truss`.
     trussness : array_like of int, shape (E,)
         Its answer.

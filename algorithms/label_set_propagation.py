@@ -163,7 +163,7 @@ def label_set_propagation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Labels travel along ``u -> v``; both ways where the graph is undirected.
     labels : array_like of int, shape (V, P), or of float, shape (V, P, C)
         For each set the class, 0 to C - 1, or -1 where a vertex is not labelled in it;

@@ -161,7 +161,7 @@ class MultiManifoldRankingResult(Result):
     scores : ndarray of shape (V, k)
         The score of each vertex on each manifold.
     alpha : float
-        What was given, or what was chosen.
+        The parameter as given, or as chosen.
     """
 
     scores: Array = answer()
@@ -198,7 +198,7 @@ def multi_manifold_ranking(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Scores travel along ``u -> v``; both ways where the graph is undirected. It has
         an edge wherever one of the manifolds has one.
     query : array_like of shape (V,) or (V, k)

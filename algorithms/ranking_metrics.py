@@ -109,7 +109,7 @@ def ranking_metrics(
     model : AlternatingLeastSquares
         Or anything with its ``recommend``.
     train, test : csr_matrix of shape (U, I)
-        What it was fitted on, and what was held out.
+        The training matrix, and the held-out one.
     N : int, optional
         Length of the lists.
     batch : int, optional

@@ -89,7 +89,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without parallel edges; self-loops are in no triangle.
     **options
         ``target``, ``schedule``, ... as for `featgraph.iterate`.
@@ -140,7 +140,7 @@ def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `triangle_count`.
     triangles : array_like of int, shape (V,)
         Its answer.

@@ -216,7 +216,7 @@ class Window:
             leaves when the window has none of its events. "keep": each event is an
             edge; one that leaves takes the oldest copy of its pair with it.
         loops : {"keep", "drop", "error"}, optional
-            What becomes of events that join a vertex to itself.
+            The policy for events that join a vertex to itself.
         **options
             ``capacity`` and ``target``, as for `DynamicGraph.from_edges`.
 
@@ -248,10 +248,10 @@ class Window:
             require_choice("loops", loops, ("keep", "drop", "error")),
         )
         if self._policy not in (None, policy):
-            told = "directed={}, duplicates={!r}, loops={!r}"
+            text = "directed={}, duplicates={!r}, loops={!r}"
             raise StateError(
                 "the window has a graph of another kind", where="graph()",
-                got=told.format(*policy), expected=told.format(*self._policy or ()),
+                got=text.format(*policy), expected=text.format(*self._policy or ()),
                 fix="make another window of the events",
             )  # fmt: skip
         ends = self.events._ends.astype(np.int64)

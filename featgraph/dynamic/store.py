@@ -1,7 +1,7 @@
 """The edges of a graph that changes: rows by direction, ids, vertices, and a log.
 
 `EdgeStore.apply` applies a batch as a whole or not at all. Pools of the other
-directions, and edge ids, exist from when they are first asked for; batches keep them.
+directions, and edge ids, are made at their first use; batches keep them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class EdgeStore:
     next_id, id_capacity : int
         Ids that were given out are below the first; below the second there is room.
     by_id : weak set
-        What has values by id: where it is empty, edges lose their ids when rows are
+        Holders of values by id: where it is empty, edges lose their ids when rows are
         laid out anew.
     pools : dict of str to RowPool
         Those that exist; "in" does.
@@ -229,9 +229,9 @@ class EdgeStore:
     ) -> Batch:  # fmt: skip
         """Check updates and copy them: see `checked_batch`."""
         if self.target == "cuda" and self.living is None:
-            from featgraph.dynamic.gpu_batches import batch_there  # loads Numba
+            from featgraph.dynamic.gpu_batches import gpu_batch  # loads Numba
 
-            found = batch_there(
+            found = gpu_batch(
                 sources, targets, kinds, columns, self.columns, vertex_count,
                 loops=self.loops, **options,
             )  # fmt: skip
@@ -255,7 +255,7 @@ class EdgeStore:
     def pool(self, along: str) -> RowPool:
         """Return the rows along "in", "out" or "both" edges.
 
-        Those of an undirected graph are one pool. Others are made when first asked for.
+        Those of an undirected graph are one pool. Others are made at their first use.
         """
         along = along if self.directed else "in"
         if along not in self.pools:
@@ -479,8 +479,8 @@ class _Step:
             sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
-        there: Updates = store.pools["in"].taken(updates)
-        return there
+        taken: Updates = store.pools["in"].taken(updates)
+        return taken
 
     def _policy(self) -> tuple[int, int]:
         """Return the policy for present edges, and the copies to delete, as codes."""
@@ -541,7 +541,7 @@ class _Step:
         return UpdateResult(version, counts, codes, self.vertices)
 
     def _counts(self, plan: Plan) -> list[int]:
-        """Return how many updates had each outcome; raise what policies refuse."""
+        """Return the number of updates with each outcome; raise errors of policies."""
         kernels, outcomes = self.kernels, self.updates.outcomes
         counts: list[int] = plan.tally.tolist()
         if not self.updates.looks:
