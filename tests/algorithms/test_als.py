@@ -246,7 +246,7 @@ def test_bad_options(change: dict[str, Any], message: str) -> None:
 def test_what_is_made_of_a_graph_of_ratings_is_kept_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sides and totals are, by what was asked, and not longer than the graph."""
+    """Sides and totals are cached by their options, no longer than the graph lives."""
     looked: list[Any] = []
     look = _ratings.survey
     monkeypatch.setattr(

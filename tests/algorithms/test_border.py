@@ -110,7 +110,7 @@ def needed(call: Any) -> dict[str, None]:
 
 
 class Weird:
-    """Has a name that errors say."""
+    """An object with a name that errors show."""
 
 
 NO_GRAPHS = {

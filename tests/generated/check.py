@@ -123,7 +123,7 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
 
 @contextmanager
 def checked(options: dict[str, Any]) -> Iterator[None]:
-    """Have kernels check their indices where the options say so."""
+    """Make kernels check their indices if the options have it."""
     config.checked = bool(options.get("checked"))
     try:
         yield
@@ -142,7 +142,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def check(case: Case, target: str) -> Report:
-    """Run a case under all of its options; the interpreter says what is right."""
+    """Run a case under all of its options, against the interpreter."""
     with warnings.catch_warnings(), small_is_large(case.chunk):
         warnings.simplefilter("ignore")
         return _check(case, target)

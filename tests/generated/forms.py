@@ -49,7 +49,7 @@ def _signed(value: Any) -> str:
 
 
 class Forms:
-    """Draws expressions; what they read, a function's body says (`leaves`).
+    """Draws expressions; the reads are those of a function's body (`leaves`).
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Exclusive functions whose result tells the order of edges, and checks of a run.
+"""Exclusive functions whose result depends on the order of edges, and checks.
 
 A run is serialisable if each edge ran once, the turns at each vertex are all numbers
 from 0 on, and the order that they imply has no cycle. The interpreter, in a topological

@@ -408,7 +408,7 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
 def test_a_kernel_that_waits_says_so_and_goes_on(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For as long as a watch knows of no lost rank, beyond the engine's timeout."""
+    """It waits while the watch reports no lost rank, beyond the engine's timeout."""
     whole = make_graph(200)
     heard: dict[int, Heard] = {}
     told: list[str] = []
@@ -447,7 +447,7 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
 def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, knows: bool, call: str
 ) -> None:
-    """Whose memory is gone, which kernels have stored into: if a watch knows of one."""
+    """Kernels have stored into its freed memory; the watch names the rank."""
     whole, step = make_graph(200), fg.foldmap(add_up, climb)
 
     def on_a_rank(engine: Any) -> None:

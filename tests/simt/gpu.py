@@ -635,7 +635,7 @@ def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
 
 
 class ConditionalLoop:
-    """Runs its supersteps again and again, once whenever it is asked for its end.
+    """Repeats its supersteps, once at each query for its end.
 
     What comes beside the next superstep runs as late as it may.
     """
@@ -698,7 +698,7 @@ class Unmapped:
 
 
 class Repetition(Recording):
-    """The same, asked for call by call."""
+    """The same, one call at a time."""
 
     is_graph = False
 

@@ -188,7 +188,7 @@ _idle = _Idle()
 
 
 def _quiet() -> contextvars.Context:
-    """Return a context in which NumPy says nothing of numbers that overflow."""
+    """Return a context in which NumPy ignores overflows."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context

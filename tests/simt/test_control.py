@@ -41,7 +41,7 @@ values = st.sampled_from([0.0, 1.0, 1.0, 1.0, LIMIT, np.nan, -np.inf])
 
 @dataclass
 class Drawn:
-    """A loop, what it is told, and what its supersteps do.
+    """A loop, its parameters, and the effects of its supersteps.
 
     Attributes
     ----------

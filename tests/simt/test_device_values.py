@@ -581,7 +581,7 @@ def test_views_say_where_they_are(gpu: Gpu) -> None:
 
 
 class Masked(Foreign):
-    """An array of which some entries are said not to be there."""
+    """An array with a mask of missing entries."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

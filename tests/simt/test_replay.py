@@ -158,7 +158,7 @@ def busy_state(busy: int) -> fg.State:
 
 
 def hub_state(busy: int) -> fg.State:
-    """Return a hub that tells all others, which commit all at once one time."""
+    """Return a hub that activates all other vertices, which commit at once one time."""
     ends = np.zeros(VERTICES, int), np.arange(VERTICES)
     graph = fg.Graph.from_edges(*ends, vertex_count=VERTICES)
     return _counted(graph, np.arange(VERTICES), busy)

@@ -1,4 +1,4 @@
-"""Memory of States that are gone: who gets it, and that nothing of them is in it."""
+"""Reuse of the memory of deleted States: owners, and no remains of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that begin with a loop that the device knows leave what the host would."""
+"""Runs that begin with a recorded loop have the results of runs by the host."""
 
 from __future__ import annotations
 

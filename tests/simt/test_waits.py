@@ -167,7 +167,7 @@ def test_hubs_are_reached_in_both_ways(
 
 @pytest.mark.slow
 def test_near_and_far_wait_twice(gpu: Gpu) -> None:
-    """Once to know which are near, and how many; once for what was committed."""
+    """Once for the near vertices and their number; once for the committed ones."""
     graph, near = hubs(), fg.NearFar("distance", delta=0.2)
     weights = np.random.default_rng(2).random(graph.given_edge_count)
     call = lambda **o: sssp(graph, 39, weights=weights, near_far=near, **o)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Every public function with absurd arguments: it takes them, or says which is wrong.
+"""Every public function with absurd arguments: it runs, or names the wrong one.
 
 Nothing may have run before: what algorithms call is replaced, but in the deep profile.
 """

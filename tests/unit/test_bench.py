@@ -77,7 +77,7 @@ def test_traffic_is_checked_and_recorded(tmp_path: Path) -> None:
 
 
 class Clock(schedules_gpu.Stopwatch):
-    """Tells 1 ms a superstep: the emulator has no events."""
+    """Reports 1 ms a superstep: the emulator has no events."""
 
     def __init__(self, device: Any) -> None:
         self.laps = self.exposed = 0
@@ -135,7 +135,7 @@ def test_ranks_of_a_gpu_are_timed(
 def test_schedules_are_timed_on_an_emulated_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some schedules of the table, and shares; the emulator tells no times."""
+    """Some schedules of the table, and shares; the emulator has no times."""
     from tests.simt.gpu import emulated_gpu
 
     names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")

@@ -123,7 +123,7 @@ class FakeDriver:
 
 
 class Dialect:
-    """Stands in for the dialect: remembers its launches, tells what it compiled."""
+    """Stands in for the dialect: records launches and compiled kernels."""
 
     def __init__(self, compiled: Compiled | None) -> None:
         self.launches: list[Any] = []

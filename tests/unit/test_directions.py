@@ -22,7 +22,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def graph() -> fg.Graph:
-    """Hubs that know each other, and thousands of leaves: R-MAT, both ways."""
+    """Connected hubs and thousands of leaves: R-MAT, both ways."""
     drawn = fg.graph.generators.rmat(11, 16, seed=4)
     return fg.Graph.from_edges(
         drawn.sources, drawn.targets, vertex_count=drawn.vertex_count, directed=False

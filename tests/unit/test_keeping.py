@@ -333,7 +333,7 @@ def test_other_foldmaps_of_the_run_count(target: str) -> None:
 
 
 def test_announced_targets_do_not_tell_what_changed() -> None:
-    """Committed are the sources, announced the targets: A says nothing of x."""
+    """Sources are committed, targets announced: A has no changes of x."""
     steps = [adding, fg.foldmap(drop, follow)]
     state = changing_state()
     plain = changing_state()

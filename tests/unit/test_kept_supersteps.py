@@ -66,7 +66,7 @@ def expected(state: fg.State, x: Any, weight: Any, bias: float) -> Any:
 
 
 def check(state: fg.State, foldmap: fg.FoldMap = step, **options: Any) -> None:
-    """See that a call does what the State says now."""
+    """Check that a call follows the State's present values."""
     meant = expected(state, state["x"], state["weight"], state["bias"])
     foldmap(state, target="cpu", **options)
     np.testing.assert_allclose(state["x"], meant, rtol=1e-5)
@@ -203,7 +203,7 @@ def test_a_property_of_another_type_has_another_kernel() -> None:
 
 
 def test_on_another_device_its_arrays_are_brought_there() -> None:
-    """A second CPU stands for any other device: it does not know the first one's."""
+    """A second CPU stands for another device: it has none of the first one's arrays."""
     state, here, there = make(), choose_device("cpu"), CpuDevice()
     check(state)
     at_home = kept(state)

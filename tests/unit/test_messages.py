@@ -31,7 +31,7 @@ def doubled(f: Any, v: Any, d: Any) -> bool:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""asynchronous=True and near_far=: what is refused and why, and what is said of it."""
+"""asynchronous=True and near_far=: refusals, their reasons, and explanations."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_uniform_conditions_are_fine(state: fg.State, tmp_path: Path) -> None:
 
 
 def test_collectives_stand_alone(state: fg.State, tmp_path: Path) -> None:
-    """In order of evaluation, under names that say what they are."""
+    """In order of evaluation, under descriptive names."""
     body = (
         "return fg.feature_sum(d.x[v, f]) + fg.feature_max(d.x[v, f] * "
         "fg.feature_sum(d.y[v, f])) > 0"

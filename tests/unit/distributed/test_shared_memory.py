@@ -47,7 +47,7 @@ class Launcher:
         self.waits = 0
 
     def lose(self, rank: int) -> None:
-        """Tell all ranks that one of them is lost."""
+        """Notify all ranks that one of them is lost."""
         with self.changed:
             self.lost = fg.WorkerLostError(f"rank {rank} was ended", rank=rank)
             self.changed.notify_all()
