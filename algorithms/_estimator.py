@@ -38,8 +38,8 @@ except ImportError:  # scikit-learn's search and cloning need it, all else works
                 for name, value in self.get_params().items()
                 if repr(value) != repr(defaults[name].default)
             }
-            told = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-            return f"{type(self).__name__}({told})"
+            shown = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+            return f"{type(self).__name__}({shown})"
 
     ClassifierMixin = type("ClassifierMixin", (), {})
     NotFittedError = ValueError

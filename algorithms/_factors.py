@@ -1,4 +1,4 @@
-"""Factors of users and items: where they begin, what their size costs, results."""
+"""Factors of users and items: initial values, regularization, and results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactorsResult(Result):
-    """Base of what factorisations return.
+    """Base of the results of factorisations.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ scattered_in_place = fg.foldmap(scatter_in_place)
 
 @fg.vertex
 def weigh(f, v, d):  # type: ignore[no-untyped-def]
-    """Find what the factors of v add to the error by their size."""
+    """Compute the regularization term of the factors of v."""
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
     d.penalty[v] = ridge * fg.dot(d.x[v, f], d.x[v, f])
     return True

@@ -1,7 +1,7 @@
-"""How a result follows its graph: what `Result.update` does.
+"""Updates of results after their graph has changed: `Result.update`.
 
-`featgraph.algorithm` tells each result how it was made. Where its graph is an
-`fg.DynamicGraph`, the result keeps the call. An update either resumes, by the
+`featgraph.algorithm` passes each result the call that has made it. Where its graph is
+an `fg.DynamicGraph`, the result keeps the call. An update either resumes, by the
 algorithm's own `Result._resume`, or calls the algorithm again with the same arguments,
 and takes over all attributes of the new result.
 """
@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
-#: were given: of edges that have come since, they say nothing.
+#: were given: edges inserted since have no values.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
 #: Of a graph with fewer edges, as many changes are gone on from as with so many.
 FEW = 4096
@@ -63,8 +63,8 @@ class Following:
     version : int
     call : callable
         The algorithm, with its arguments. Arrays are not copied.
-    given, asked : dict
-        Arguments as they were given, and with those that have defaults.
+    given, arguments : dict
+        The arguments of the call, without and with defaults.
     target : str
         Where the call has run.
     too_deep : str
@@ -75,7 +75,7 @@ class Following:
     version: int
     call: Callable[[], Any]
     given: dict[str, Any]
-    asked: dict[str, Any]
+    arguments: dict[str, Any]
     target: str
     too_deep: str = ""
 
@@ -187,7 +187,7 @@ def spread(
 
 
 def edges_into(graph: Any, *sets: Any) -> int | None:
-    """Return how many edges lead to vertices; None where a GPU would have to say."""
+    """Return the number of edges into vertices; None where a GPU has the degrees."""
     if graph.changing.target_of("auto") != "cpu":
         return None
     rows, ids = graph.changing.in_rows, np.concatenate(sets)

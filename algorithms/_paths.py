@@ -1,4 +1,4 @@
-"""What searches share: their sources, columns of them, and trees of predecessors."""
+"""Helpers of searches: sources, their columns, and trees of predecessors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import bound_weights, edge_here
 from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
-from featgraph.algorithms._labels import bound_weights, edge_here
 from featgraph.algorithms._verify import Edges, require
 from featgraph.algorithms._vertices import checked_vertices
 
@@ -81,7 +81,7 @@ class Sources:
         )
 
     def result(self, values: Any) -> Any:
-        """Return (V, k), or (V,) where that was asked for."""
+        """Return (V, k), or (V,) for a single search."""
         return values.reshape(len(values)) if self.is_one else values
 
     def of_column(self, column: int) -> Array:
@@ -100,7 +100,7 @@ def follow_paths(
     Parameters
     ----------
     name : str
-        The answer that says how far vertices are.
+        The answer with the distances of vertices.
     step : FoldMap
         Makes paths shorter: `distance` and `predecessor`.
     values : tuple
@@ -108,8 +108,8 @@ def follow_paths(
     **lengths
         The lengths of edges. Default: one.
     """
-    graph, asked, (elsewhere, far) = following.graph, following.asked, values
-    begin = Sources(graph, asked["sources"], asked["together"])
+    graph, arguments, (elsewhere, far) = following.graph, following.arguments, values
+    begin = Sources(graph, arguments["sources"], arguments["together"])
     if begin.width > 1:
         return "paths are those of several searches"
     changes = following.changes(SHARE, result.supersteps)

@@ -1,4 +1,4 @@
-"""What every algorithm returns: the run, its answers, and how it settled.
+"""Results of algorithms: the record of the run, answers, and residuals.
 
 Answers stay in the State of the run until they are read. A result declares them, and an
 algorithm gives the view of a property for each::
@@ -10,7 +10,7 @@ algorithm gives the view of a property for each::
     return BfsResult(..., levels=state.view("level"))
 
 An algorithm that records its residual has a foldmap that ends in a reduce, which
-compares what the superstep has written with what it began from. A reduce comes behind
+compares the values after the superstep with those before it. A reduce runs after
 the vertex functions, so entries that they dropped count as no change (S3)::
 
     @fg.reduce(into="residual", combine="max")
@@ -55,15 +55,15 @@ WIDEST = 60
 
 
 def around_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of foldmaps that are called before and behind supersteps."""
+    """Return the options of foldmaps that run before and after the supersteps."""
     taken = ("target", "deterministic")
     return {name: options[name] for name in taken if name in options}
 
 
 def values_on_host(state: fg.State, name: str) -> Any:
-    """Return the values of a property, not to be written; None without NumPy's part.
+    """Return the read-only values of a property in host memory.
 
-    That is on a GPU, on ranks, and if some vertices may be dead.
+    None on a GPU, on ranks, and if some vertices may be dead.
     """
     graph = state.graph
     place: Any = state.residency  # None where no device has had the values
@@ -162,7 +162,7 @@ class Result:
         Name of each vertex, in the order of all arrays of the result; None where the
         names are 0..V-1. `dict(zip(result.vertex_names, result.ranks))` is by name.
     residual_name : str
-        What `residuals` measure; of the class. Empty where an algorithm has none.
+        The measure of `residuals`; of the class. Empty where an algorithm has none.
     """
 
     run: fg.Run
@@ -243,7 +243,7 @@ class Result:
         )
 
     def local(self, name: str) -> Array:
-        """Return what this rank owns of an answer, without asking other ranks.
+        """Return the rows of an answer that this rank owns, without communication.
 
         Parameters
         ----------
@@ -259,8 +259,8 @@ class Result:
         Raises
         ------
         FeatGraphError
-            If the result has no such array, or on several ranks if it is made of what
-            all of them have.
+            If the result has no such array, or on several ranks if the answer is
+            computed from the values of all of them.
 
         Examples
         --------
@@ -275,7 +275,7 @@ class Result:
         is_known = isinstance(name, str) and name in {one.name for one in fields(self)}
         if is_known and fg.distributed.current_engine().size > 1:
             raise fg.FeatGraphError(
-                "the answer is made of what all ranks have",
+                "the answer is computed from the values of all ranks",
                 where=f"{type(self).__name__}.local({name!r:.100})",
                 fix=f"read result.{name} on all ranks",
             )
@@ -334,7 +334,7 @@ class Result:
         vars(self)["_call"] = follow(version, call, args, kwargs)
 
     def _resume(self, following: Following) -> Update | str:
-        """Update from what has changed, or return why the algorithm begins anew."""
+        """Update from the changes, or return the reason to begin anew."""
         return "the algorithm has no incremental form"
 
     def _take(self, **answers: Any) -> None:
@@ -348,7 +348,7 @@ class Result:
             known.pop(other, None)
 
     def _require_present(self, name: str) -> None:
-        """Raise where an answer that is computed from the graph comes too late."""
+        """Raise StateError if the graph has changed since the result was computed."""
         following = self._following
         if following is not None and following.version != following.graph.version:
             raise fg.StateError(
@@ -424,7 +424,7 @@ class Result:
         return names if isinstance(names, range | np.ndarray) else list(names)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the residual of each superstep, on a logarithmic scale.
+        """Plot the residual of each superstep, on a logarithmic scale.
 
         Supersteps that changed nothing have no place on that scale and are left out.
 
@@ -465,7 +465,7 @@ class Result:
 
 
 class PathsResult(Result):
-    """Base of the results of searches: each vertex has the one before it on a path.
+    """Base of the results of searches: each vertex has its predecessor on a path.
 
     Attributes
     ----------
@@ -476,7 +476,7 @@ class PathsResult(Result):
     tree_name: ClassVar[str] = "predecessors"
 
     def path_to(self, vertex: Any, search: int | None = None) -> list[Any]:
-        """Return the vertices of the path that the search has found to a vertex.
+        """Return the vertices of the path to a vertex, from the source on.
 
         Parameters
         ----------

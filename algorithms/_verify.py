@@ -1,4 +1,8 @@
-"""What the verifiers share: every edge both ways, sums over in-edges, one error."""
+"""Reference quantities in NumPy, and checks, that the verifiers share.
+
+`edges_of` lists every edge in both directions and `triangles_of` every triangle;
+`require` and `require_*` raise AssertionError at the first vertex that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,16 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Edges", "edges_of", "require", "sums_over_in_edges"]
+__all__ = [
+    "Edges",
+    "edges_of",
+    "neighbor_counts",
+    "require",
+    "require_reached",
+    "require_smallest",
+    "sums_over_in_edges",
+    "triangles_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -56,3 +69,103 @@ def require(holds: Any, what: str) -> None:
     holds = np.asarray(holds)
     if not holds.all():
         raise AssertionError(f"vertex {int(np.argmin(holds))}: {what}")
+
+
+def require_smallest(graph: fg.Graph, labels: Array) -> None:
+    """Raise AssertionError unless each label is the smallest vertex that has it.
+
+    Dead vertices have the label -1.
+    """
+    count = graph.vertex_count
+    if labels.shape != (count,):
+        raise AssertionError(f"labels of shape {labels.shape}, not ({count},)")
+    dead = np.zeros(count, np.bool_) if graph.living is None else ~graph.living
+    is_smaller = (labels >= 0) & (labels <= np.arange(count))
+    require(is_smaller | dead, "the label is no smaller vertex")
+    require(~dead | (labels == -1), "a dead vertex has a label")
+    is_first = dead | (labels[labels] == labels)
+    require(is_first, "the vertex of the label has another one")
+
+
+def require_reached(rows: Any, labels: Array, what: str) -> None:
+    """Raise AssertionError unless the vertex of each label reaches all that have it.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Of each vertex, where an edge leads. Only edges between equal labels count.
+    labels : ndarray of shape (V,)
+        The label of each vertex.
+    what : str
+        The text of the error, after "the vertex that".
+    """
+    reached = labels == np.arange(labels.size)
+    front = np.flatnonzero(reached)
+    reached |= labels < 0  # dead vertices have none
+    while front.size:
+        first = rows.row_offsets[front].astype(np.int64)
+        degree = rows.row_offsets[front + 1] - first
+        # Places of all edges of the front: those of each row, one behind the other.
+        before = np.repeat(np.cumsum(degree) - degree, degree)
+        slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
+        ends = rows.column_indices[slots]
+        ends = ends[(labels[ends] == np.repeat(labels[front], degree)) & ~reached[ends]]
+        reached[ends] = True
+        front = np.unique(ends)
+    require(reached, f"the vertex that {what}")
+
+
+class _Triangles(NamedTuple):
+    """All triangles.
+
+    Attributes
+    ----------
+    vertices : ndarray of shape (T, 3)
+        Their corners.
+    edges : ndarray of shape (T, 3)
+        Their edges, by place in the order in which they were given.
+    """
+
+    vertices: Array
+    edges: Array
+
+
+def neighbor_counts(graph: fg.Graph) -> Array:
+    """Return how many neighbors each vertex has beside itself, (V,), int64."""
+    sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
+    apart = sources != targets
+    ends = np.concatenate([sources[apart], targets[apart]])
+    return np.bincount(ends, minlength=graph.vertex_count)
+
+
+def triangles_of(graph: fg.Graph) -> _Triangles:
+    """List the triangles of an undirected graph without parallel edges.
+
+    Every pair of edges that lead up from a vertex, in the order of degrees, is a
+    candidate: memory and time are those of all such pairs.
+    """
+    sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
+    count = graph.vertex_count
+    vertices = np.lexsort((np.arange(count), neighbor_counts(graph)))
+    degree_order = np.empty(count, np.int64)
+    degree_order[vertices] = np.arange(count)
+    given = np.flatnonzero(sources != targets)
+    ends = np.sort(
+        np.stack([degree_order[sources[given]], degree_order[targets[given]]]), axis=0
+    )
+    keys = ends[0] * count + ends[1]
+    sorted_ = np.argsort(keys)
+    given, keys, (low, high) = given[sorted_], keys[sorted_], ends[:, sorted_]
+    # Edge i is paired with every later edge of the same row.
+    row_ends = np.searchsorted(low, low, "right")
+    others = row_ends - np.arange(low.size) - 1
+    first = np.repeat(np.arange(low.size), others)
+    starts = np.cumsum(others) - others
+    second = first + 1 + np.arange(first.size) - np.repeat(starts, others)
+    wanted = high[first] * count + high[second]
+    place = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    closed = keys[place] == wanted if keys.size else np.zeros(0, np.bool_)
+    first, second, third = first[closed], second[closed], place[closed]
+    corners = np.stack([low[first], high[first], high[second]], axis=1)
+    edges = np.stack([given[first], given[second], given[third]], axis=1)
+    return _Triangles(vertices[corners], edges)

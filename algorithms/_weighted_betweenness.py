@@ -1,4 +1,4 @@
-"""Betweenness where edges have lengths: what `betweenness_centrality` runs then.
+"""Supersteps of `betweenness_centrality` on edges with lengths.
 
 With ``d(s, v)`` the distances from a source s, an edge ``u -> v`` is the last of a
 shortest path where ``d(s, u) + w(u, v) = d(s, v)``. Over those edges alone, which close
@@ -54,7 +54,7 @@ def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def shorten(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the shortest way, if it is shorter than what was known."""
+    """Store the shortest distance, if it is below the known one."""
     d.distance_next[v, f] = min(d.way[v, f], d.distance[v, f])
     return d.way[v, f] < d.distance[v, f]
 
@@ -93,7 +93,7 @@ def take_shares(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def depend(f, v, d):  # type: ignore[no-untyped-def]
-    """Add what the sources contribute to the vertices that they reach."""
+    """Add the contributions of the sources at the vertices that they reach."""
     delta = d.sigma[v, f] * d.after[v, f] + d.at_ends
     is_inner = d.distance[v, f] > 0 and d.distance[v, f] < np.inf
     total = fg.feature_sum(delta if is_inner else 0.0)
@@ -141,7 +141,7 @@ def state(
 
 
 def run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
-    """Add what some sources contribute."""
+    """Add the contributions of some sources."""
     limit = state.graph.vertex_count + 2  # never reached: it is the longest path
     start(state, **called_with(options))
     runs = [

@@ -50,8 +50,13 @@ from featgraph.algorithms._factors import (
     sum_of_penalties,
     weigh,
 )
-from featgraph.algorithms._objective import Options, checked_options
-from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
+from featgraph.algorithms._ratings import (
+    Options,
+    Ratings,
+    checked_options,
+    checked_ratings,
+    look_through,
+)
 
 __all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 
@@ -64,7 +69,7 @@ def gram(i, f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="sc", combine="sum")
 def targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up what the ratings ask for, times their confidence."""
+    """Sum the targets of the ratings, times their confidence."""
     return max(d.scale * d.rating[e], d.least) * d.x[u, f]
 
 
@@ -139,7 +144,7 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Say what the factors explain; announce what moved."""
+    """Compute the explained part of the ratings; announce factors that moved."""
     x = d.x_next[v, f]
     d.explained[v] = fg.dot(x, d.sc[v, f] + d.r[v, f])
     d.failed[v] = fg.any_feature(not math.isfinite(x))
@@ -158,7 +163,7 @@ def count_failed(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="all_explained", combine="sum")
 def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what the factors explain."""
+    """Sum the explained parts."""
     return d.explained[v]
 
 
@@ -171,7 +176,7 @@ cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, set
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ALSResult(FactorsResult):
-    """What `als` returns; see `FactorsResult`.
+    """Result of `als`; see `FactorsResult`.
 
     For implicit feedback predicted ratings are preferences, and there is no
     `training_rmse`.
@@ -308,7 +313,7 @@ def _target_of(options: dict[str, Any]) -> str:
 def _properties(
     given: Ratings, chosen: Options, k: int, real: np.dtype[Any]
 ) -> dict[str, Any]:
-    """Return what a State of a factorisation has beside the property ``x``."""
+    """Return the properties of a factorisation's State beside ``x``."""
     # Far below what the ratings determine, far above the rounding.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
     more: dict[str, Any] = {}
@@ -373,7 +378,7 @@ class _Record:
         state: fg.State,
         updates_users: bool,
     ) -> None:
-        """Work the error out of what the updated side explains of the ratings."""
+        """Compute the error from the explained parts of the updated side."""
         penalties, explained = [], []
         for of_side in self.measures:
             of_side(state, target=self.target)

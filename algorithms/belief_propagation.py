@@ -75,7 +75,7 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="own", combine="sum")
 def of_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what a self-loop says about state f."""
+    """Return the log-potential of state f of a self-loop."""
     return d.psi[e, f, f] if u == v else 0.0
 
 
@@ -119,12 +119,12 @@ begin = {
 
 
 def without(total: float, part: float) -> float:
-    """Take a message out of a belief; what is impossible stays so."""
+    """Subtract a message from a belief; an impossible state stays impossible."""
     return total - part if total > -math.inf else total
 
 
 def distance(new: float, old: float) -> float:
-    """Say how far two logs are apart; two impossible ones are not."""
+    """Return the distance of two logs; 0 for two impossible states."""
     return abs(new - old) if new != old else 0.0
 
 
@@ -200,7 +200,7 @@ def adder(is_shared: bool, damped: bool) -> Any:
 def maximizer(is_shared: bool, damped: bool) -> Any:
     """Return the function that sends maxima, by a potential an edge or one for all.
 
-    Only damped ones depend on what they were.
+    Only damped messages depend on their previous values.
     """
     mix = settle if damped else renew
 
@@ -231,19 +231,19 @@ def maximizer(is_shared: bool, damped: bool) -> Any:
 
 @fg.gather(into="total", combine="sum")
 def incoming(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what u says."""
+    """Return the message from u."""
     return d.msg_next[e, f]
 
 
 @fg.gather(into="shift", combine="max")
 def arriving(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Say how far the message into v moved."""
+    """Return the change of the message into v."""
     return distance(d.msg_next[e, f], d.msg[e, f])
 
 
 @fg.gather(into="shift", combine="max")
 def settling(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Say how far the message into v, or the one that answers it, moved."""
+    """Return the largest change of the message into v and of its reverse."""
     return max(
         distance(d.msg_next[e, f], d.msg[e, f]),
         distance(d.msg_next[fg.reverse(e), f], d.msg[fg.reverse(e), f]),
@@ -266,7 +266,7 @@ def note(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Say how far any message moved."""
+    """Return the largest change of a message."""
     return d.change[v, f]
 
 
@@ -311,7 +311,7 @@ def share(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="pairs", combine="sum")
 def log_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what an edge says about the likeliest states of both its ends."""
+    """Return an edge's log-potential at the likeliest states of both ends."""
     if u == v or fg.is_twin(e):
         return fg.nothing
     return d.psi[e, d.best[u], d.best[v]]
@@ -327,14 +327,14 @@ def log_of_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def add_up(f, v, d):  # type: ignore[no-untyped-def]
-    """Add what the vertex itself says."""
+    """Add the log-potential of the vertex."""
     d.log[v] = d.phi[v, d.best[v]] + d.pairs[v]
     return True
 
 
 @fg.reduce(into="log_score", combine="sum")
 def sum_of_logs(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what all say."""
+    """Sum over all vertices."""
     return d.log[v]
 
 
@@ -348,7 +348,7 @@ score = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BeliefPropagationResult(Result):
-    """What `belief_propagation` returns.
+    """Result of `belief_propagation`.
 
     Attributes
     ----------
@@ -394,7 +394,7 @@ def belief_propagation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected. A self-loop is a potential of its vertex alone. Multi-edges are
         potentials of their own and make a loop; multiply theirs where that matters.
     unary : array_like of shape (V, K)
@@ -665,7 +665,7 @@ def _model(
     evidence: Mapping[int, int] | npt.ArrayLike | None,
     is_log: bool,
 ) -> tuple[Array, Array]:
-    """Return phi and psi in logs; what self-loops and evidence say is in phi."""
+    """Return phi and psi in logs; phi includes self-loops and evidence."""
     phi = unary_logs(graph, unary, is_log).copy()
     psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log).on_host()
     loops = np.flatnonzero(graph.sources == graph.targets)

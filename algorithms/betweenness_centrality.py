@@ -2,7 +2,7 @@
 
 With ``sigma(s, t)`` the number of shortest paths from s to t and ``sigma(s, t, v)``
 that of those through v, the betweenness of v is the sum of ``sigma(s, t, v) / sigma(s,
-t)`` over all s and t other than v. Brandes adds up what each source s contributes.
+t)`` over all s and t other than v. Brandes sums the contributions of each source s.
 Forwards, level by level, paths are counted::
 
     sigma(s, v) = sum over edges u -> v from the level before of sigma(s, u)
@@ -166,7 +166,7 @@ def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def depend(f, v, d):  # type: ignore[no-untyped-def]
-    """Take a share where it is one's turn, and add to what the sources contribute."""
+    """Store the share at its level, and add to the contributions of the sources."""
     is_turn = d.level[v, f] == d.last - d.superstep
     delta = d.sigma[v, f] * d.beyond[v, f] + d.at_ends
     share = 1 / d.sigma[v, f] + d.beyond[v, f] if is_turn else d.share[v, f]
@@ -191,7 +191,7 @@ def no_number(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Multiply what the sources contribute by what `centrality` begins with."""
+    """Multiply the contributions by the initial value of `centrality`."""
     d.centrality[v] = d.centrality[v] * d.dependency[v]
     return True
 
@@ -212,7 +212,7 @@ step = backwards
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BetweennessResult(Result):
-    """What `betweenness_centrality` returns.
+    """Result of `betweenness_centrality`.
 
     `run` has the supersteps of all runs in order, forwards and backwards.
 
@@ -222,7 +222,7 @@ class BetweennessResult(Result):
         Non-negative. Of one source alone, without endpoints, nothing is known at the
         source itself: nan.
     dependencies : ndarray of float64, shape (V,)
-        Before they were scaled: what the sources have contributed, added up.
+        The sum of the contributions of the sources, before scaling.
     sources : ndarray of int64
         The vertices at which paths began.
     """
@@ -249,7 +249,7 @@ def betweenness_centrality(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Paths go along ``u -> v``; both ways where the graph is undirected. Paths along
         different multi-edges are different.
     sources : array_like of int or str, optional
@@ -378,7 +378,7 @@ def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
 
 
 def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
-    """Add what some sources contribute."""
+    """Add the contributions of some sources."""
     runs: list[fg.Run] = []
     if not state["is_scaled"]:
         plain = start, forwards, backwards
@@ -470,7 +470,7 @@ def _sources(
 def _scales(
     graph: fg.Graph, count: int, *, normalized: bool, endpoints: bool
 ) -> tuple[np.float64, np.float64]:
-    """Return what the sum over so many sources is multiplied by: at others, and at one.
+    """Return the factors that scale the sum: at other vertices, and at a source.
 
     A vertex lies between the ends of a path, or at one with `endpoints`. So it has n
     vertices that can be one end, and n - 1 that can be the other; and paths from c

@@ -73,7 +73,7 @@ FAR = 1 << 30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BfsResult(PathsResult):
-    """What `bfs` returns.
+    """Result of `bfs`.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class BfsResult(PathsResult):
 
     def _resume(self, following: Following) -> Update | str:
         """Find the levels that are less, behind those whose edges are gone."""
-        if following.asked["max_depth"] is not None:
+        if following.arguments["max_depth"] is not None:
             return "levels end at max_depth"
         from featgraph.algorithms.sssp import step_by_one
 
@@ -111,7 +111,7 @@ def bfs(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A search goes along ``u -> v``; both ways where the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
         Where to begin, as ids or as names that are text: see `Graph.vertex_names`. Of

@@ -1,6 +1,6 @@
 """Circuit simulation: the voltages of a network of resistors between given ones.
 
-At every vertex that is not held at a voltage, what flows in over its edges and what is
+At every vertex that is not held at a voltage, currents over its edges and the current
 fed into it add up to zero. With ``g(u, v)`` the conductance of an edge and ``I(v)`` the
 current fed in, this is solved for V(v), superstep by superstep (Jacobi)::
 
@@ -34,20 +34,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 import featgraph as fg
 from featgraph.algorithms._checks import (
+    checked_weights,
     in_weights,
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns, columns_property, width_of
-from featgraph.algorithms._held import component_of, held_values
-from featgraph.algorithms._labels import checked_weights
-from featgraph.algorithms._linked import path_properties, require_paths
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import (
+    columns,
+    columns_property,
+    held_values,
+    width_of,
+)
 
 __all__ = ["CircuitResult", "circuit_simulation", "verify_circuit_simulation"]
 
@@ -78,12 +83,12 @@ begin = fg.foldmap(conductances_of_edges, add_up)
 
 @fg.gather(into="inflow", combine="sum")
 def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what the voltage of the neighbor drives through the resistor."""
+    """Return the current that the neighbor's voltage drives through the resistor."""
     return d.weight[e] * d.voltage[u, f]
 
 
 def divisor(total: Any) -> Any:
-    """Return by what currents are divided: nothing flows to a vertex on its own."""
+    """Return the divisor of currents; 1 for a vertex without conductance."""
     return total if total > 0 else 1.0
 
 
@@ -112,20 +117,20 @@ step_with_residual = fg.foldmap(conducted, balance, largest_change)
 
 @fg.gather(into="leaving", combine="sum")
 def sent_to(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what a vertex sends to a neighbor."""
+    """Return the current from a vertex to a neighbor."""
     return d.weight[e] * (d.voltage[v, f] - d.voltage[u, f])
 
 
 @fg.vertex
 def supply(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep what it sends out in all."""
+    """Store the total current out of a vertex."""
     d.supplied[v, f] = d.leaving[v, f]
     return True
 
 
 @fg.edge
 def flow(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Keep what flows along the edge."""
+    """Store the current along the edge."""
     d.through[e, f] = d.weight[e] * (d.voltage[u, f] - d.voltage[v, f])
     return True
 
@@ -133,19 +138,92 @@ def flow(f, u, v, e, d):  # type: ignore[no-untyped-def]
 end = fg.foldmap(sent_to, supply), fg.edgemap(flow)
 
 
+# -- paths: whether a path of open edges leads to each vertex from a held one
+#
+# *Link*, in one superstep: open edges join trees, as in `connected_components`, so that
+# each component has one root; held vertices mark their root; vertices whose root has no
+# mark have no path. The parent of v is ``v - drop(v)``, initially v itself. An edge
+# usually costs two reads and one atomic operation.
+#
+# *Search*, a superstep for each edge on the longest of the shortest paths, where ranks
+# have parts of the graph: another rank may own the parent.
+
+
+@fg.edge
+def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Join the trees of the ends of an open edge; a twin adds nothing."""
+    if u > v or d.weight[e] <= 0:
+        return True
+    a = u - d.drop[u]
+    b = v - d.drop[v]
+    while a != b:
+        high = max(a, b)
+        low = min(a, b)
+        before = high - fg.atomic.max(d.drop, high, high - low)
+        if before == high:
+            return True
+        a = before
+        b = low
+    return True
+
+
+@fg.vertex
+def climb(f, v, d):  # type: ignore[no-untyped-def]
+    """Attach v to its root, and mark the root if v is held."""
+    before = v
+    top = v - d.drop[v]
+    while d.drop[top] > 0:
+        fg.atomic.max(d.drop, before, before - (top - d.drop[top]))
+        before = top
+        top = top - d.drop[top]
+    fg.atomic.max(d.drop, v, v - top)
+    if d.held[v]:
+        fg.atomic.max(d.marked, top, 1)
+    return True
+
+
+@fg.reduce(into="floating", combine="sum")
+def has_no_path(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the vertices without a path; one that is held needs none."""
+    return 0 if d.held[v] or d.marked[v - d.drop[v]] > 0 else 1
+
+
+@fg.vertex
+def not_linked(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that no path is known to."""
+    return not d.linked[v]
+
+
+@fg.gather(into="leads", combine="any", sources="active")
+def linked_by(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look for an open edge to a vertex with a path."""
+    return d.linked[u] and d.weight[e] > 0
+
+
+@fg.vertex
+def link(f, v, d):  # type: ignore[no-untyped-def]
+    """Record that v has a path."""
+    d.linked_next[v] = True
+    return d.leads[v]
+
+
+trees = fg.foldmap(join, climb, has_no_path)
+spread = fg.foldmap(not_linked, linked_by, link)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CircuitResult(Result):
-    """What `circuit_simulation` returns.
+    """Result of `circuit_simulation`.
 
     Attributes
     ----------
     voltages : ndarray of shape (V,) or (V, k)
         Those given where vertices are held.
     currents : ndarray of shape (E,) or (E, k)
-        What flows through each given edge, from its source to its target.
+        The current through each given edge, from its source to its target.
     supplied : ndarray of shape (V,) or (V, k)
-        What a vertex sends out over its edges: at held vertices, what their sources
-        supply; at free ones, what is fed in, as far as the run has come.
+        The total current from a vertex over its edges: at held vertices, the supply of
+        their sources; at free ones, the current fed in, as far as the run converged.
     """
 
     voltages: Array = answer()
@@ -172,16 +250,16 @@ def circuit_simulation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected; an edge is a resistor.
     voltages : array_like of shape (V,) or (V, k)
-        What vertices are held at, such as sources and ground; nan where they are free,
+        Voltages of held vertices, such as sources and ground; nan for free vertices,
         in all columns of a row.
     conductances : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given: one over resistances.
         Default: the weights of the graph, or one.
     currents : float, or array_like of shape (V,) or (V, k), optional
-        What is fed into free vertices from outside.
+        The current fed into free vertices from outside.
     epsilon : float, optional
         A change of a voltage by no more than this is dropped and not announced. In the
         unit of the voltages: choose it far below their differences.
@@ -263,12 +341,12 @@ def circuit_simulation(
         supplied=fg.vertex_property(real.type(0), shape=(width,)),
         through=fg.edge_property(real.type(0), shape=(width,), per_direction=True),
         epsilon=float(epsilon),
-        **path_properties(graph, held),
+        **_path_properties(graph, held),
         **properties,
     )
     where = {"target": options.get("target", "auto")}
     begin(state, **where)
-    require_paths(
+    _require_paths(
         state, found.count, where["target"],
         what="no path of resistors leads to a held vertex, so any voltage would do",
         fix="hold one vertex of each component, such as at 0",
@@ -305,7 +383,7 @@ def _fed(graph: fg.Graph, currents: fg.GivenArray) -> fg.GivenArray:
 
 
 def _of_edges(graph: fg.Graph, stored: fg.View, one: bool) -> Array:
-    """Return (E,) or (E, k): what flows along given edges."""
+    """Return (E,) or (E, k): the currents along given edges."""
     found = graph.collect_edge_values(stored)
     return found[:, 0] if one else found
 
@@ -375,3 +453,61 @@ def verify_circuit_simulation(
     left = np.abs(inflow - total * x + fed)
     balanced = left <= epsilon * total + rounding
     require(held | balanced.all(axis=1), "the currents do not cancel")
+
+
+def _path_properties(graph: fg.Graph, held: Any) -> dict[str, Any]:
+    """Return the properties that `_require_paths` needs beside ``held`` and ``weight``.
+
+    The graph is undirected.
+    """
+    if graph.ranks is not None:
+        return {"linked": fg.vertex_property(held, iterated=True)}
+    nothing = fg.vertex_property(np.int32(0))
+    return {"drop": nothing, "marked": nothing}
+
+
+def _require_paths(
+    state: fg.State, held: int, target: str, *, what: str, fix: str | None
+) -> None:
+    """Raise GraphInputError where no path leads to a vertex from a held one.
+
+    Parameters
+    ----------
+    state : State
+    held : int
+        How many vertices are.
+    target : str
+    what, fix : str
+        For the error.
+    """
+    count = state.graph.vertex_count
+    if state.graph.ranks is None:
+        trees(state, target=target)
+        missing = int(state["floating"][0])
+    else:  # each of the others is committed once, when a path is found
+        run = fg.iterate(spread, state, max_supersteps=count + 1, target=target)
+        missing = count - held - sum(run.active_counts)
+    if missing > 0:
+        raise fg.GraphInputError(
+            what,
+            where=f"vertex {int(np.argmax(_floating(state)))}",
+            got=f"{missing} such vertices",
+            fix=fix,
+        )
+
+
+def _floating(state: fg.State) -> Any:
+    """Return a mask of the vertices without a path."""
+    if state.graph.ranks is not None:
+        return ~state["linked"]
+    tops = np.arange(state.graph.vertex_count) - state["drop"]
+    found = ~state["held"] & (state["marked"][tops] == 0)
+    return found if state.graph.living is None else found & state.graph.living
+
+
+def component_of(graph: fg.Graph, is_open: Array) -> Array:
+    """Return (V,): the component of each vertex, along the given edges in a mask."""
+    ends = graph.sources[is_open], graph.targets[is_open]
+    count = graph.vertex_count
+    matrix = sp.coo_matrix((np.ones(len(ends[0]), np.int8), ends), (count, count))
+    return np.asarray(connected_components(matrix, directed=False)[1])

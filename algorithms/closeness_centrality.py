@@ -91,7 +91,7 @@ def ways_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def shorten(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the shortest way, if it is shorter than what was known."""
+    """Store the shortest distance, if it is below the known one."""
     d.distance_next[v, f] = min(d.way[v, f], d.distance[v, f])
     return d.way[v, f] < d.distance[v, f]
 
@@ -138,7 +138,7 @@ step = STEPS[False][1]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClosenessResult(Result):
-    """What `closeness_centrality` returns.
+    """Result of `closeness_centrality`.
 
     `run` has the supersteps of all runs in order.
 
@@ -183,7 +183,7 @@ def closeness_centrality(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Paths go along ``u -> v``; both ways where the graph is undirected.
     vertices : array_like of int or str, shape (k,), optional
         Whose closeness to find, as ids or as names that are text. Default: of all
@@ -203,7 +203,7 @@ def closeness_centrality(
     Returns
     -------
     ClosenessResult
-        Centralities, what they were made of, and the record of the runs.
+        Centralities, distances, counts, and the record of the runs.
 
     Raises
     ------

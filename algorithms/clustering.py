@@ -27,8 +27,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._triangles import neighbor_counts, triangles_of
-from featgraph.algorithms._verify import require
+from featgraph.algorithms._verify import neighbor_counts, require, triangles_of
 from featgraph.algorithms.triangle_count import add_corners, count_corners
 
 __all__ = ["ClusteringResult", "clustering", "verify_clustering"]
@@ -74,7 +73,7 @@ end = fg.foldmap(add_coefficients, add_pairs, add_corners)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClusteringResult(Result):
-    """What `clustering` returns.
+    """Result of `clustering`.
 
     Attributes
     ----------
@@ -102,7 +101,7 @@ def clustering(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without parallel edges; self-loops do not count. Weights are not
         used.
     dtype : dtype, optional
@@ -164,7 +163,7 @@ def verify_clustering(graph: fg.GraphLike, coefficients: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `clustering`.
     coefficients : array_like of shape (V,)
         Its answer.

@@ -4,7 +4,7 @@ Directions play no part: of a directed graph, these are the weak components. Eve
 vertex gets the smallest vertex of its component as its label. There are two ways.
 
 *Link*, one pass over the edges. ``label(v) <= v`` is another vertex of v's component,
-which stands above v, and v itself at first. An edge joins what stands above its ends::
+the parent of v, initially v itself. An edge joins the trees of its ends::
 
     a, b = label(u), label(v)
     while a != b, with a the larger one:
@@ -43,10 +43,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._components import require_reached, require_smallest
 from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._verify import (
+    edges_of,
+    require,
+    require_reached,
+    require_smallest,
+)
 
 __all__ = [
     "ConnectedComponentsResult",
@@ -64,7 +68,7 @@ def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Join what stands above the ends of an edge; a twin has nothing to add."""
+    """Join the trees of the ends of an edge; a twin adds nothing."""
     if d.has_twins and u < v:
         return False
     a = d.label[u]
@@ -146,7 +150,7 @@ NO_COMPONENT = -1
 
 @fg.gather(into="low", combine="argmin", along="both", sources="active")
 def smallest_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest label of all neighbors, and who has it."""
+    """Find the smallest label of all neighbors, and its vertex."""
     return d.label[u]
 
 
@@ -173,7 +177,7 @@ UNKNOWN = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConnectedComponentsResult(Result):
-    """What `connected_components` returns.
+    """Result of `connected_components`.
 
     Attributes
     ----------
@@ -238,7 +242,7 @@ def _stand_alone(state: fg.State, ids: Any) -> None:
 
 
 def _join(state: fg.State, changes: Any, where: dict[str, Any]) -> tuple[int, None]:
-    """Join components by edges that came; return what it takes, without edges."""
+    """Join components by inserted edges; return the cost, without edges."""
     _stand_alone(state, changes.born)
     ends = np.unique(np.concatenate(changes.inserted))
     link(state, active_in=ends, **where)
@@ -274,7 +278,7 @@ def _planted(
 def _follow(
     state: fg.State, changes: Any, where: dict[str, Any]
 ) -> tuple[int, int | None] | str:
-    """Bring labels up to date; return what that takes, or why it takes too much."""
+    """Bring labels up to date; return the cost, or the reason to begin anew."""
     graph = state.graph
     _stand_alone(state, changes.born)
     lost = fg.trim(state, reset={"label": UNKNOWN}, along="both", values=False, **where)
@@ -293,7 +297,7 @@ def connected_components(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Self-loops, multi-edges and isolated vertices are welcome.
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
@@ -372,7 +376,7 @@ def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> N
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `connected_components`.
     labels : array_like of int, shape (V,)
         Its answer.

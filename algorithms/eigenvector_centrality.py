@@ -40,7 +40,6 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import ByVertex, column_property, distributions
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -49,6 +48,7 @@ from featgraph.algorithms._result import (
     iterate_recorded,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import ByVertex, column_property, distributions
 
 __all__ = [
     "EigenvectorResult",
@@ -143,7 +143,7 @@ find_lightest = fg.foldmap(positive_weights_behind, hold_weight, smallest)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EigenvectorResult(Result):
-    """What `eigenvector_centrality` returns.
+    """Result of `eigenvector_centrality`.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ def eigenvector_centrality(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A vertex counts by the sources of its in-edges; give the reversed graph for the
         targets of its out-edges.
     weights : array_like of shape (E,), optional
@@ -188,7 +188,7 @@ def eigenvector_centrality(
         A mapping has values for some vertices by name, or by id where
         `Graph.vertex_names` is None; others have zero.
     shift : float, optional
-        What a superstep adds to the diagonal of the adjacency matrix, more than zero:
+        The shift of the diagonal of the adjacency matrix, more than zero:
         best a little below lambda. Default: one where all edges count one; else the
         largest weight, or the smallest positive one of a directed graph. With one,
         supersteps are those of networkx, whatever the weights.

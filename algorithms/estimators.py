@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import UNLABELLED, normalize_rows, require_number
 from featgraph.algorithms._estimator import (
     BaseEstimator,
     ClassifierMixin,
     NotFittedError,
 )
-from featgraph.algorithms._labels import UNLABELLED, normalize_rows
 from featgraph.algorithms._vertices import checked_vertices
 from featgraph.algorithms.label_propagation import label_propagation
 
@@ -29,7 +28,7 @@ Array = npt.NDArray[Any]
 
 @fg.checked_arguments
 def _check(*, n_neighbors: int, tol: float, max_iter: int) -> None:
-    """Check what other functions have by other names."""
+    """Check parameters by their names in scikit-learn."""
     require_number("n_neighbors", n_neighbors, n_neighbors > 0, "1 or more")
     require_number("tol", tol, tol >= 0, "0 or more")
     require_number("max_iter", max_iter, 0 <= max_iter < 1 << 63, "0 or more")
@@ -212,7 +211,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : Graph, array_like of int, or array_like of shape (N, F)
-            What to predict.
+            The samples to predict: points, or vertices of the graph.
 
         Returns
         -------
@@ -228,7 +227,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : Graph, array_like of int, or array_like of shape (N, F)
-            What to predict.
+            The samples to predict: points, or vertices of the graph.
         y : array_like of shape (N,)
             The right labels.
         sample_weight : array_like of shape (N,), optional

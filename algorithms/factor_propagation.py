@@ -91,7 +91,7 @@ def relay_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def know(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with what the table, or those of the variable alone, say."""
+    """Store the log of the table, or of the variable's own tables."""
     p = log_of(d.unary[v, f], False)
     d.phi[v, f] = p
     d.belief_next[v, f] = p
@@ -111,7 +111,7 @@ step = steps["sum-product", False, False]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactorPropagationResult(Result):
-    """What `factor_propagation` returns.
+    """Result of `factor_propagation`.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def factor_propagation(
     Parameters
     ----------
     model : FactorGraph
-        For example what `featgraph.read_bif` or `featgraph.read_uai` returned.
+        For example the result of `featgraph.read_bif` or `featgraph.read_uai`.
     evidence : mapping, optional
         Observed states of some variables, by names or numbers. The tables are cut down
         to them before anything runs.
@@ -283,7 +283,7 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
         Vertices 0 to V - 1 are the variables, the others the tables of two variables
         or more; edges lead from variables to tables.
     potentials : ndarray of float64, shape (V + F, K)
-        What a variable's own tables say, and the entries of the others.
+        The product of a variable's own tables, and the entries of the others.
     digits : ndarray of int32, shape (E, K)
         At [e, f] the state of the edge's variable in entry f of its table.
     """
@@ -333,7 +333,7 @@ def _describe(model: fg.FactorGraph, vertex: int) -> str:
 def _named(
     model: fg.FactorGraph, function: Any, *arguments: Any, **keywords: Any
 ) -> Any:
-    """Call a function that knows vertices by number; its errors name the variable."""
+    """Call a function that takes ids of vertices; its errors name the variable."""
     try:
         return function(*arguments, **keywords)
     except fg.GraphInputError as error:

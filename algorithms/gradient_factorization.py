@@ -43,8 +43,12 @@ from featgraph.algorithms._factors import (
     sum_of_penalties,
     weigh,
 )
-from featgraph.algorithms._objective import checked_options
-from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
+from featgraph.algorithms._ratings import (
+    Ratings,
+    checked_options,
+    checked_ratings,
+    look_through,
+)
 
 __all__ = [
     "GradientFactorizationResult",
@@ -106,7 +110,7 @@ measure_penalties = fg.foldmap(weigh, sum_of_penalties)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientFactorizationResult(FactorsResult):
-    """What `gradient_factorization` returns; see `FactorsResult`."""
+    """Result of `gradient_factorization`; see `FactorsResult`."""
 
 
 @fg.algorithm("max_supersteps")

@@ -36,15 +36,15 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._checks import (
+    checked_weights,
     in_weights,
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns, columns_property, given_values
-from featgraph.algorithms._labels import checked_weights
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property, given_values
 
 __all__ = ["HeatResult", "heat_simulation", "verify_heat_simulation"]
 
@@ -72,7 +72,7 @@ def largest_total(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Find what share a vertex gives away in a step."""
+    """Compute the share of its heat that a vertex gives away in a step."""
     d.leak[v] = d.dt * d.total[v]
     return True
 
@@ -85,7 +85,7 @@ def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def exchange(f, v, d):  # type: ignore[no-untyped-def]
-    """Take in what comes and give the same share of one's own away."""
+    """Add the heat that arrives, and subtract the share that v gives away."""
     if d.held[v]:
         return False
     change = d.dt * d.inflow[v, f] - d.leak[v] * d.heat[v, f]
@@ -107,7 +107,7 @@ step_with_residual = fg.foldmap(conducted, exchange, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeatResult(Result):
-    """What `heat_simulation` returns.
+    """Result of `heat_simulation`.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ def heat_simulation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A vertex takes heat from the sources of its edges; both ways where the graph is
         undirected. In a directed graph nothing is taken from the source.
     temperatures : array_like of shape (V,) or (V, k)

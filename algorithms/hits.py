@@ -31,7 +31,6 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import ByVertex, column_property
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -40,6 +39,7 @@ from featgraph.algorithms._result import (
     iterate_recorded,
 )
 from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._vertices import ByVertex, column_property
 
 __all__ = ["HitsResult", "hits", "verify_hits"]
 
@@ -53,7 +53,7 @@ def share(x: Any, total: Any) -> Any:
 
 @fg.reduce(into="hub_sum", combine="sum")
 def sum_of_hubs(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what hubs are to be divided by."""
+    """Sum the hubs, for their division."""
     return d.hub[v]
 
 
@@ -78,7 +78,7 @@ def be_authority(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="authority_sum", combine="sum")
 def sum_of_authorities(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what authorities are to be divided by."""
+    """Sum the authorities, for their division."""
     return d.authority[v]
 
 
@@ -103,7 +103,7 @@ def be_hub(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="next_sum", combine="sum")
 def sum_of_next(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what the new hubs are to be divided by."""
+    """Sum the new hubs, for their division."""
     return d.hub_next[v]
 
 
@@ -149,7 +149,7 @@ DIVIDE = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HitsResult(Result):
-    """What `hits` returns.
+    """Result of `hits`.
 
     Attributes
     ----------
@@ -181,13 +181,13 @@ def hits(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Edges point ``u -> v``; both ways where the graph is undirected, and both
         ratings are then the same.
     weights : array_like of shape (E,), optional
         Finite, not negative. Default: those of the graph, or one for each edge.
     nstart : array_like of shape (V,), or mapping, optional
-        Hubs to begin from; what they sum to plays no part. Default: all the same.
+        Initial hubs; their sum has no influence. Default: all equal.
         A mapping has values for some vertices by name, or by id where
         `Graph.vertex_names` is None; others have zero.
     tol : float, optional
@@ -273,7 +273,7 @@ def verify_hits(
     """Check the answer of a converged run, in float64.
 
     * No rating is negative, and each kind sums to one, or is zero everywhere.
-    * Hubs are what their authorities make of them, rounding apart.
+    * Hubs follow from their authorities, up to rounding.
     * Another iteration moves the hubs by no more than twice `tol`, rounding apart.
 
     Parameters

@@ -1,4 +1,4 @@
-"""k-core: what is left when vertices of less than k neighbors are taken away.
+"""k-core: the vertices left when those of less than k neighbors are removed.
 
 The k-core is the largest part of a graph in which every vertex has k neighbors or more
 inside the part. The core number of v is the largest k whose k-core holds v. Peeling
@@ -77,7 +77,7 @@ def is_left(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="lost", combine="sum", sources="active")
 def fallen(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count the neighbors that have just fallen: they are what is active."""
+    """Count the neighbors that have just fallen, which are the active vertices."""
     return 1
 
 
@@ -119,7 +119,7 @@ _undirected: weakref.WeakKeyDictionary[Any, fg.Graph | None] = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KCoreResult(Result):
-    """What `k_core` returns.
+    """Result of `k_core`.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ def k_core(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Without self-loops. A directed graph is taken without its directions: a degree
         is in-degree plus out-degree. Multi-edges count as many.
     k : int, optional
@@ -264,7 +264,7 @@ def verify_k_core(graph: fg.GraphLike, core_numbers: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `k_core`.
     core_numbers : array_like of int, shape (V,)
         Its answer.

@@ -1,4 +1,4 @@
-"""k-truss: what is left when edges in few triangles are taken away.
+"""k-truss: the edges left when those in few triangles are removed.
 
 The k-truss is the largest part of a graph in which every edge is in k - 2 triangles or
 more of that part. The trussness of an edge is the largest k whose k-truss holds it.
@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._triangles import triangles_of
+from featgraph.algorithms._verify import triangles_of
 
 __all__ = ["KTrussResult", "k_truss", "verify_k_truss"]
 
@@ -122,7 +122,7 @@ end = fg.foldmap(trussness_here, keep_innermost, largest_trussness)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KTrussResult(Result):
-    """What `k_truss` returns.
+    """Result of `k_truss`.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def k_truss(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without self-loops and parallel edges.
     k : int, optional
         Which truss `edges` are those of. Default: the innermost that there is.
@@ -271,7 +271,7 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `k_truss`.
     trussness : array_like of int, shape (E,)
         Its answer.

@@ -36,7 +36,6 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import ByVertex, columns, given_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -45,6 +44,7 @@ from featgraph.algorithms._result import (
     iterate_recorded,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import ByVertex, columns, given_values
 
 __all__ = ["KatzResult", "katz_centrality", "verify_katz_centrality"]
 
@@ -111,7 +111,7 @@ measure = fg.foldmap(size_of_beta)
 
 @fg.reduce(into="total", combine="sum")
 def absolute(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what centralities have come to."""
+    """Sum the absolute centralities."""
     return abs(d.x[v, f])
 
 
@@ -140,7 +140,7 @@ add_up, normalize = fg.foldmap(absolute), fg.foldmap(size, squared, scale)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KatzResult(Result):
-    """What `katz_centrality` returns.
+    """Result of `katz_centrality`.
 
     Attributes
     ----------
@@ -171,13 +171,14 @@ def katz_centrality(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Walks go along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
-        What a walk loses by each edge: more than zero, less than 1 / lambda.
+        Attenuation of a walk by each edge: more than zero, less than 1 / lambda.
     beta : float, or array_like of shape (V,) or (V, k), or mapping, optional
-        What a vertex has by itself. k columns take one run. A mapping has a value for
-        every vertex by its name, or by its id where `Graph.vertex_names` is None.
+        The centrality of a vertex without edges. k columns take one run. A mapping has
+        a value for every vertex by its name, or by its id where `Graph.vertex_names`
+        is None.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.

@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import weight_properties
-from featgraph.algorithms._labels import (
+from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_labels,
     checked_weights,
     initial_distributions,
     normalize_rows,
+    weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
@@ -72,7 +72,7 @@ def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def relax(f, v, d):  # type: ignore[no-untyped-def]
-    """Move towards the mean of the sources; announce what moved by over epsilon."""
+    """Move towards the mean of the sources; announce moves of more than epsilon."""
     if d.clamped[v]:
         return False
     p = d.alpha * fg.normalize(d.aggr[v, f]) + (1 - d.alpha) * d.label[v, f]
@@ -106,7 +106,7 @@ end = fg.vertexmap(decide)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelPropagationResult(Result):
-    """What `label_propagation` returns.
+    """Result of `label_propagation`.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ def label_propagation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Labels travel along ``u -> v``; both ways where the graph is undirected.
     labels : array_like of int, shape (V,), or of float, shape (V, K)
         Classes 0 to K - 1, -1 for unlabelled vertices; or a distribution a vertex, a
@@ -156,7 +156,7 @@ def label_propagation(
     max_supersteps : int, optional
         The limit; ``result.run.converged`` is False where it ended the run.
     clamp : bool, optional
-        Whether labelled vertices keep what was given. Without it nothing holds the
+        Whether labelled vertices keep their labels. Without it nothing holds the
         distributions apart, and they drift towards one another.
     class_count : int, optional
         K, for integer labels. Default: the largest one plus one.

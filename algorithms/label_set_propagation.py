@@ -32,13 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import weight_properties
-from featgraph.algorithms._labels import (
+from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_labels,
     checked_weight_vectors,
     checked_weights,
     scaled_weights,
+    weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
@@ -127,7 +127,7 @@ begin, keep, end = fg.vertexmap(be_sure), fg.vertexmap(keep_given), fg.vertexmap
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetPropagationResult(Result):
-    """What `label_set_propagation` returns.
+    """Result of `label_set_propagation`.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ def label_set_propagation(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Labels travel along ``u -> v``; both ways where the graph is undirected.
     labels : array_like of int, shape (V, P), or of float, shape (V, P, C)
         For each set the class, 0 to C - 1, or -1 where a vertex is not labelled in it;

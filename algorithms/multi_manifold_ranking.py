@@ -44,8 +44,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns, columns_property
-from featgraph.algorithms._labels import checked_weight_vectors
+from featgraph.algorithms._checks import checked_weight_vectors
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -54,6 +53,7 @@ from featgraph.algorithms._result import (
     refuse_growth,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property
 
 __all__ = [
     "MultiManifoldRankingResult",
@@ -154,14 +154,14 @@ step = STEPS["hadamard", True]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultiManifoldRankingResult(Result):
-    """What `multi_manifold_ranking` returns.
+    """Result of `multi_manifold_ranking`.
 
     Attributes
     ----------
     scores : ndarray of shape (V, k)
         The score of each vertex on each manifold.
     alpha : float
-        What was given, or what was chosen.
+        The parameter as given, or as chosen.
     """
 
     scores: Array = answer()
@@ -198,7 +198,7 @@ def multi_manifold_ranking(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Scores travel along ``u -> v``; both ways where the graph is undirected. It has
         an edge wherever one of the manifolds has one.
     query : array_like of shape (V,) or (V, k)

@@ -33,8 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns, columns_property
-from featgraph.algorithms._labels import (
+from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_weight_vectors,
     scaled_weights,
@@ -47,6 +46,7 @@ from featgraph.algorithms._result import (
     refuse_growth,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import columns, columns_property
 
 __all__ = [
     "MultimodalLearningResult",
@@ -103,7 +103,7 @@ def fuse(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def start(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with what was given."""
+    """Store the initial value."""
     d.mmode_next[v, f] = d.given[v, f]
     return True
 
@@ -125,7 +125,7 @@ def fused_values(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def learn(f, v, d):  # type: ignore[no-untyped-def]
-    """Add what was given; announce what moved by over epsilon."""
+    """Add the given value; announce moves of more than epsilon."""
     new = d.aggr[v, f] + d.rest * d.given[v, f]
     d.mmode_next[v, f] = new
     return fg.any_feature(abs(new - d.mmode[v, f]) > d.epsilon)
@@ -150,7 +150,7 @@ step_with_residual = fg.foldmap(fused_values, learn, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultimodalLearningResult(Result):
-    """What `multimodal_learning` returns.
+    """Result of `multimodal_learning`.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ def multimodal_learning(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Values travel along ``u -> v``; both ways where the graph is undirected.
     given : array_like of shape (V,) or (V, k)
         ``mmode0``, such as one-hot rows for labelled vertices and zeros for the others.
@@ -198,7 +198,7 @@ def multimodal_learning(
         How much each modality counts: non-negative, with a sum below one. Default:
         0.9 / M each.
     normalization : {"symmetric", "mean", None}, optional
-        What the weights of a modality are divided by; see the module.
+        The divisors of the weights of each modality; see the module.
     epsilon : float, optional
         A vertex none of whose values changes by more than this keeps them and is not
         announced. In the unit of `given`: choose it far below its values.

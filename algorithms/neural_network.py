@@ -1,11 +1,11 @@
 """Neural network: neurons on any graph, settled with some of them as inputs.
 
-With ``x(v)`` what neuron v puts out, ``w(u, v)`` the weight of an edge, of any sign,
+With ``x(v)`` the output of neuron v, ``w(u, v)`` the weight of an edge, of any sign,
 and ``b(v)`` a bias::
 
     x'(v) = tanh(b(v) + sum over edges u -> v of w(u, v) x(u))
 
-for all neurons that are not inputs; those keep what was given. On a graph without
+for all neurons that are not inputs; those keep their values. On a graph without
 cycles, such as layers, a run computes the network in as many supersteps as it is deep.
 On other graphs it looks for a fixpoint, as in a Hopfield network with continuous
 neurons. It comes nearer in every superstep if the absolute weights into each neuron add
@@ -40,12 +40,10 @@ from featgraph.algorithms._checks import (
     signed_weights,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns_property
-from featgraph.algorithms._held import held_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
-from featgraph.algorithms._vertices import at_living
+from featgraph.algorithms._vertices import at_living, columns_property, held_values
 
 __all__ = ["NeuralNetworkResult", "neural_network", "verify_neural_network"]
 
@@ -54,13 +52,13 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="excitation", combine="sum")
 def excited(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what the source puts out, by weight."""
+    """Return the output of the source, times the weight."""
     return d.weight[e] * d.output[u, f]
 
 
 @fg.vertex
 def fire(f, v, d):  # type: ignore[no-untyped-def]
-    """Put out tanh of what has come in; announce what moved by over epsilon."""
+    """Store tanh of the inputs; announce moves of more than epsilon."""
     if d.is_input[v]:
         return False
     new = math.tanh(d.excitation[v, f] + d.bias[v])
@@ -80,7 +78,7 @@ step_with_residual = fg.foldmap(excited, fire, largest_change)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NeuralNetworkResult(Result):
-    """What `neural_network` returns.
+    """Result of `neural_network`.
 
     Attributes
     ----------
@@ -110,15 +108,15 @@ def neural_network(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Neurons excite others along ``u -> v``; both ways where the graph is undirected.
     inputs : array_like of shape (V,) or (V, k)
-        What input neurons put out; nan for all other neurons, in all columns of a row.
+        Outputs of input neurons; nan for all other neurons, in all columns of a row.
     weights : array_like of shape (E,), optional
         Of any sign, in the order in which the edges were given. Default: the weights of
         the graph, or one.
     bias : float, or array_like of shape (V,), optional
-        What excites a neuron beside its sources.
+        The input of a neuron beside its sources.
     epsilon : float, optional
         A change of an output by no more than this is dropped and not announced.
     max_supersteps : int, optional
@@ -216,7 +214,7 @@ def verify_neural_network(
 ) -> None:
     """Check the answer of a converged run, in float64.
 
-    * Inputs are what was given.
+    * Inputs have the given values.
     * All other outputs are between -1 and 1.
     * One more superstep moves no other output by more than `epsilon`, rounding apart.
 

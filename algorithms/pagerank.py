@@ -10,7 +10,7 @@ moves from vertices without out-edges (*dangling* ones), all summing to one::
 where ``out(u)`` is the sum of the weights of u's out-edges, or their number. All k
 columns of p, one for each set of seeds, are computed at once.
 
-What is iterated is ``share(u) = pr(u) / out(u)``, what u sends along an edge of weight
+The iterated property is ``share(u) = pr(u) / out(u)``, sent along an edge of weight
 one. An edge then costs one read of its source and no division; a vertex without
 out-edges sends nothing, and its share is its rank. A superstep reads E * k shares and
 moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, of
@@ -46,13 +46,6 @@ from featgraph.algorithms._checks import (
     require_held,
     weight_properties,
 )
-from featgraph.algorithms._columns import (
-    ByVertex,
-    columns_property,
-    distributions,
-    given_values,
-    width_of,
-)
 from featgraph.algorithms._following import Following, Update
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
@@ -63,6 +56,13 @@ from featgraph.algorithms._result import (
     values_on_host,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import (
+    ByVertex,
+    columns_property,
+    distributions,
+    given_values,
+    width_of,
+)
 
 __all__ = ["PageRankResult", "pagerank", "verify_pagerank"]
 
@@ -72,7 +72,7 @@ RENORMALIZE = "renormalize"
 
 
 def sent(out: Any) -> Any:
-    """Return by what ranks are divided: those without out-edges send themselves."""
+    """Return the divisor of a rank; 1 for a vertex without out-edges."""
     return out if out > 0 else 1.0
 
 
@@ -128,14 +128,14 @@ look = fg.foldmap(any_sink)
 
 @fg.reduce(into="lost", combine="sum")
 def mass_of_dangling(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what would vanish: the ranks of vertices without out-edges."""
+    """Sum the ranks of vertices without out-edges, which no edge passes on."""
     rank = d.share[v, f]  # read whether or not it counts: no branch waits for `out`
     return rank if d.out[v] == 0 else 0.0
 
 
 @fg.gather(into="inflow", combine="sum")
 def shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what the source sends along each of its edges."""
+    """Return the share that the source sends along each of its edges."""
     return d.share[u, f]
 
 
@@ -156,7 +156,7 @@ def surf(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def surf_and_land(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump; from dangling vertices, land as `landing` says."""
+    """Follow edges, or jump; from dangling vertices, jump by `landing`."""
     followed = d.inflow[v, f] + d.lost[f] * d.landing[v, f]
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
     d.share_next[v, f] = rank / sent(d.out[v])
@@ -209,7 +209,7 @@ def rank(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="mass", combine="sum")
 def mass(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what was not dropped."""
+    """Sum the ranks that were kept."""
     return d.share[v, f] * sent(d.out[v])
 
 
@@ -228,7 +228,7 @@ end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
     """Follow edges, or jump with the same mass: nothing depends on how many others.
 
-    Where out(v) has changed, what others read of v stays as long as it is near enough.
+    Where out(v) has changed, the share of v stays as long as it is near enough.
     """
     rank = d.jump + d.alpha * d.inflow[v, f]
     d.share_next[v, f] = rank / sent(d.out[v])
@@ -254,7 +254,7 @@ COUNTED_ON = 0.9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageRankResult(Result):
-    """What `pagerank` returns.
+    """Result of `pagerank`.
 
     Attributes
     ----------
@@ -274,32 +274,32 @@ class PageRankResult(Result):
         where all of them have moved by less than c. Then ``|F(y) - y|`` is at most
         ``alpha c + V epsilon``, and ranks are off by ``2 / (s (1 - alpha))`` of that.
         """
-        graph, asked = following.graph, following.asked
+        graph, arguments = following.graph, following.arguments
         share, where = SHARE, {"target": following.target}
-        if asked["epsilon"]:
-            most = MOST_CHANGES * asked["epsilon"] * max(graph.living_count, 1)
+        if arguments["epsilon"]:
+            most = MOST_CHANGES * arguments["epsilon"] * max(graph.living_count, 1)
             share = max(SHARE, int(1 / most))
         changes = following.changes(share)
         if isinstance(changes, str):
             return changes
         for name in ("personalization", "dangling", "nstart"):
-            if asked[name] is not None and not isinstance(asked[name], str):
+            if arguments[name] is not None and not isinstance(arguments[name], str):
                 return f"{name}= was given"
-        if asked["alpha"] == 1 or not graph.living_count:
+        if arguments["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
-        if graph.changing.target_of("auto") == "cuda" and not asked["epsilon"]:
+        if graph.changing.target_of("auto") == "cuda" and not arguments["epsilon"]:
             return "without epsilon=, few supersteps of all edges take less on a GPU"
-        real = checked_reals(asked["dtype"])
-        weights = weight_properties(graph, asked["weights"], real, ratios=True)
+        real = checked_reals(arguments["dtype"])
+        weights = weight_properties(graph, arguments["weights"], real, ratios=True)
         state = vars(self).get("_shares")
         if state is None:
-            state = _begun(graph, self.ranks, asked, weights, where)
+            state = _begun(graph, self.ranks, arguments, weights, where)
         weighted = bool(weights)
         if weighted and not state.signature["weight"].column:
             return "the weights are of another type"
         if weighted:
             _weigh(state, changes, where)
-        limit = max(asked["max_supersteps"], 1000)
+        limit = max(arguments["max_supersteps"], 1000)
         _balance(state)
         while True:
             least = float(state["least"])
@@ -312,7 +312,7 @@ class PageRankResult(Result):
             mass = float(state["mass"][0])
             if mass >= state["counted_on"]:
                 break
-            _count_on(state, COUNTED_ON * mass, asked)
+            _count_on(state, COUNTED_ON * mass, arguments)
         self._take(
             _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
@@ -324,7 +324,7 @@ class PageRankResult(Result):
 
 
 def _begun(
-    graph: fg.Graph, ranks: Array, asked: dict[str, Any], weights: dict[str, Any],
+    graph: fg.Graph, ranks: Array, arguments: dict[str, Any], weights: dict[str, Any],
     where: dict[str, Any],
 ) -> fg.State:  # fmt: skip
     """Return a State that begins with ranks of an earlier version.
@@ -332,7 +332,7 @@ def _begun(
     For the sum s of y, ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the
     part of it at vertices without out-edges.
     """
-    real, alpha = checked_reals(asked["dtype"]), float(asked["alpha"])
+    real, alpha = checked_reals(arguments["dtype"]), float(arguments["alpha"])
     start = np.zeros((graph.vertex_count, 1), real)
     start[: ranks.size, 0] = ranks
     state = fg.State(
@@ -348,7 +348,7 @@ def _begun(
     lost = float(start[state["out"] == 0].sum(dtype=np.float64))
     mass = graph.living_count * (1 - alpha) / (1 - alpha * (1 - lost))
     state["share"] = state["share"] * real.type(mass)
-    _count_on(state, COUNTED_ON * mass, asked)
+    _count_on(state, COUNTED_ON * mass, arguments)
     return state
 
 
@@ -362,7 +362,7 @@ def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
 
 
 def _balance(state: fg.State) -> None:
-    """Have jumps make up for what ranks lose, unless they nearly do.
+    """Set the mass of jumps to the loss of ranks, unless it is nearly that.
 
     With any mass of a jump ranks are the same, scaled. With this one their sum stays as
     it is: to get nearer to another one takes the most supersteps.
@@ -375,17 +375,18 @@ def _balance(state: fg.State) -> None:
         state["jump"] = jump
 
 
-def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
-    """Have ranks stay within what is promised, where their sum is a mass at least.
+def _count_on(state: fg.State, mass: float, arguments: dict[str, Any]) -> None:
+    """Set epsilon and tol so that errors stay within `tol` for sums of at least a mass.
 
-    Without epsilon, each of both reasons to stop has a half of what `tol` allows.
+    Without epsilon, each of both reasons to stop has a half of `tol`.
     """
-    epsilon, tol = asked["epsilon"], asked["tol"]
+    epsilon, tol = arguments["epsilon"], arguments["tol"]
     least = -1.0 if tol is None else state.graph.living_count * tol * mass / 2
     if epsilon is None:
-        epsilon, least = asked["alpha"] * tol / 2, least / 2
+        epsilon, least = arguments["alpha"] * tol / 2, least / 2
     share = mass / 2
-    if asked["dangling"] is not None:  # to renormalize promises as much of y as it is
+    # To renormalize promises as much of y as it is.
+    if arguments["dangling"] is not None:
         share = max(share, COUNTED_ON * state.graph.living_count)
     state["counted_on"], state["epsilon"] = mass, epsilon * share
     state["least"] = least
@@ -421,7 +422,7 @@ def pagerank(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1].
@@ -492,14 +493,14 @@ def pagerank(
     _check_numbers(alpha, tol, epsilon, dangling)
     real, renormalize = checked_reals(dtype), isinstance(dangling, str)
     require_held("alpha", alpha, real)
-    asked: dict[str, Any] = {
+    vectors: dict[str, Any] = {
         "nstart": nstart,
         "personalization": personalization,
         "dangling": None if renormalize else dangling,
     }
     given = {
         name: None if values is None else given_values(graph, name, values, 0.0)
-        for name, values in asked.items()
+        for name, values in vectors.items()
     }
     columns = {
         name: None if values is None else distributions(graph, name, values)
@@ -618,7 +619,7 @@ _has_sinks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 def _dangles(
     graph: fg.Graph, state: fg.State, is_weighted: bool, where: dict[str, Any]
 ) -> bool:
-    """Whether a vertex has no out-edges, which is found once, or none of any weight."""
+    """Whether a vertex has no out-edges of positive weight; computed once."""
     if is_weighted:
         return bool(state["dangling"][0])
     known = _has_sinks.get(version := graph.stamps.version)

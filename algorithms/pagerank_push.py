@@ -48,15 +48,15 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import (
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import (
     ByVertex,
     columns_property,
     distributions,
     given_values,
 )
-from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer, iterate_recorded
-from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms.pagerank import (
     count_out_edges,
     sent,
@@ -98,7 +98,7 @@ def push_weighted(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="sum")
 def what_is_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what has not been passed on yet."""
+    """Sum the residuals that are not passed on yet."""
     return d.waiting[v, f]
 
 
@@ -123,7 +123,7 @@ step = STEPS[False, False]
 
 @fg.reduce(into="mass", combine="sum")
 def mass(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up what was ranked."""
+    """Sum the ranks."""
     return d.rank[v, f]
 
 
@@ -140,7 +140,7 @@ end = fg.foldmap(mass, scale, what_is_left)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageRankPushResult(Result):
-    """What `pagerank_push` returns.
+    """Result of `pagerank_push`.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class PageRankPushResult(Result):
         The residual of each vertex that was not passed on: at most epsilon, if the run
         has converged.
     mass : float, or ndarray of shape (k,)
-        What ranks summed to before they were scaled: one less the sum of `remaining`,
+        The sum of ranks before they were scaled: one less the sum of `remaining`,
         if every vertex has out-edges.
     error_bound : float, or ndarray of shape (k,)
         How far ranks are from PageRank at most, in the L1 norm, rounding apart.
@@ -181,7 +181,7 @@ def pagerank_push(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1).
@@ -210,7 +210,7 @@ def pagerank_push(
     Returns
     -------
     PageRankPushResult
-        Ranks, what remains, the bound of the error, and the record of the run.
+        Ranks, residuals, the bound of the error, and the record of the run.
 
     Raises
     ------

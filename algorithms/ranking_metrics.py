@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._sides import rows_of
+from featgraph.algorithms._ratings import rows_of
 
 __all__ = ["ranking_metrics", "rmse", "train_test_split"]
 
@@ -109,7 +109,7 @@ def ranking_metrics(
     model : AlternatingLeastSquares
         Or anything with its ``recommend``.
     train, test : csr_matrix of shape (U, I)
-        What it was fitted on, and what was held out.
+        The training matrix, and the held-out one.
     N : int, optional
         Length of the lists.
     batch : int, optional

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
-from featgraph.algorithms._ratings import checked_ratings
-from featgraph.algorithms._sides import rows_of
+from featgraph.algorithms._ratings import checked_ratings, rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
 from featgraph.algorithms.sgd import SGDResult, learn_side, sgd_factorization
 
@@ -124,7 +123,7 @@ class _Factors:
         N : int, optional
             How many items, 0 or more.
         filter_already_liked_items : bool, optional
-            Whether to leave out what `user_items` has.
+            Whether to leave out the items of `user_items`.
         items : array_like of int, optional
             Choose from these only.
         recalculate_user : bool, optional
@@ -250,7 +249,7 @@ class _Factors:
 
     @fg.checked_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and what was fitted to one file, whole or not at all."""
+        """Write parameters and fitted attributes to one file, whole or not at all."""
         self._check_fitted()
         kept: dict[str, Any] = self.get_params()  # type: ignore[attr-defined]
         kept = {name: kept[name] for name in kept if name not in _NOT_SAVED}
@@ -263,7 +262,7 @@ class _Factors:
     @classmethod
     @fg.checked_arguments
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` has written.
+        """Read a file of `save`.
 
         Raises
         ------
@@ -301,7 +300,7 @@ class _Factors:
         return model
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that what was fitted has to have."""
+        """Return the expected shapes of the fitted attributes."""
         parts = {name: getattr(self, name) for name in self._fitted[:2]}
         width: int = self.factors  # type: ignore[attr-defined]
         return {name: (*part.shape[:1], width) for name, part in parts.items()}
@@ -662,7 +661,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         return {n: value for n, value in self.get_params().items() if n != "clip"}
 
     def _take(self, found: SGDResult, limits: list[Any]) -> MatrixFactorization:
-        """Keep what was found, and the range of ratings."""
+        """Keep the result, and the range of ratings."""
         self.limits, self.mean = np.array(limits, np.float64), found.mean
         self.result_, count = found, len(found.user_factors)
         self.user_factors, self.item_factors = found.user_factors, found.item_factors

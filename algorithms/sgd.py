@@ -537,7 +537,7 @@ class _Record:
         return float(state["all_squares"][0])
 
     def _settles(self, run: fg.Run, state: fg.State, held: Ratings) -> bool:
-        """Keep the factors if they are the best ones; say whether patience ended."""
+        """Keep the factors if they are the best ones; return whether patience ended."""
         of_held = fg.State(
             held.graph,
             x=fg.vertex_property(state.view("x")),

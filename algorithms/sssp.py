@@ -64,7 +64,7 @@ def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def shorten(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the shortest way, if it is shorter than what was known."""
+    """Store the shortest distance, if it is below the known one."""
     if d.way[v, f] >= d.distance[v, f]:
         return False
     d.distance_next[v, f] = d.way[v, f]
@@ -92,7 +92,7 @@ _looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SsspResult(PathsResult):
-    """What `sssp` returns.
+    """Result of `sssp`.
 
     Attributes
     ----------
@@ -107,11 +107,12 @@ class SsspResult(PathsResult):
 
     def _resume(self, following: Any) -> Any:
         """Shorten the paths that may be, behind those that are gone."""
-        asked, graph, lengths = following.asked, following.graph, {}
-        if asked["weights"] is not None or "weight" in graph.changing.in_rows.columns:
-            real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
+        arguments, graph, lengths = following.arguments, following.graph, {}
+        has_column = "weight" in graph.changing.in_rows.columns
+        if arguments["weights"] is not None or has_column:
+            real, may_be_long = checked_reals(arguments["dtype"]), list[bool]()
             check = partial(_lengths, may_be_long)
-            given = length_property(graph, asked["weights"], real, check)
+            given = length_property(graph, arguments["weights"], real, check)
             if any(may_be_long):
                 return "paths may be longer than the type holds"
             lengths["weight"] = given
@@ -133,7 +134,7 @@ def sssp(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Paths go along ``u -> v``; both ways where the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
         Where paths begin, as ids or as names that are text: see

@@ -46,7 +46,7 @@ def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def widen(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the widest way, if it is wider than what was known."""
+    """Store the largest width, if it is above the known one."""
     if d.way[v, f] <= d.width[v, f]:
         return False
     d.width_next[v, f] = d.way[v, f]
@@ -59,7 +59,7 @@ step = fg.foldmap(ways, widen)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SswpResult(PathsResult):
-    """What `sswp` returns.
+    """Result of `sswp`.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def sswp(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Paths go along ``u -> v``; both ways where the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
         Where paths begin, as ids or as names that are text: see

@@ -54,9 +54,13 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._components import require_reached, require_smallest
 from featgraph.algorithms._result import Result, answer, joined
-from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._verify import (
+    edges_of,
+    require,
+    require_reached,
+    require_smallest,
+)
 
 __all__ = [
     "StrongComponentsResult",
@@ -150,7 +154,7 @@ def be_alone_in_group(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="lost", combine="sum", sources="active")
 def labelled_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count those that point here and have just got a label: what is active."""
+    """Count the active in-neighbors, which have just got a label."""
     return 1 if d.group[u] == d.group[v] else 0
 
 
@@ -240,7 +244,7 @@ def join_pivot(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def leave_pivot(f, v, d):  # type: ignore[no-untyped-def]
-    """Be in a group with what the pivot reaches, or with what it does not reach."""
+    """Join the group that the pivot reaches, or the group that it does not reach."""
     gone = d.label[v] >= 0
     d.group[v] = d.gone if gone else 1 if d.reached[v] else 0
     return d.label[v] < 0
@@ -366,7 +370,7 @@ end, total = fg.foldmap(smallest_of_pivot, rename), fg.foldmap(count_roots)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StrongComponentsResult(Result):
-    """What `strongly_connected_components` returns.
+    """Result of `strongly_connected_components`.
 
     Attributes
     ----------
@@ -391,7 +395,7 @@ def strongly_connected_components(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Self-loops, multi-edges and isolated vertices are welcome.
     **options
         ``target``, ``deterministic``, ... as for calling a foldmap.
@@ -494,7 +498,7 @@ class _Search:
         )
 
     def goes_deep(self) -> bool:
-        """Whether a thread of the CPU may search: no option is for runs."""
+        """Whether a CPU thread may search: the call has no options of runs."""
         graph = self.graph
         if graph.ranks is not None or graph.changing is not None:
             return False
@@ -515,7 +519,7 @@ class _Search:
     def trim(self, find: Any) -> None:
         """Take away vertices that no cycle inside of a group goes through.
 
-        What is given finds the first of them, and counts neighbors of the others.
+        The function `find` finds the first of them, and counts neighbors of the others.
 
         A vertex that goes because nothing left points to it is pointed to by nothing
         left: so neither of the two searches has work for the other one.
@@ -593,7 +597,7 @@ def verify_strongly_connected_components(
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `strongly_connected_components`.
     labels : array_like of int, shape (V,)
         Its answer.

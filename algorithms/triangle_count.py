@@ -1,4 +1,4 @@
-"""Triangles: how many there are, and how many each vertex is part of.
+"""Triangles: their total number, and the number that each vertex is part of.
 
 For every three vertices u, v, w that are joined by three edges::
 
@@ -10,7 +10,8 @@ part of a row that is behind it, O(E ** 1.5) at worst; on graphs with few hubs, 
 more than E. Memory: 8 bytes a vertex, and the oriented graph, about 20 bytes an edge,
 which the graph keeps.
 
-Counts are integers and exact. The order in which they are added up does not show.
+Counts are integers and exact, so that they do not depend on the order in which atomic
+operations add them.
 
 M. Latapy, "Main-memory Triangle Computations for Very Large (Sparse (Power-Law))
 Graphs", Theoretical Computer Science 407, 2008. T. Schank, D. Wagner, "Finding,
@@ -27,8 +28,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._result import Following, Result, Update, answer
-from featgraph.algorithms._triangles import triangles_of
-from featgraph.algorithms._verify import require
+from featgraph.algorithms._verify import require, triangles_of
 
 __all__ = ["TriangleCountResult", "triangle_count", "verify_triangle_count"]
 
@@ -55,7 +55,7 @@ SHARE = 32
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TriangleCountResult(Result):
-    """What `triangle_count` returns.
+    """Result of `triangle_count`.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without parallel edges; self-loops are in no triangle.
     **options
         ``target``, ``schedule``, ... as for `featgraph.iterate`.
@@ -140,7 +140,7 @@ def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None
 
     Parameters
     ----------
-    graph : Graph, or what `featgraph.as_graph` takes
+    graph : Graph, or any input of `featgraph.as_graph`
         As given to `triangle_count`.
     triangles : array_like of int, shape (V,)
         Its answer.

@@ -436,7 +436,7 @@ MAKERS: tuple[tuple[str, Callable[..., Any], bool], ...] = (
 
 
 def main() -> None:
-    """Make the graphs named on the command line, and keep them where they are kept."""
+    """Make the graphs named on the command line, and store them in the cache folder."""
     for name in sys.argv[1:]:
         print(make_graph(name).describe(), flush=True)
 

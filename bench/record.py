@@ -46,7 +46,7 @@ def _git(*arguments: str) -> str:
 
 @cache
 def commit() -> str:
-    """Return the commit; "+" behind it where the tree has changes outside bench/.
+    """Return the commit, with "+" after it if the tree has changes outside bench/.
 
     ``FEATGRAPH_COMMIT`` has it for a checkout without its history.
     """

@@ -1,4 +1,4 @@
-"""Trials: warmed up, taken in turn, so that a drift of the machine meets all alike."""
+"""Trials, warmed up and interleaved: a drift of the machine affects all equally."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def time_batches(
 def time_events(call: Callable[[], Any], launches: int) -> tuple[float, float]:
     """Return (device ms, host ms) of one of so many calls back to back.
 
-    The first is between two events on the default stream, which holds what the host
-    could not hide, too; the second is what the host took to submit.
+    The first is between two events on the default stream, with host time that is
+    not hidden; the second is the host's time to submit.
     """
     from featgraph.cuda.dialect import cuda
 

@@ -1,4 +1,4 @@
-"""What all tests share: targets, seeds, data, and how strict a run is.
+"""Fixtures of all tests: targets, seeds, data, and the extent of a run.
 
 ``--target cuda`` is a GPU run: the tests take ``target="cuda"``, and it fails if one
 that needs the GPU was skipped, or none was there. ``--hypothesis-profile deep`` tries
@@ -147,7 +147,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def _extent(config: pytest.Config) -> str:
-    """Return what runs: "sample", "everything", or "every case"."""
+    """Return the extent of the run: "sample", "everything", or "every case"."""
     option = config.option
     deep = hypothesis.settings.get_current_profile_name() == "deep"
     if option.sample:

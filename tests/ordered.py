@@ -32,7 +32,7 @@ __all__ = ["OrderedSchedule", "added", "order_of"]
 
 
 def order_of(graph: Any, seed: int) -> Any:
-    """Return the vertices, those of each word by degree; equal ones as a seed says."""
+    """Return the vertices, those of each word by degree; ties in an order by seed."""
     degree = np.diff(graph.in_edges.row_offsets)
     drawn = np.random.default_rng(seed).permutation(degree.size)
     words = np.arange(degree.size) // 32
@@ -115,7 +115,7 @@ class OrderedSchedule(Schedule):
         return {f"copied_{n}": v for n, v in enumerate(self.copied_values)}
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the facts that passes need."""
         return (_Threads if shape.threads else _Words)().bind(mapping, shape)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:

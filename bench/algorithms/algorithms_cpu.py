@@ -7,8 +7,8 @@ PageRank   networkx.pagerank and products with SciPy, to the same tolerance
 MMR...     sparse products or NumPy arrays, a superstep a sweep, the same stopping rule
 =========  =========================================================================
 
-Answers are compared outside the timed region, trials taken in turn. Each has what it
-needs in hand (featgraph its Graph, networkx its DiGraph, SciPy its matrices) and
+Answers are compared outside the timed region, trials taken in turn. Inputs are
+made before (featgraph's Graph, networkx's DiGraph, SciPy's matrices) and
 returns the answer as an array. featgraph's time holds making the State, but for MMR,
 MML and BP, where the arrays of both are ready. ALS is beside `implicit` in a bench of
 its own.

@@ -4,7 +4,7 @@ By Cholesky factorisations and by conjugate gradients, on MovieLens and on ratin
 are drawn: ``drawn-1m`` has as many users, items and ratings as ml-1m, ``drawn-37m``
 1.5 million users, 0.5 million items and 37.5 million ratings; both ends of a rating are
 drawn by a law of Zipf. An iteration is two halves and two Gram matrices; the parts are
-recorded, too, and what a second call of two iterations takes beside its supersteps.
+recorded, too, and the time of a second call of two iterations beside its supersteps.
 Checked outside of the timed region: the squared error against that of the first
 iteration, which the host adds up half by half, and (Cholesky; of many ratings that
 alone) some item factors of the last iteration against systems that NumPy makes in

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Graphs:
-    """One graph as NetworkX has it, directed and not.
+    """One graph as NetworkX graphs, directed and undirected.
 
     Attributes
     ----------

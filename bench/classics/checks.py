@@ -1,6 +1,6 @@
 """Quick checks of answers on graphs with tens of millions of edges.
 
-They follow from what an answer means, in the manner of the GAP benchmark, and share
+They follow from the definition of an answer, as in the GAP benchmark, and share
 nothing with the framework: the graph is (offsets, neighbors), rows of in-edges, with
 both directions of every edge where it has none. Each returns what a result's ``checks``
 hold, with ``ok``.
@@ -27,7 +27,7 @@ Rows = tuple[Array, Array]
 
 
 def bfs_checks(rows: Rows, source: int, levels: Array, parents: Array) -> Any:
-    """See that no edge leads further than one level, and parents are one up."""
+    """Check that edges lead at most one level on, and that parents are one level up."""
     wrong = int(_wrong_levels(*rows, source, levels, parents).sum())
     return {"ok": wrong == 0, "wrong": wrong, "reached": int((levels >= 0).sum())}
 
@@ -51,7 +51,7 @@ def _wrong_levels(offsets, neighbors, source, levels, parents):  # type: ignore[
 def sssp_checks(
     rows: Rows, weights: Array, source: int, distances: Array, predecessors: Array
 ) -> Any:
-    """See that no edge shortens a path, and each distance is one and an edge."""
+    """Check that no edge shortens a path, and that a last edge gives each distance."""
     found = _wrong_distances(*rows, weights, source, distances, predecessors)
     wrong, reached = int(found.sum()), int(np.isfinite(distances).sum())
     return {"ok": wrong == 0, "wrong": wrong, "reached": reached}

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Inputs:
-    """One graph as every library holds it; each is made at its first use."""
+    """One graph in the form of every library, each made at its first use."""
 
     def __init__(self, named: NamedGraph) -> None:
         self.named = named
@@ -456,7 +456,7 @@ def directed_programs(i: Inputs) -> list[Program]:
 
 
 def _pagerank_as_near(i: Inputs) -> Program:
-    """Return PageRank so near to the fixpoint as igraph comes, which takes no tol."""
+    """Return PageRank as close to the fixpoint as igraph's, which has no tol."""
     exact = pagerank(i.graph, tol=1e-18, max_supersteps=1000, dtype=np.float64).ranks
 
     def is_near(ranks: Any) -> bool:

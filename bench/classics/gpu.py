@@ -203,7 +203,7 @@ def _measure(
 
 
 def _fields_of(result: Any) -> dict[str, Any]:
-    """Return how a run went, where the result has one."""
+    """Return fields of the run of a result, where it has one."""
     run = getattr(result, "run", None)
     if not isinstance(run, fg.Run):
         return {}

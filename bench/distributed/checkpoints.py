@@ -1,7 +1,7 @@
 """Times of a run with checkpoints and without: PageRank.
 
 Ranks run so many supersteps as take some seconds, without checkpoints and with one each
-``--every`` seconds, one behind the other. `each_ms` is what a run took longer for each
+``--every`` seconds, one behind the other. `each_ms` is the added time of a run for each
 checkpoint that was written, `of_a_minute` that of the 60 s between two by default. One
 rank writes beside its run, several hand their rows to the first between supersteps.
 Ranks are the same bits with and without.

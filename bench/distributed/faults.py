@@ -78,7 +78,7 @@ class Launched(NamedTuple):
     ended: float
 
     def ends(self) -> dict[str, Any]:
-        """Return how it went, by the seconds since the fault."""
+        """Return the ends of ranks, by the seconds since the fault."""
         faults = [line["at"] for line in self.lines if line["what"] == "fault"]
         since = faults[0] if faults else self.ended
         shown = [

@@ -4,7 +4,7 @@ Each graph is cut into ranges by the default balance. Rows that are sent are cou
 under **all**, each rank getting every row of the others, and **ms**, those of send
 lists. Times are those of a superstep in which every vertex pulls, on NVIDIA H200s, by
 the model (0059) on three links. A breadth-first search from the vertex of most edges is
-recorded: **vr** has the rows that it sends, and `search` is what it takes with each
+recorded: **vr** has the rows that it sends, and `search` is its time with each
 form; not of graphs whose edges, times supersteps, are more than `MOST_SWEPT`.
 
 R-MAT graphs above `IN_MEMORY` are drawn, sorted on the disk and counted slice by slice:

@@ -2,8 +2,8 @@
 
 *Flags*: a number is stored at the other rank, and the other's is waited for, by two
 kernels; launched one by one, and twenty times in a graph. *Rows*: kernels store those
-that have changed, and take what has come; in each trial both GPUs do so at once.
-*NCCL*: an array is sent each way, with what the host takes for it. Two processes, a GPU
+that have changed, and read those received; in each trial both GPUs do so at once.
+*NCCL*: an array is sent each way, with the time of the host. Two processes, a GPU
 each.
 """
 

@@ -8,8 +8,8 @@ process: other loads of the machine are not in it. One process reads the whole g
 too, beside pandas and polars on the same text.
 
 ``--ratings N`` draws so many ratings of the users and items of MovieLens 20M, and cuts
-them in each side: of the whole on each rank, of what each rank has, of slices, and
-where each rank draws what it needs.
+them in each side: of the whole on each rank, of the edges that each rank has, of
+slices, and of edges that each rank draws.
 """
 
 from __future__ import annotations

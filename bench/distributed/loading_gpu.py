@@ -1,11 +1,11 @@
 """A graph of 2.1G edges, written as slices and read from them to the GPUs of a host.
 
-A GPU draws it; its rows come to the host, and are written. *read* is what processes
-take for all bytes of the files, a share each by one thread, into new memory; *read by
-threads* the same with as many threads as a load has. *slices* is what ranks take for
-their parts of the graph, a process and a GPU each, and *whole* what one process does
-for all of it, until the GPU has it. Files are in the page cache, where that holds them.
-A first load, which compiles kernels and gets memory, stands apart (``first_ms``).
+A GPU draws it; its rows come to the host, and are written. *read* is the time of
+processes for all bytes of the files, a share each by one thread, into new memory; *read
+by threads* the same with as many threads as a load has. *slices* is the time of ranks
+for their parts of the graph, a process and a GPU each, and *whole* what one process
+does for all of it, until the GPU has it. Files are in the page cache, where that holds
+them. A first load, which compiles kernels and gets memory, stands apart (``first_ms``).
 Digests are compared, and *of read* is the time by that of the bytes on as many
 processes.
 

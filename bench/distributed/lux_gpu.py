@@ -4,7 +4,7 @@ Ranks of each number are started once, draw each graph in parts, and run all pro
 and send each result at once. A row's time is that of the supersteps of a
 call, behind some that warm up; `call_ms` is that of the whole call, `first_s` that of
 the first one, which compiles. *efficiency* is the time on one rank, by ranks and the
-time on these. *bound* is what the link leaves of it: the sweep, by the longer one of
+time on these. *bound* is its limit by the link: the sweep, by the longer one of
 sweep and wire, where the sweep is the time on one rank by ranks, and the wire
 `wire_bytes` at the measured rate of the link. `wire_bytes` of a rank are those of all
 rows that other ranks have, in supersteps in which all change; of searches a bit of each

@@ -2,7 +2,7 @@
 
 One superstep sums weights times values over all in-edges of an R-MAT graph, in memory
 and under limits. *link* copies from page-locked memory to a buffer, by the driver, in
-pieces as large as a slice: what streaming can be held to. A superstep's *of link* is
+pieces as large as a slice: the bound of streaming. A superstep's *of link* is
 the bytes that it has copied, by its time, by that; *of edges* the bytes of all edges
 instead, of which buffers may keep some. The bits of the values behind all supersteps
 are those in memory.

@@ -12,8 +12,8 @@ way while it swept (part of `sweep`). `wire_ms` is, of the supersteps that send 
 themselves, the wait of the rank that waits least: the others wait for that rank, too.
 `hidden` is the share of the lesser of wire and sweep that the supersteps in pieces
 save; all three are lower quartiles over supersteps. `run_ms` is a superstep of a run
-without a callback, which may be replayed. On GPUs nothing is known but whole
-supersteps: there `sweep_ms` is what one takes that sends nothing, and the wire is the
+without a callback, which may be replayed. On GPUs only whole supersteps are
+timed: there `sweep_ms` is the time of one that sends nothing, and the wire is the
 rest.
 
 `--link 4gbit` is a word for the row: the link is set up before (a network

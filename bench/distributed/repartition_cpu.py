@@ -7,12 +7,12 @@ all (`balanced`), 2 and 4 times as much over an eighth of the range (`skew 2`,
 long (`slow rank`).
 
 Ranks are measured by their CPU time, since others may use the cores: `load` has the
-load average before each case. The slow rank sends twice its time.
-`before` and `after` are the speed of the supersteps before the first move and behind
-the last one, of the balanced one: the mean time of ranks over the most (of the slow
-rank, what all take if it has half as much). `overhead` is what adding up and looking
-for moves takes, of the CPU time of all supersteps. `told` has the moves of
-`Run.partitions`; their costs are by the clock. Trials are whole runs, by the clock.
+load average before each case. The slow rank sends twice its time. `before` and `after`
+are the speed of the supersteps before the first move and behind the last one, of the
+balanced one: the mean time of ranks over the most (of the slow rank, what all take if
+it has half as much). `overhead` is the share of summing times and searching moves in
+the CPU time of all supersteps. `told` has the moves of `Run.partitions`; their costs
+are by the clock. Trials are whole runs, by the clock.
 """
 
 from __future__ import annotations

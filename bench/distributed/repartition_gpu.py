@@ -6,7 +6,7 @@ and a last GPU that another process uses, too. `before` and `after` are the medi
 of supersteps before the first move and behind the last one. `of_even` is the speed
 behind it, of that between cuts that make the case's own load even, which is run before.
 With a slow GPU, that is between cuts by the speeds of the GPUs, as the time before has
-them. `overhead` is what adding up and looking for moves takes, of the whole run.
+them. `overhead` is the share of summing times and searching moves in the whole run.
 Answers of a case have the same bits, whatever was moved. Notes have the last times of
 ranks, the gain at most, and the expected cost of a move:
 nothing moves where the gain over as many supersteps as have run, or as are left, is

@@ -1,7 +1,7 @@
 """How fast rows are packed for a link, and stored where they arrive, on the CPU.
 
 A send list has a million of 1.3 million vertices; a share of them changed. Times are
-those of one message: "send" lists what changed, chooses the form and packs the rows;
+those of one message: "send" lists changed rows, chooses the form and packs them;
 "receive" reads them and stores them among ghosts. NumPy does the same with `nonzero`,
 `take`, `packbits` and indexed assignments, as a bitmap and rows (the form "vr").
 """

@@ -3,7 +3,7 @@
 Programs of `lux-gpu` are called again and again. Of each trial every rank sends the
 times of its supersteps, its time without waits for others, by the GPU's clock, the
 way in which supersteps ran, and the calls that took long: see `tracing`. A row
-has the trials, and of each what was made in it: on each rank that should be nothing,
+has the trials, and the objects made in each: on each rank there should be none
 from the third call on. The last answer is compared with the first.
 
 ``--target cpu`` rehearses it on processes of the CPU. Behind ``--budget`` seconds

@@ -1,8 +1,8 @@
 """Contenders that insert and delete batches: the dynamic graph, and ways around it.
 
 All keep directed edges with one weight, in one direction, each edge once. An insertion
-is of edges that are not there, and a deletion of edges that are: what each contender
-has to find out by itself.
+is of edges that are not there, and a deletion of edges that are. Each contender has to
+check that itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def keys_of(sources: Array, targets: Array) -> Array:
 
 
 class Holder(ABC):
-    """The graph of a contender, which changes in batches."""
+    """The graph of a contender, changed in batches."""
 
     #: The package that it needs, beside SciPy; whether its arrays lie on the GPU.
     package, is_there = "featgraph", False

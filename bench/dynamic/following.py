@@ -1,7 +1,7 @@
 """Updates of results beside new calls, by the size of the batch.
 
 A trial applies a batch, updates the result, and calls the algorithm anew on the same
-graph, or in the other order: the first of them makes what the host reads of a version.
+graph, or in the other order: the first of them makes the host's arrays of a version.
 Batches insert edges that are not there, delete edges that are, or 80 % insert and 20 %
 delete; the next trial takes them back. Sizes below one are parts of the edges. Edges
 that are inserted join vertices of close ids where these are close in the graph, too

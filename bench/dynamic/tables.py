@@ -10,10 +10,10 @@ along "out", by a sweep over all rows without.
 *memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
 deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
 updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
-are rounds that lay all rows out; what they take more than others is their share.
+are rounds that lay all rows out; their share is their added time.
 
-*balance* (7.1): what is brought up to date behind a batch: stamps (degrees, traits and
-lists of hubs), and what the next superstep takes more than the one behind it.
+*balance* (7.1): updates after a batch: of stamps (degrees, traits and lists of hubs),
+and the time by which the next superstep exceeds the one after it.
 
 *algorithms* (7.2-7.4): each public algorithm on the graph and on its frozen copy, in
 turn: *fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last

@@ -1,8 +1,8 @@
 """Cells of a table: each is recorded as soon as it is measured, and none ends the run.
 
 A run has a time limit, goes on where an earlier one with the same ``--output`` was cut,
-and takes a cell in which a process died for failed. What runs behind a CUDA error is
-not recorded: such an error ends the process with status 3.
+and records a cell in which a process died as failed. Runs after a CUDA error are not
+recorded: such an error ends the process with status 3.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ All settle, so that every variant ends in the same place: fused weights of MML a
 divided by the square roots of the degrees of both ends, the couplings of BP fit the
 degrees. LP, MMR and MML are the recurrences of `featgraph.algorithms`. BP takes its
 exponentials a state, not a pair of states as `algorithms.belief_propagation` does,
-which keeps impossible states apart: what a kernel written for speed would do.
+which keeps impossible states apart, as a kernel written for speed would.
 """
 
 from __future__ import annotations

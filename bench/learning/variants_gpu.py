@@ -2,8 +2,8 @@
 
 FA: consecutive lanes take consecutive features; NFA: one thread owns a vertex. NCD:
 every superstep sweeps all vertices; CD: the due ones, their aggregates kept and
-patched. All four stop by the same rule and must agree. ``auto`` is what featgraph
-chooses. The hand-written NFA/NCD kernels show if the slowest of the four is slow for
+patched. All four stop by the same rule and must agree. ``auto`` is featgraph's
+choice. The hand-written NFA/NCD kernels show if the slowest of the four is slow for
 its form.
 """
 

@@ -1,8 +1,8 @@
 """A process that runs cases on the GPU, under one of the tools or under none.
 
 Started by `bench.sanitizers.session`. Reads a task from the file that its argument
-names and prints a JSON line for each case: what it launched, or why it did not run.
-Answers are not compared here: tests with the marker `gpu` do that.
+names and prints a JSON line for each case: its launches, or the reason why it did not
+run. Answers are not compared here: tests with the marker `gpu` do that.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Programs of the tests' bank run in all variants of kernels, on small graphs whose last
 block has places without a vertex, several processes at a time. Everything is compiled
-first without a tool. Then each tool has to find the faults of `planted`, and runs what
-is left: a line of the result for each. A tool fails if a fault that was planted goes
-unseen, an error is found, a process leaves no summary, or no kernels ran.
+first without a tool. Then each tool has to find the faults of `planted`, and runs the
+other cases: a line of the result for each. A tool fails if a fault that was planted
+goes unseen, an error is found, a process leaves no summary, or no kernels ran.
 
 Kernels without shared memory cannot race there: racecheck leaves those cases out.
 """
@@ -147,7 +147,7 @@ class Session:
     def environment(self) -> dict[str, str]:
         """Return the children's environment: nothing between kernels and the driver.
 
-        A memory manager that keeps what was freed would hide reads of it.
+        A memory manager that keeps freed memory would hide reads of it.
         """
         store = os.environ.get("FEATGRAPH_CACHE_DIR") or str(self.folder / "store")
         settings = {

@@ -1,7 +1,7 @@
 """The eight programs of Khorasani et al. 2015 (Table IV), to be run again and again.
 
-`capture` calls an algorithm until it is about to iterate, and keeps what it would have
-iterated on. So checks and preparation on the host, which take seconds for 85 million
+`capture` calls an algorithm until it is about to iterate, and keeps the arguments of
+the iteration. So checks and preparation on the host, which take seconds for 85 million
 edges, are done once for all contenders.
 """
 

@@ -1,7 +1,7 @@
 """A reduce over all vertices on the GPU, beside CuPy over the same arrays.
 
 A sum of rows of K numbers, and the largest change between two arrays of such rows, as a
-residual is. What is timed is the device's work, without the host's gaps: see
+residual is. The device's work is timed, without the host's gaps: see
 `device_time`. Each answer is compared with float64 on the host. With ``--blocks``, each
 of ours runs with as many blocks, in turn.
 """

@@ -1,7 +1,7 @@
 """Schedules beside each other: the device's time of supersteps.
 
 ``supersteps``: the eight programs of Khorasani et al. 2015, Table IV, with each
-schedule. What is timed is the device's work on the supersteps of a run
+schedule. The device's work on the supersteps of a run is timed
 (`bench.schedules.device_time`), all contenders warmed before any is timed, in an order
 that changes from trial to trial. Kernels are compiled before by several processes.
 At the end stands how much faster ``warp_segmentation`` is than the best and the worst
@@ -10,7 +10,7 @@ At the end stands how much faster ``warp_segmentation`` is than the best and the
 ``shares``: one pushed superstep from 0.1, 1, 10 and 100% of the vertices, as it is and
 with ``balanced_push``. ``efficiency``: warp execution efficiency by Nsight Compute.
 
-Answers are compared with those of ``lanes`` outside of what is timed.
+Answers are compared with those of ``lanes`` outside the timed region.
 """
 
 from __future__ import annotations

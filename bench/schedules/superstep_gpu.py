@@ -3,7 +3,7 @@
 featgraph under its options (FA and NFA, pull and push, folded and not) does the whole
 superstep; cuSPARSE through PyTorch and CuPy do the product alone. Each contender is
 checked against float64 on the host, then timed: by events around supersteps launched
-back to back, which holds what the host could not hide; the host's time to submit one;
+back to back, with the host's time that is not hidden; the host's time to submit one;
 and the wall time of a superstep within `fg.iterate`, which waits for each.
 """
 

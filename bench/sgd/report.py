@@ -2,7 +2,7 @@
 
 For each target and K, from the lines of ``sgd-sweeps``: ms of a sweep, and how many
 times as long as `edge_locked` that is, with geometric means by class (Table II); and
-what was prepared, in how many sweeps it pays back, the best serialisable sweep over the
+the preparation, the sweeps in which it pays back, the best serialisable sweep over the
 larger of its bounds, and predicted over measured times. A later line of a cell takes
 the place of an earlier one.
 """

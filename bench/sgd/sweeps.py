@@ -1,7 +1,7 @@
 """Times of one sweep of SGD under every schedule of exclusive edge functions.
 
-Shapes are those of Kaleem et al., Table II (`shapes`), with K = 16 in float32: what
-`learn` reads and writes of an edge is 12 + 16 K bytes. The time of a sweep excludes
+Shapes are those of Kaleem et al., Table II (`shapes`), with K = 16 in float32:
+`learn` reads and writes 12 + 16 K bytes an edge. The time of a sweep excludes
 preparation, which is a field of its own. A cell whose sweep is predicted to take longer
 than `--cell` is not run, and has the reason. A run goes on from the cells that its
 output file has. ``python -m bench.sgd.report FILE...`` prints the tables.

@@ -62,7 +62,7 @@ def _require(is_right: Any, what: str, where: str) -> None:
 
 
 def _require_same(got: Any, expected: Any, what: str, where: str) -> None:
-    """Raise StateError unless a value or an array is what it should be."""
+    """Raise StateError unless a value or an array equals the expected one."""
     if not np.array_equal(got, expected):
         raise StateError(
             f"the graph is damaged: {what}", where=where, got=got, expected=expected,
@@ -94,7 +94,7 @@ def _audit_memory(pool: RowPool, vertex_count: int) -> None:
 
 
 def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
-    """Check what a pool keeps of its rows, and return its edges by row."""
+    """Check the arrays of a pool's rows, and return its edges by row."""
     kernels, where, count = numba_kernels(), pool.along, store.vertex_count
     lengths = (pool.stops - pool.starts).astype(np.int64)
     _require(lengths >= 0, "rows that end before they begin", where)

@@ -1,7 +1,7 @@
-"""A batch of updates: what a caller gives, checked, and what came of it.
+"""A batch of updates: checked arguments, the result, and the log of changes.
 
-A `Batch` owns arrays that are known to fit a store. `Log` keeps what batches have
-changed, from which `Changes` between two versions are found.
+A `Batch` owns arrays that have been checked to fit a store. `Log` keeps the changes of
+batches, from which `Changes` between two versions are found.
 """
 
 from __future__ import annotations

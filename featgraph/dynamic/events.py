@@ -219,7 +219,7 @@ class Window:
             leaves when the window has none of its events. "keep": each event is an
             edge; one that leaves takes the oldest copy of its pair with it.
         loops : {"keep", "drop", "error"}, optional
-            What becomes of events that join a vertex to itself.
+            The policy for events that join a vertex to itself.
         **options
             ``capacity`` and ``target``, as for `DynamicGraph.from_edges`.
 
@@ -251,10 +251,10 @@ class Window:
             require_choice("loops", loops, ("keep", "drop", "error")),
         )
         if self._policy not in (None, policy):
-            told = "directed={}, duplicates={!r}, loops={!r}"
+            text = "directed={}, duplicates={!r}, loops={!r}"
             raise StateError(
                 "the window has a graph of another kind", where="graph()",
-                got=told.format(*policy), expected=told.format(*self._policy or ()),
+                got=text.format(*policy), expected=text.format(*self._policy or ()),
                 fix="make another window of the events",
             )  # fmt: skip
         ends = self.events._ends.astype(np.int64)
@@ -292,7 +292,7 @@ class Window:
     def _batch(
         self, old: tuple[int, int], new: tuple[int, int], begin: Any
     ) -> WindowBatch:
-        """Return what takes the graph of one range of events to that of another."""
+        """Return the batch between the graphs of two ranges of events."""
         events, (_, kept, loops) = self.events, self._policy or (True, "last", "keep")
         leaving = np.arange(old[0], min(old[1], new[0]))
         coming = np.arange(max(old[1], new[0]), new[1])

@@ -1,4 +1,4 @@
-"""Batches on the GPU: arrays that are given there, ids, and what the log keeps."""
+"""Batches on the GPU: arrays in its memory, ids, and records for the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
 from featgraph.graph.building.gpu_edges import checked_ends, checked_values, copied_ends
 
-__all__ = ["OnGpu", "batch_there"]
+__all__ = ["OnGpu", "gpu_batch"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +43,11 @@ class _GpuBatch(Batch):
         )  # fmt: skip
 
 
-def batch_there(
+def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
     vertex_count: int, loops: str, **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Check updates that are given on the GPU, and copy them there.
+    """Check updates that are in memory of the GPU, and copy them on it.
 
     None where they are not, or where the host has to look at them; `checked_batch` has
     the parameters. The ids are checked when the batch is planned, but where `loops` are
@@ -80,7 +80,7 @@ _MISSING = ("ignore", "error")
 
 
 class OnGpu:
-    """What differs in a batch, `store._Step`, that goes into a store on the GPU."""
+    """Mixin for `store._Step`: the steps of a batch that differ on the GPU."""
 
     store: Any
     batch: Any
@@ -141,7 +141,7 @@ class OnGpu:
         return ids, int(free.size)
 
     def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
-        """Return what the batch changes; the host gets it when it asks."""
+        """Return the changes of the batch; they stay on the GPU until they are read."""
         store, updates = self.store, self.updates
         pool: Any = store.pools["in"]
         changed: tuple[Any, ...] = ()

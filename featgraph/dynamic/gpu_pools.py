@@ -60,17 +60,17 @@ class GpuPlan:
     Attributes
     ----------
     d : Passes
-        What kernels read and write.
+        The arguments of the kernels.
     is_few : bool
         Whether one block takes most passes, and arrays stay with the pool.
     came, left, entries : int
         Edges that come, edges that leave, and entries.
     summary, tally : ndarray of int64
-        What the host has read; of that, how many updates had each outcome.
+        Counts read by the host; of these, the number of updates with each outcome.
     wanted, freed : ndarray of int64
         How many runs of each class rows come to and leave.
     writes : for each array, its bits now, the width of a row, and where they will be
-    values : for each column, what `write_values` takes
+    values : for each column, the arguments of `write_values`
     listed : places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
     """
@@ -102,7 +102,7 @@ class GpuPlan:
     lost: int = 0
 
     def read(self, summary: Array, *listed: Any) -> None:
-        """Have what the host has read."""
+        """Store the counts that the host has read."""
         self.summary, self.tally = summary, summary[: passes.BORN]
         self.came, self.left, self.entries = map(int, summary[_SIZES])
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
@@ -289,7 +289,7 @@ class GpuRowPool(RowPool):
     def plan(  # type: ignore[override]
         self, updates: Updates, threads: Threads, *room: int, dense: bool
     ) -> GpuPlan:
-        """Find what a batch does to the rows: see `RowPool.plan`."""
+        """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
         d, looks, most = plan.d, updates.looks, _blocks()
@@ -498,7 +498,7 @@ class GpuRowPool(RowPool):
     # -- apply
 
     def prepare(self, plan: GpuPlan, updates: Updates) -> None:  # type: ignore[override]
-        """Find what is written, so that `apply` takes no memory: see `RowPool`."""
+        """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
         new = self if plan.fresh is None else plan.fresh
         plan.updates = updates
         plan.degrees = tuple(
@@ -559,8 +559,8 @@ class GpuRowPool(RowPool):
 
         The host computes them, so that they have the bits and the errors of the CPU.
         """
-        there = memory.empty((plan.entries,), column.dtype)
-        plan.over_entries(reads.take_values, bits_of(column), bits_of(there))
+        current = memory.empty((plan.entries,), column.dtype)
+        plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
         order, fates = map(read_back, plan.listed)
         places = order.astype(np.uint32)
         heads = plan.row(passes.HEAD, plan.entries)
@@ -569,7 +569,7 @@ class GpuRowPool(RowPool):
             fates=fates, places=np.arange(plan.entries),
         )  # fmt: skip
         given = read_back(values)[places >> plan.d.sides]
-        found = combined(made, read_back(there), given, plan.updates.rule)
+        found = combined(made, read_back(current), given, plan.updates.rule)
         numbers = np.arange(plan.entries, dtype=np.int32)
         return memory.upload(found), memory.upload(numbers)
 

@@ -6,7 +6,7 @@ algorithm runs on it, and sees one version. What hosts read, such as `sources` o
 the store, through a layout (`views.RunArrays`).
 
 A batch goes through `_apply`: the store applies all updates or none, and `_advance`
-ends the stamps of what has changed (design note 0090).
+ends the stamps of the parts that have changed (design note 0090).
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ class DynamicGraph(Graph):
         directed : bool
             False: each given edge stands for itself and its twin.
         duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
-            What becomes of an edge given again, here and in batches: see
+            The policy for repeated edges, here and in batches: see
             `Graph.from_edges`. "first" and "last" take all columns together. "sum",
             "min" and "max" are for graphs whose only column is "weight".
         loops : {"keep", "drop", "error"}
-            What becomes of an edge from a vertex to itself.
+            The policy for edges from a vertex to itself.
         names : bool
             Ids are names, also in batches, where new names insert vertices. Vertices
             are numbered in the order of appearance.
@@ -138,7 +138,7 @@ class DynamicGraph(Graph):
         Raises
         ------
         GraphInputError
-            What `Graph.from_edges` refuses; columns of another length, or types that
+            As for `Graph.from_edges`; for columns of another length, or types that
             are no numbers; a policy that the columns do not allow.
         DeviceError, PlanError
             A target that is not here, or is none.
@@ -149,7 +149,7 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen, u, v, count, there = chosen_target(target), sources, targets, None, None
+        chosen, u, v, count, ends = chosen_target(target), sources, targets, None, None
         if vertex_count is not None:
             count = check.checked_count(vertex_count, least=0)
         own_names = Names() if require_flag("names", names) else None
@@ -168,9 +168,9 @@ class DynamicGraph(Graph):
                 checked_ends,  # imports the dialect
             )
 
-            there = checked_ends(u, v, count, True)
-        if there is not None:
-            u, v, count = there.sources, there.targets, there.vertex_count
+            ends = checked_ends(u, v, count, True)
+        if ends is not None:
+            u, v, count = ends.sources, ends.targets, ends.vertex_count
         store = EdgeStore.from_edges(
             u, v, inputs.all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
@@ -196,7 +196,7 @@ class DynamicGraph(Graph):
         Raises
         ------
         GraphInputError
-            If the graph has `sides` or is a part; what `from_edges` refuses.
+            If the graph has `sides` or is a part, and as for `from_edges`.
 
         Examples
         --------
@@ -244,7 +244,7 @@ class DynamicGraph(Graph):
         Raises
         ------
         GraphInputError
-            What `from_edges` refuses; a column that is missing, unknown, or of another
+            As for `from_edges`; for a column that is missing, unknown, or of another
             type; an id without a vertex.
         StateError
             If another thread runs supersteps on the graph.
@@ -273,7 +273,7 @@ missing=0, vertices=0)
         copies : {"all", "first", "last"}, optional
             Which copies of a pair a deletion removes.
         missing : {"ignore", "error"}, optional
-            What becomes of a deletion of an absent edge.
+            The policy for deletions of absent edges.
 
         Raises
         ------
@@ -437,7 +437,7 @@ missing=0, vertices=0)
                     self._advance()
 
     def _advance(self) -> None:
-        """End the stamps of what differs; arrays are made when they are asked for."""
+        """End the stamps of changed parts; arrays are made when they are first read."""
         store, layout, traits = self._store, self._layout, self._layout.traits()
         aspects: list[Aspect] = []
         if store.version != self.version:
@@ -457,7 +457,7 @@ missing=0, vertices=0)
     def freeze(self) -> Graph:
         """Return the graph of the living vertices and edges, which does not change.
 
-        It is what `Graph.from_edges` makes of the edges in the order of insertion, with
+        It equals `Graph.from_edges` of the edges in the order of insertion, with
         the column "weight". Dead vertices are left out: then `vertex_names` has the ids
         or names of the others.
 
@@ -477,7 +477,7 @@ missing=0, vertices=0)
         return views.freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
-        """Return what has changed since a version; None where that is forgotten.
+        """Return the changes since a version; None if the log no longer has it.
 
         The log has room for E / 8 entries, and for 4,096 at least: edges that came,
         left or got other values, and vertices.
@@ -630,7 +630,7 @@ missing=0, vertices=0)
 
     @property
     def changing(self) -> views.RunArrays:
-        """The arrays of the graph, and what States and results ask of its edges."""
+        """The arrays of the graph, and queries on its edges by States and results."""
         return self._layout
 
     @property

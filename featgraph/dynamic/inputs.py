@@ -1,4 +1,4 @@
-"""What callers give a graph that changes, and when they may.
+"""Arguments of a dynamic graph, checked, and the lock of its batches.
 
 `Names` are the names of its vertices, by which the ends of edges become ids. `Turns`
 keeps batches and the supersteps of other threads apart.

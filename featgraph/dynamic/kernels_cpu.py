@@ -418,7 +418,7 @@ def plan_rows(
     heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
     tallies: _Array,
 ) -> None:  # fmt: skip
-    """Find what the entries of each row do, how long rows are afterwards, and runs.
+    """Find the fate of each entry, the lengths of rows afterwards, and runs.
 
     `fates` are the kinds of the entries at first. A row moves where its run is too
     short, or twice as long as it must be; all do if `is_dense`.

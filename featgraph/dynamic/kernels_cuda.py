@@ -1,8 +1,8 @@
 """Passes of a batch over the rows of a pool, on the GPU.
 
-They do what `kernels_cpu` does, to the same bits. A batch is sorted twice: by row, in
-the order of the batch (*entries*), and by row and other end (*pairs* of entries). A
-*place* is what both sorts order: update i, or ``2 i`` and ``2 i + 1`` for both of its
+Results have the bits of `kernels_cpu`. A batch is sorted twice: by row, in the order of
+the batch (*entries*), and by row and other end (*pairs* of entries). A
+*place* is the item of both sorts: update i, or ``2 i`` and ``2 i + 1`` for both of its
 ends where an edge stands at both (`sides` is 1).
 
 `plan_batch` has the passes before apply, one behind the other in one launch. Blocks
@@ -12,7 +12,7 @@ large one are matched by a launch of their own, by as many threads as fit.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
-warps. Bit ``n`` of `marks` says whether the edge at number n leaves its row, `before`
+warps. Bit ``n`` of `marks` is set if the edge at number n leaves its row, `before`
 how many leave in the words before. Nothing depends on the order of atomics: they add
 integers, or list rows that the host sorts.
 """
@@ -470,7 +470,7 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 
 @device_function
 def _decide_all(d, tally):  # type: ignore[no-untyped-def]
-    """Find what becomes of each entry, and the outcome of each update."""
+    """Find the fate of each entry, and the outcome of each update."""
     if d.looks == 0:
         for e in range(cuda.grid(1), d.summary[ENTRIES], threads(d)):
             d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
@@ -637,7 +637,7 @@ def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
-    """Find what becomes of entries and rows, and runs for rows that move."""
+    """Find the fates of entries and rows, and runs for rows that move."""
     if d.looks != 0 and d.has_marks != 0:
         _count_bits(d, parts)
     _decide_all(d, counts)

@@ -1,10 +1,10 @@
-"""Rows in a pool of slots, and what a batch does to them.
+"""Rows in a pool of slots, and the changes that a batch makes to them.
 
 A row is one run of consecutive slots, which has room behind its last edge. `RowPool` is
 the pool of one direction. A batch takes these steps, each on all pools; nothing that
 lives is written before the last one, which cannot fail:
 
-`RowPool.plan`     sort the updates by row, and find what becomes of each row
+`RowPool.plan`     sort the updates by row, and find the new state of each row
 `RowPool.fit`      find room in free runs and behind them; False where there is too
                    little
 `RowPool.refit`    lay all rows out anew, in order, in other arrays
@@ -102,7 +102,7 @@ class Updates:
 
 @dataclass(eq=False)
 class Plan:
-    """What a batch does to a pool.
+    """The changes that a batch makes to a pool.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class RowPool(HostRows):
         self.lost = 0
 
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
-        """Find what a batch does to the rows.
+        """Plan the changes of a batch to the rows.
 
         Parameters
         ----------
@@ -395,7 +395,7 @@ class RowPool(HostRows):
     def _leave(self, plan: Any, regions: list[Any], passed: int) -> None:
         """Keep the free memory behind the rows that were laid into a region.
 
-        What rows have passed by, and what they have not come to, goes to the queues.
+        Slots that rows have skipped, or have not reached, are appended to the queues.
         """
         behind = len(regions) - 1
         plan.region, plan.top = (0, 0), self.top
@@ -461,7 +461,7 @@ class RowPool(HostRows):
         self._find_hubs(plan)
 
     def prepare(self, plan: Plan, updates: Updates) -> None:
-        """Find what is written, so that `apply` takes no memory.
+        """Prepare all writes, so that `apply` allocates no memory.
 
         Raises
         ------

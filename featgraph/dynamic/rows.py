@@ -1,4 +1,4 @@
-"""What hosts read of the rows of a pool, and what loops over them share."""
+"""Rows of a pool as the host reads them, and helpers of loops over rows."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Threads:
             done.result()
 
     def beside(self, work: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """Begin a call beside shared loops; return what waits for its result."""
+        """Begin a concurrent call; return a function that waits for its result."""
         if self._pool is None:
             result = work(*arguments)
             return lambda: result
@@ -184,7 +184,7 @@ class HostRows:
     longest_out: int
 
     def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
-        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        """Return the highest degree, and that below a bound; or of out-degrees."""
         top, counts = numba_kernels().top_of, self.length_counts
         most, below = top(counts, counts.size - 1), top(counts, bound - 1)
         if self.hubs.size:

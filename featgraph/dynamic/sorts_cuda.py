@@ -23,7 +23,7 @@ THREADS, WARPS, DIGITS, COUNTS = 384, 12, 256, 3072
 
 @device_function
 def meet_grid(d):  # type: ignore[no-untyped-def]
-    """Have all blocks of a launch meet; each sees what the others have written.
+    """Synchronize all blocks of a launch; each sees the writes of the others.
 
     Launches of more than one block have equally many, so that `gate` is a multiple of
     that at first.
@@ -64,7 +64,7 @@ def share(count, d):  # type: ignore[no-untyped-def]
 
 @device_function
 def block_sums(own, parts):  # type: ignore[no-untyped-def]
-    """Return the sums of what a block's threads before this one have, and all have."""
+    """Return the sum over a block's threads before this one, and over all of them."""
     lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
     here, offset = int64(own), int32(1)
     while offset < 32:

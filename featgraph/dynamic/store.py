@@ -1,7 +1,7 @@
 """The edges of a graph that changes: rows by direction, ids, vertices, and a log.
 
 `EdgeStore.apply` applies a batch as a whole or not at all. Pools of the other
-directions, and edge ids, exist from when they are first asked for; batches keep them.
+directions, and edge ids, are made at their first use; batches keep them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class EdgeStore:
     next_id, id_capacity : int
         Ids that were given out are below the first; below the second there is room.
     by_id : weak set
-        What has values by id: where it is empty, edges lose their ids when rows are
+        Holders of values by id: where it is empty, edges lose their ids when rows are
         laid out anew.
     pools : dict of str to RowPool
         Those that exist; "in" does.
@@ -229,9 +229,9 @@ class EdgeStore:
     ) -> Batch:  # fmt: skip
         """Check updates and copy them: see `checked_batch`."""
         if self.target == "cuda" and self.living is None:
-            from featgraph.dynamic.gpu_batches import batch_there  # loads Numba
+            from featgraph.dynamic.gpu_batches import gpu_batch  # loads Numba
 
-            found = batch_there(
+            found = gpu_batch(
                 sources, targets, kinds, columns, self.columns, vertex_count,
                 loops=self.loops, **options,
             )  # fmt: skip
@@ -255,7 +255,7 @@ class EdgeStore:
     def pool(self, along: str) -> RowPool:
         """Return the rows along "in", "out" or "both" edges.
 
-        Those of an undirected graph are one pool. Others are made when first asked for.
+        Those of an undirected graph are one pool. Others are made at their first use.
         """
         along = along if self.directed else "in"
         if along not in self.pools:
@@ -311,7 +311,7 @@ class EdgeStore:
         return max(self.id_capacity, self.pools["in"].slots)
 
     def changes(self, since: int) -> Changes | None:
-        """Return what has changed since a version; None where that is too old."""
+        """Return the changes since a version; None if it is too old."""
         return self._log.since(since, self.version)
 
     def next_vertices(self, count: int) -> Array:
@@ -479,11 +479,11 @@ class _Step:
             sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
-        there: Updates = store.pools["in"].taken(updates)
-        return there
+        taken: Updates = store.pools["in"].taken(updates)
+        return taken
 
     def _policy(self) -> tuple[int, int]:
-        """Return what becomes of edges that are there, and which copies leave."""
+        """Return the policy for present edges, and the copies to delete, as codes."""
         store, kernels = self.store, self.kernels
         policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
             store.duplicates, kernels.COMBINE
@@ -541,7 +541,7 @@ class _Step:
         return UpdateResult(version, counts, codes, self.vertices)
 
     def _counts(self, plan: Plan) -> list[int]:
-        """Return how many updates had each outcome; raise what policies refuse."""
+        """Return the number of updates with each outcome; raise errors of policies."""
         kernels, outcomes = self.kernels, self.updates.outcomes
         counts: list[int] = plan.tally.tolist()
         if not self.updates.looks:
@@ -652,7 +652,7 @@ class _Step:
         return ids, int(free.size)
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
-        """Return what the batch changes, for the log."""
+        """Return the record of the batch for the log."""
         store, kernels, updates = self.store, self.kernels, self.updates
         pool = store.pools["in"]
         born, born_count = plan.order, int(plan.tally[kernels.BORN])

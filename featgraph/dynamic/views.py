@@ -1,6 +1,6 @@
-"""What hosts and kernels read of a graph that changes.
+"""Views of a dynamic graph: edges for the host, arrays for kernels.
 
-`LivingEdges` is the list of the edges of one version, made when the host first asks for
+`LivingEdges` is the list of the edges of one version, made when the host first reads
 it. `RunArrays` has the arrays of kernels by name: those of the store as they are, and
 others that follow from them, and the traits of the rows.
 """
@@ -50,13 +50,13 @@ Array = npt.NDArray[Any]
 class LivingEdges(EdgeList):
     """The edges of one version of a store, in the order of their insertion.
 
-    They are collected when first asked for, before the next version.
+    They are collected at the first read, before the next version.
 
     Parameters
     ----------
     store : EdgeStore
     names : object or None
-        What has the names of all vertices of the version, `of`.
+        The names of all vertices of the version, by its method `of`.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
@@ -138,9 +138,9 @@ def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.
     wanted, inverse = np.unique(
         _keys(sources[known], targets[known]), return_inverse=True
     )
-    there = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    present = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
     found = np.zeros(sources.size, np.bool_)
-    found[known] = np.isin(wanted, there)[inverse]
+    found[known] = np.isin(wanted, present)[inverse]
     return found
 
 
@@ -228,7 +228,7 @@ class RunArrays:
 
     Pools, columns and degrees are those of the store, which batches write in place.
     Arrays by edge id are *derived*: they have room for all ids, and in each version
-    some entries are written. States and results find here what they need of the store:
+    some entries are written. States and results read the store through it:
     `Graph.changing`.
 
     Attributes
@@ -318,7 +318,7 @@ class RunArrays:
         Raises
         ------
         DeviceError
-            If another one is asked for.
+            If another target is requested.
         """
         own = self._store.target
         if target in {"cpu", "cuda"} - {own}:
@@ -352,7 +352,7 @@ class RunArrays:
         return int(self._store.pool("in").starts.size), self._store.id_room
 
     def hubs(self) -> dict[str, bytes]:
-        """Return what lists of hubs follow from, which kernels of the GPU go by."""
+        """Return the key of the lists of hubs that GPU kernels use."""
         if self._store.target != "cuda":
             return {}
         pools: Any = self._store.pools

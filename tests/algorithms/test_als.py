@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import featgraph as fg
-from featgraph.algorithms import AlternatingLeastSquares, _objective, _ratings
-from featgraph.algorithms._objective import checked_options
+from featgraph.algorithms import AlternatingLeastSquares, _ratings
+from featgraph.algorithms._ratings import checked_options
 from featgraph.algorithms.als import als, solve_side, verify_als
 from featgraph.algorithms.ranking_metrics import (
     ranking_metrics,
@@ -246,7 +246,7 @@ def test_bad_options(change: dict[str, Any], message: str) -> None:
 def test_what_is_made_of_a_graph_of_ratings_is_kept_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sides and totals are, by what was asked, and not longer than the graph."""
+    """Sides and totals are cached by their options, no longer than the graph lives."""
     looked: list[Any] = []
     look = _ratings.survey
     monkeypatch.setattr(
@@ -522,7 +522,7 @@ def test_auto_takes_what_is_faster_on_the_target(
 
 
 def test_auto_asks_where_the_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_objective.MOST_FOR_CHOLESKY, "cpu", 4)
+    monkeypatch.setitem(_ratings.MOST_FOR_CHOLESKY, "cpu", 4)
     for k in (4, 5):
         run = als(some_ratings(3), factors=k, iterations=1, target="cpu").run
         assert any("advance" in str(kernel) for kernel in run.kernels) is (k == 5)

@@ -284,7 +284,7 @@ class Watch:
             self.taken.append(taken)
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Return what a call returns."""
+        """Return the result of a call."""
         tracemalloc.start()
         try:
             self._begin()

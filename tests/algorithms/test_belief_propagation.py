@@ -167,7 +167,7 @@ def test_potentials_of_all_sizes(
 
 
 def test_sums_that_vanish_keep_their_order(target: str) -> None:
-    """States that are 1e-60 as likely as others are told apart where that matters."""
+    """States that are 1e-60 as likely as others stay distinct where that matters."""
     unary = [[1, 1e-35, 1e-36], [1, 1, 1], [0, 1, 1]]
     result = belief_propagation(path(3), unary, np.eye(3), target=target)
     assert result.marginals[0] == pytest.approx([0, 1 / 1.1, 0.1 / 1.1], rel=1e-4)
@@ -458,7 +458,7 @@ def test_a_damped_message_is_not_left_half_way(target: str) -> None:
 
 
 def test_messages_that_cancel_out_are_still_passed_on(target: str) -> None:
-    """The belief of vertex 2 stays as it is, but what it tells its neighbors turns.
+    """The belief of vertex 2 is constant, but its messages to neighbors alternate.
 
     Vertices 0 and 1 lean to different states, and in the second superstep hear from 3
     and 4 that it is the other way round: the messages into 2 change places.

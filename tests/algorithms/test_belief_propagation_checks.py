@@ -1,4 +1,4 @@
-"""What belief propagation refuses, and what its verifier finds."""
+"""Refusals of belief propagation, and faults that its verifier finds."""
 
 from __future__ import annotations
 

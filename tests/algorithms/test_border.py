@@ -1,4 +1,4 @@
-"""What algorithms take for a graph, what they refuse, and where they are imported."""
+"""Graph arguments of algorithms, refusals, and import paths."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def needed(call: Any) -> dict[str, None]:
 
 
 class Weird:
-    """Has a name that errors say."""
+    """An object with a name that errors show."""
 
 
 NO_GRAPHS = {

@@ -145,7 +145,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return what has calls broken behind so many supersteps."""
+    """Return a function that sets after how many supersteps calls raise BrokenError."""
     plain, left = Session.look, [NEVER]
 
     def look(self: Session, *given: Any) -> None:

@@ -211,7 +211,7 @@ def test_networks_have_their_published_marginals(
 def test_without_evidence_parents_count_as_independent(
     target: str, data_dir: Path
 ) -> None:
-    """Children without evidence say nothing: the rest is known in closed form."""
+    """Children without evidence have no influence: the rest has a closed form."""
     model = fg.read_bif(data_dir / "bn" / "asia.bif.gz")
     result = factor_propagation(model, **EIGHT, target=target)
     for factor in model.factors:

@@ -227,12 +227,12 @@ APART = {
 
 
 def arrays_of(result: Any) -> dict[str, Any]:
-    """Return what a result has, without the record of its run."""
+    """Return the attributes of a result, without the record of its run."""
     return {f.name: getattr(result, f.name) for f in fields(result) if f.name != "run"}
 
 
 def in_turn() -> Callable[[Any], Any]:
-    """Return what puts every other array on the GPU."""
+    """Return a function that puts every other array on the GPU."""
     placed: list[Any] = []
 
     def place(array: Any) -> Any:

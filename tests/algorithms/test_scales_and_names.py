@@ -33,7 +33,7 @@ from featgraph.algorithms import (
     sswp,
 )
 from featgraph.algorithms._checks import weight_properties
-from featgraph.algorithms._columns import given_values
+from featgraph.algorithms._vertices import given_values
 from featgraph.algorithms.label_propagation import verify_label_propagation
 from featgraph.algorithms.pagerank import verify_pagerank
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.algorithms._held import component_of
 from featgraph.algorithms.circuit_simulation import (
     circuit_simulation,
+    component_of,
     verify_circuit_simulation,
 )
 from featgraph.algorithms.heat_simulation import (

@@ -28,7 +28,7 @@ GOES_DEEP = module._Search.goes_deep
 
 @pytest.fixture(autouse=True, scope="module")
 def colours_on_all_targets() -> Iterator[None]:
-    """Have the CPU find components in the ways of GPUs, but where a test says so."""
+    """Make the CPU use the GPU's searches for components, unless a test disables it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module._Search, "goes_deep", lambda search: False)
         yield

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import featgraph as fg
-from featgraph.algorithms._triangles import triangles_of
+from featgraph.algorithms._verify import triangles_of
 from featgraph.algorithms.clustering import clustering, verify_clustering
 from featgraph.algorithms.k_truss import k_truss, verify_k_truss
 from featgraph.algorithms.triangle_count import triangle_count, verify_triangle_count

@@ -162,7 +162,7 @@ def test_page(
 
 
 def anchor(heading: str) -> str:
-    """Return what a link to a heading ends with."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 

@@ -13,7 +13,7 @@ __all__ = ["Dying", "emptied", "spread", "with_dead"]
 
 
 class Dying(fg.Graph):
-    """A graph that says which of its vertices are living."""
+    """A graph with a mask of its living vertices."""
 
     __slots__ = ("_living",)
 

@@ -163,7 +163,7 @@ def edges_in(store: EdgeStore) -> tuple[Any, Any, Any, dict[str, Any]]:
 
 
 def compare(store: EdgeStore, model: Model) -> None:
-    """Require that a store is what a model says, and that all it keeps is right."""
+    """Require that a store equals a model, and that all its arrays are consistent."""
     audit(store)
     assert store.vertex_count == len(model.living)
     assert store.living_count == sum(model.living)

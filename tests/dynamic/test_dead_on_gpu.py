@@ -136,7 +136,7 @@ def check_loops(gpu: Gpu) -> None:
         assert state["last"].tolist() == [66]
         assert state["total"].tolist() == [state["share"].sum()]
         assert not state["share"][~graph.living].any()
-        # Nobody was left out: whatever is pending is everything.
+        # No vertex was excluded: all vertices are pending.
         assert all(left.words is None for left in state.left[1].values())
         found.append(state["share"])
     assert sum(loop.ran for loop in gpu.loops) > 0

@@ -1,4 +1,4 @@
-"""What batches make due: runs that go on equal runs that begin anew (S12, rule 7)."""
+"""Due sets after batches: resumed runs equal runs from the start (S12, rule 7)."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def go_on(name: str, state: fg.State, **options: Any) -> Any:
 
 
 def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
-    """Return what a run on a graph of its own gives."""
+    """Return the values of a run on a separate graph."""
     state, step = make_state(name, graph.fresh()), PROGRAMS[name][0]
     if interpreted:
         return reference.iterate(step.program, *reference.from_state(state)).values["y"]

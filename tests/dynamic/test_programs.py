@@ -42,7 +42,7 @@ def require_equal(found: Any, wanted: Any, name: str) -> None:
 def ran(
     graph: fg.Graph, program: BankProgram, k: int, **options: Any
 ) -> dict[str, Any]:
-    """Return what a few supersteps of a program leave."""
+    """Return the values after a few supersteps of a program."""
     values = program.make_state(graph, k, np.random.default_rng(5))
     state = fg.State(graph, **values)
     fg.iterate(program.foldmaps, state, max_supersteps=3)
@@ -129,7 +129,7 @@ OF_TWO = fg.foldmap(along_in_of_two, keep)
 def columns_left(
     graph: fg.Graph, step: fg.FoldMap, weights: Any, **options: Any
 ) -> dict[str, Any]:
-    """Return what a program leaves that reads the weights."""
+    """Return the values after a program that reads the weights."""
     x = np.arange(graph.vertex_count, dtype=np.float32) % 7
     given: dict[str, Any] = {} if "note" not in repr(step) else {
         "seen": fg.edge_property(np.float32(0), per_direction=not graph.directed)

@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Report:
-    """What came of one program.
+    """The outcome of one program.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
 
 @contextmanager
 def checked(options: dict[str, Any]) -> Iterator[None]:
-    """Have kernels check their indices where the options say so."""
+    """Make kernels check their indices if the options have it."""
     config.checked = bool(options.get("checked"))
     try:
         yield
@@ -142,7 +142,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def check(case: Case, target: str) -> Report:
-    """Run a case under all of its options; the interpreter says what is right."""
+    """Run a case under all of its options, against the interpreter."""
     with warnings.catch_warnings(), small_is_large(case.chunk):
         warnings.simplefilter("ignore")
         return _check(case, target)
@@ -248,7 +248,7 @@ def _numbers_of(action: dict[str, Any]) -> list[int]:
 
 
 def interpret(case: Case, steps: Any, graph: Any, state: Any) -> Iterator[Any]:
-    """Yield what each action leaves: values, committed vertices, how it ended."""
+    """Yield the outcome of each action: values, committed vertices, its end."""
     graph, values, signature = reference.from_state(state)
     superstep, out = 0, None
     for action in case.actions:

@@ -196,7 +196,7 @@ class _Functions:
         return f"min(max(d.{name}[v{index}], -1), {MOST})"
 
     def _read(self, kind: str, wide: int, chosen: list[Property]) -> str:
-        """Return what a function reads: of what is written before it, mostly."""
+        """Return a read of a function, mostly of a property written before it."""
         draw = self.draw
         ofs = {"v": ("vertex",), "g": ("vertex", "edge"), "e": ("vertex", "edge")}
         readable = [p for p in self.properties if p.of in ofs[kind] and p.role != "out"]

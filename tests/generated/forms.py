@@ -49,7 +49,7 @@ def _signed(value: Any) -> str:
 
 
 class Forms:
-    """Draws expressions; what they read, a function's body says (`leaves`).
+    """Draws expressions; the reads are those of a function's body (`leaves`).
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Forms:
         raise NotImplementedError
 
     def leaf(self, type_: str) -> Expression:
-        """Return what is read, or a constant."""
+        """Return a read, or a constant."""
         found = self.leaves(type_)
         if found and self.draw.chance(85):
             return self.draw.one(found)()

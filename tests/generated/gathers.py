@@ -218,7 +218,7 @@ class Gathers:
         return max((p.wide for p in self.properties if p.name in self.hot), default=1)
 
     def _hot_rows(self) -> list[Property]:
-        """Return what is written elsewhere in the foldmap, a row a vertex."""
+        """Return vertex properties that the foldmap writes at other vertices."""
         return [
             p for p in self.properties
             if p.of == "vertex" and p.wide == 1 and p.name in self.hot
@@ -275,7 +275,7 @@ class Gathers:
 
 
 def _of_target(properties: list[Property], body: Body, type_: str) -> Expression:
-    """Return what all contributions to a vertex have alike."""
+    """Return a value of the target, which all its contributions share."""
     found = [
         p
         for p in properties

@@ -52,7 +52,7 @@ def draw_division(rng: random.Random, vertex_count: int) -> Division:
 
 
 def check_on_ranks(case: Case, division: Division, target: str = "cpu") -> Report:
-    """Run a case on ranks under all of its options; what is refused there is told."""
+    """Run a case on ranks under all of its options; report refusals."""
     with warnings.catch_warnings(), small_is_large(case.chunk):
         warnings.simplefilter("ignore")
         return _check(case, division, target)

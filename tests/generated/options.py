@@ -97,7 +97,7 @@ def draw_unordered(draw: Draw, key: str) -> list[dict[str, Any]]:
 
 
 def for_target(options: dict[str, Any], target: str, is_run: bool) -> dict[str, Any]:
-    """Return what to pass: schedules are CUDA's, change_driven is for runs."""
+    """Return the options to pass: schedules on CUDA only, change_driven for runs."""
     given = {n: v for n, v in options.items() if n != "checked"}
     if "near_far" in given:
         key, delta = given["near_far"]

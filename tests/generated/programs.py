@@ -128,7 +128,7 @@ def generate(
 
 
 def _properties(draw: Draw, graph: GraphSpec) -> list[Property]:
-    """Return what there may be; what no function mentions is left out later."""
+    """Return candidate properties; those that no function uses are removed later."""
     undirected = not graph.directed
     sided = undirected and draw.chance(60)
     is_double = draw.chance(15)

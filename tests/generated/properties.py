@@ -1,4 +1,4 @@
-"""What the state of a generated program holds: properties with bounds, and a graph.
+"""The State of a generated program: properties with bounds, and a graph.
 
 A bound and a scale say which values a property ever has: multiples of ``2**-scale`` of
 at most `bound`. So it is known of every expression whether float32 holds it exactly, in

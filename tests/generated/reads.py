@@ -1,4 +1,4 @@
-"""What a user function reads: properties, what gathers have left, numbers."""
+"""Reads of a user function: properties, temporaries of gathers, numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Known", "Reads", "Temporary"]
 
 @dataclass(frozen=True)
 class Temporary:
-    """What a gather leaves at a vertex, or a reduce for all.
+    """The result of a gather at each vertex, or of a reduce over all.
 
     `keeps` says that an expression may read it as it is; else an identity beyond all
     bounds is cut off first.
@@ -31,7 +31,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Known:
-    """What functions of a program can read.
+    """Values that functions of a program can read.
 
     `temporaries` are those that gathers and reduces in front of a function have left.
     """

@@ -140,7 +140,7 @@ def _cuts(tree: ast.Module) -> Iterator[ast.Module]:
 
 
 def _parts(node: ast.AST) -> list[ast.expr]:
-    """Return what may stand instead of an expression."""
+    """Return the subexpressions that may replace an expression."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.BoolOp):

@@ -19,7 +19,7 @@ __all__ = ["LAYOUT", "laid_out", "layout_named"]
 
 
 def layout_named(name: str, make: Callable[..., Any]) -> str:
-    """Have the folder know a layout, by a name that no other one has; return that."""
+    """Register a layout with the folder under a unique name; return the name."""
     assert LAYOUTS.setdefault(name, make) == make
     return name
 
@@ -29,7 +29,7 @@ _OF_CSR = {name for along in REVERSED for name in rows_along(along).arguments}
 
 
 class InExtents:
-    """Rows in extents, of which nothing may ask for rows one behind the other."""
+    """Rows in extents; an access to consecutive rows raises."""
 
     def __init__(self, graph: fg.Graph, seed: int, name: str) -> None:
         self.name = name

@@ -52,7 +52,7 @@ def _device(target: str, stack: ExitStack) -> Any:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of the sets of a device, on a graph that has hubs if it may.
+    """Calls of a device's vertex sets, on a graph with hubs where the layout allows.
 
     Each method returns what was found, and what NumPy says.
     """

@@ -1,4 +1,4 @@
-"""What the tests of the backend share: it is installed, and caches are not told of."""
+"""Fixtures of the backend's tests: it is installed, and cache warnings are off."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def networkx_settings() -> Iterator[None]:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Take what NetworkX's dispatching says, which backend ran what and why not."""
+    """Capture the log of NetworkX's dispatching: the backend of each call, and why."""
     caplog.set_level(logging.DEBUG, logger="networkx.utils.backends")
     return caplog
 
 
 @pytest.fixture
 def run_on(target: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make featgraph run on the target where none is asked for."""
+    """Make the target the default of featgraph."""
     monkeypatch.setattr(fg.config, "target", target)
     return target

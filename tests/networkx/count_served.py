@@ -68,7 +68,7 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def counted_items(name: str, items: Iterator[Any]) -> Iterator[Any]:
-    """Yield what a function yields; it computes when it is asked for the first."""
+    """Yield the items of a function; it runs at the request for the first."""
     before = supersteps
     for number, item in enumerate(items):
         served[name] += number == 0 and supersteps > before

@@ -1,4 +1,4 @@
-"""What featgraph declines when it sees the values: NetworkX answers it, as it would."""
+"""Calls that featgraph declines after it has read the values: NetworkX runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How NetworkX finds featgraph, asks it, keeps converted graphs, and falls back."""
+"""Dispatching of NetworkX to featgraph: discovery, cached graphs, fallbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of the bank share.
+"""Types and helpers that the programs of the bank share.
 
 Each `BankProgram` says how to make a state for any graph and width. States hold
 integers and dyadic fractions where results agree bitwise, so that nothing is rounded.

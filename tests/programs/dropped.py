@@ -1,4 +1,4 @@
-"""What one function writes, and the next one reads elsewhere and may itself drop."""
+"""Writes that the next function reads at other vertices, and may itself drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exclusive functions whose result tells the order of edges, and checks of a run.
+"""Exclusive functions whose result depends on the order of edges, and checks.
 
 A run is serialisable if each edge ran once, the turns at each vertex are all numbers
 from 0 on, and the order that they imply has no cycle. The interpreter, in a topological
@@ -217,7 +217,7 @@ def factors_of(graph: fg.Graph, k: int, dtype: Any = np.float32) -> fg.State:
 
 
 def learned(state: fg.State, order: list[int]) -> dict[str, Any]:
-    """Return what `learn` makes of a State in float64, edge by edge."""
+    """Return the result of `learn` in float64, computed edge by edge."""
     graph = state.graph
     x, bias = state["x"].astype(np.float64), state["bias"].astype(np.float64)
     for row in order:
@@ -248,7 +248,7 @@ def check_learning(graph: fg.Graph, k: int, target: str, **options: Any) -> fg.S
 
 
 def replayed(graph: fg.Graph, k: int, order: list[int]) -> dict[str, Any]:
-    """Return what `mix_all` makes of `state_of`, edge by edge, faster than a reference.
+    """Return the result of `mix_all` on `state_of`, computed edge by edge in NumPy.
 
     For directed graphs.
     """

@@ -313,7 +313,7 @@ def test_resources_are_read_from_the_assemblers_report() -> None:
 
 
 def test_the_same_code_is_reported_on_again() -> None:
-    """Where there is a driver, the linker keeps what it made, and says nothing then."""
+    """With a driver, the linker caches its results, and reports nothing for these."""
 
     def body(x):
         x[uint32(cuda.grid(1))] += float32(1)

@@ -1,4 +1,4 @@
-"""What the runtime packs for the driver is what compiled kernels take."""
+"""Parameters packed by the runtime match those of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def control_signature() -> tuple[Any, ...]:
 
 
 def test_a_loop_tells_its_node() -> None:
-    """The linker knows the function that does; time and the host are asked once."""
+    """The linker resolves the function; time and the host are read once."""
     ptx = dialect.compile_ptx(cuda_arrays.control, control_signature(), (9, 0))
     for text in ("%globaltimer", "ld.global.cv"):
         assert ptx.count(text) == 1, text

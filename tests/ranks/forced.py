@@ -1,4 +1,4 @@
-"""Moves, and pieces of sweeps, that a test asks for, whatever ranks take."""
+"""Moves and pieces of sweeps forced by a test, independent of times."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def answer_all(names: list[str]) -> dict[str, dict[str, str]]:
 
 
 def digest(value: Any) -> str:
-    """Return what two answers of the same bits have in common."""
+    """Return a digest that is equal for bitwise equal answers."""
     array = np.ascontiguousarray(value)
     data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
     told = f"{array.dtype}{array.shape}".encode() + data

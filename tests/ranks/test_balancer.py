@@ -262,7 +262,7 @@ def test_a_load_even_within_hosts_moves_between_them_at_once() -> None:
 
 @pytest.mark.parametrize("cost_s", [1.0, 1e4])
 def test_a_move_between_hosts_must_pay_what_one_costs(cost_s: float) -> None:
-    """Which nobody knows before one was made: afterwards that is what it takes."""
+    """The cost of a move is assumed at first, and measured after the first move."""
     rng = np.random.default_rng(3)
     kinds: list[bool] = []
     balancer = Balancer(even(4), lambda: expected(TWO_HOSTS), 0.0)

@@ -1,4 +1,4 @@
-"""Every algorithm on two ranks: what it answers on one, or a refusal that says why."""
+"""Every algorithm on two ranks: the answer of one rank, or an error with a reason."""
 
 from __future__ import annotations
 

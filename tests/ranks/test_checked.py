@@ -1,4 +1,4 @@
-"""Checked mode on ranks: one index out of range is told on all, in the user's words."""
+"""Checked mode on ranks: one bad index raises on all, in the user's terms."""
 
 from __future__ import annotations
 

@@ -562,7 +562,7 @@ def test_programs_with_edge_functions_have_the_bits_of_one_rank(
 def test_ranks_of_a_gpu_move(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, links: str
 ) -> None:
-    """Whether the host tells of supersteps, or what kernels store in windows."""
+    """Announced by the host, or by kernels through windows."""
     monkeypatch.setattr(fg.config, "gpu_links", links)
     whole, count = test_options.GRAPHS[True], test_options.V
 

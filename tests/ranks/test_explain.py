@@ -1,4 +1,4 @@
-"""What `explain` says that ranks send each other."""
+"""Exchanges between ranks in the text of `explain`."""
 
 from __future__ import annotations
 

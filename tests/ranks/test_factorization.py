@@ -17,7 +17,7 @@ from featgraph.algorithms import (
     als,
     gradient_factorization,
 )
-from featgraph.algorithms._sides import sides_of
+from featgraph.algorithms._ratings import sides_of
 from featgraph.algorithms.als import cholesky_half
 from featgraph.distributed import run_ranks
 

@@ -1,4 +1,4 @@
-"""What `exchange=` says that ranks send: the bytes of each link, and what is told."""
+"""Bytes that ranks send with each `exchange=`, and announcements."""
 
 from __future__ import annotations
 

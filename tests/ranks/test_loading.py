@@ -294,7 +294,7 @@ def test_programs_have_the_bits_of_one_rank(
 
 
 def errors_of(ranks: int, call: Callable[[], Any]) -> list[fg.FeatGraphError]:
-    """Return what each rank raises."""
+    """Return the error of each rank."""
 
     def on_a_rank(engine: Any) -> fg.FeatGraphError:
         with pytest.raises(fg.FeatGraphError) as caught:

@@ -1,4 +1,4 @@
-"""What a rank reads of its own part, without asking others."""
+"""Reads of a rank's own part, without communication."""
 
 from __future__ import annotations
 

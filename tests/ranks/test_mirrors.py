@@ -97,7 +97,7 @@ def from_outside(state: fg.State, number: int) -> None:
 
 
 def run_steps(graph: fg.Graph, steps: list[Any], target: str) -> list[Any]:
-    """Run foldmaps, over some vertices or in turn, and tell all values behind each."""
+    """Run foldmaps, over some vertices or in turn; return all values after each."""
     state, found = make_state(graph), []
     for number, step in enumerate(steps):
         if step == "write":

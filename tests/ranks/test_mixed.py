@@ -85,7 +85,7 @@ def test_programs_run_on_ranks_of_several_hosts(
 
 
 def test_rows_reach_ghosts_as_on_the_host(gpu: Gpu) -> None:
-    """Near ranks are told what comes as a message, which is nothing: 16 bytes."""
+    """Near ranks get an announcement of no message: 16 bytes."""
     shards = make_graph().partition(cuts=[0, 12, 32, V])
 
     def on_a_rank(engine: Any) -> None:

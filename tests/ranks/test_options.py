@@ -95,7 +95,7 @@ def make_state(graph: fg.Graph, seed: int) -> fg.State:
 
 
 def keep(graph: fg.Graph, seed: int) -> list[Any]:
-    """Return what runs that keep aggregates leave, and what they recomputed."""
+    """Return the values after runs that keep aggregates, and the recomputed counts."""
     state, told = make_state(graph, seed), []
     within = np.random.default_rng(seed).permutation(V)[: V // 2]
     kept: dict[str, Any] = {"change_driven": True, "record_active": True}

@@ -1,4 +1,4 @@
-"""Pieces of sweeps on ranks of an emulated GPU: their bits, and who waits for whom."""
+"""Pieces of sweeps on ranks of an emulated GPU: their bits, and waits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_windows_give_the_same_bits_in_pieces(
 
 
 def test_supersteps_in_pieces_run_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the bits of those that the host asks for, and as many pieces each."""
+    """They have the bits and the number of pieces of runs by the host."""
     whole = make_graph()
 
     def on_a_rank(engine: Any) -> Any:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_processes(ranks: int, *module: str) -> tuple[list[str], list[int]]:
-    """Return what a module prints as each rank, and how these have ended."""
+    """Return the output and the exit code of a module on each rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

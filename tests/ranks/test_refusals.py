@@ -1,4 +1,4 @@
-"""What does not run on several ranks: an error on each, before anything is written."""
+"""Calls that raise on several ranks: on each rank, before anything is written."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ByHand:
         self.crosses = owner[self.sources] != owner[self.targets]
 
     def read(self, values: Any) -> Any:
-        """Return what is read at the source of each edge."""
+        """Return the values read at the source of each edge."""
         own, ghosts = values[self.sources], round_as(values, self.wire_dtype)
         crosses = self.crosses.reshape(-1, *[1] * (values.ndim - 1))
         return np.where(crosses, ghosts[self.sources], own)

@@ -53,7 +53,7 @@ def any_reals(dtype: str, wire_dtype: str) -> Any:
 def test_reals_are_rounded_as_on_the_host(
     gpu: Gpu, dtype: str, wire_dtype: str
 ) -> None:
-    """Beside what is no real, and a value that is too large: once told, it is over."""
+    """Values that are not real stay as they are; one that is too large ends the run."""
     shards = make_graph(500).partition(cuts=[0, 64, V])
     reals = np.resize(any_reals(dtype, wire_dtype), (V, 3))
 

@@ -137,7 +137,7 @@ def test_ghosts_of_all_vertices_may_begin_anywhere(gpu: Gpu) -> None:
 def test_a_run_tells_what_it_has_sent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """As many bytes replayed as by the host: what its sets say."""
+    """Replays and the host send equal bytes, counted from the sets of the run."""
     ends = np.arange(39)
     whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=40, directed=False)
     name = "vr-list" if form == "auto" else form

@@ -410,7 +410,7 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
 def test_a_kernel_that_waits_says_so_and_goes_on(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For as long as a watch knows of no lost rank, beyond the engine's timeout."""
+    """It waits while the watch reports no lost rank, beyond the engine's timeout."""
     whole = make_graph(200)
     heard: dict[int, Heard] = {}
     told: list[str] = []
@@ -449,7 +449,7 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
 def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, knows: bool, call: str
 ) -> None:
-    """Whose memory is gone, which kernels have stored into: if a watch knows of one."""
+    """Kernels have stored into its freed memory; the watch names the rank."""
     whole, step = make_graph(200), fg.foldmap(add_up, climb)
 
     def on_a_rank(engine: Any) -> None:
@@ -623,7 +623,7 @@ def take_near(f, v, d):
 
 
 def run_noting(graph: fg.Graph, most: int, target: str = "cuda") -> Any:
-    """What waits for another foldmap, wherever in a cycle a run has ended."""
+    """Return the vertices due for another foldmap after a run ended within a cycle."""
     x, step = np.arange(40), fg.foldmap(low_around, lower_and_note)
     state = fg.State(
         graph, x=fg.vertex_property(x, iterated=True), noted=fg.vertex_property(0)
@@ -676,7 +676,7 @@ def test_a_rank_that_is_lost_ends_a_loop(
 def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
     looping: Gpu, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """What decides how it is run is each rank's own; what ends a run is not."""
+    """Each rank chooses its form of execution; all ranks agree on the end of a run."""
     whole, found = make_graph(60, count=40), threading.local()
     loop, flight = cuda_trace.TracedDriver.loop, replay.DeviceReplay.run
 

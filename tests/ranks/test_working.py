@@ -48,7 +48,7 @@ lowest = fg.foldmap(low_x, take_low, total_of)
 
 
 def require_told(graph: fg.Graph) -> None:
-    """Have nothing left, behind a call, that rank 0 has not told the others."""
+    """Check that rank 0 has sent all of its results after a call."""
     if graph.ranks is not None:
         engine = graph.ranks.engine
         before = engine.exchanges

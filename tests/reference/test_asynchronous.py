@@ -148,7 +148,7 @@ def test_updates_are_seen_within_a_superstep(country: fg.Graph, target: str) -> 
 
 
 def test_a_commit_makes_others_due_at_once() -> None:
-    """With one active vertex a label goes on to whoever has its turn behind it.
+    """With one active vertex a label reaches the vertices that run after it.
 
     So it is on the CPU; a GPU has begun with most vertices at once.
     """
@@ -205,7 +205,7 @@ def test_far_vertices_wait(target: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_run_goes_on_from_what_waits(target: str) -> None:
-    """What is far when the limit is reached stays due for a later call."""
+    """Vertices of the far set at the limit stay due for a later call."""
     program = BY_NAME["paths"]
     graph = generators.grid(12, 12)
     plain, other = program.state(graph, 3), program.state(graph, 3)

@@ -48,7 +48,7 @@ def compare(state: fg.State, foldmap: fg.FoldMap, active: Any, target: str) -> N
 
 @pytest.mark.drawn(2)
 def test_supersteps_between_writes_of_others(target: str) -> None:
-    """What an edge reads is written by the foldmap, by others, and from outside."""
+    """Edges read values of the foldmap, of other foldmaps, and of the caller."""
 
     @settings(max_examples=15, phases=PHASES)
     @given(simple_graphs(most=20), seeds, st.data())

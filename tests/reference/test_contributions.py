@@ -1,4 +1,4 @@
-"""What gathers contribute, by type and width, through loops, pushes and matrices.
+"""Contributions of gathers, by type and width: loops, pushes and matrices.
 
 A gather without features may make collaborative calls beside wide ones; two gathers of
 one phase may leave rows of different types; matrices hold integers and truth values.

@@ -165,7 +165,7 @@ def same(some: Any, others: Any) -> bool:
 
 
 def ends_elsewhere(foldmaps: list[Any], state: fg.State) -> bool:
-    """Whether what is announced and everything active lead to other values."""
+    """Whether the announced set gives other values than the full active set."""
     given = reference.from_state(state)
     programs = [step.program for step in foldmaps]
     run = reference.iterate(programs, *given, max_supersteps=LIMIT)

@@ -1,4 +1,4 @@
-"""What makes everything due, and what waits for a function to be done everywhere."""
+"""Causes that make all vertices due, and functions that wait for all vertices."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def visit(f, v, d):
 
 
 def test_what_a_reduce_first_gives_has_not_changed(target: str) -> None:
-    """S7: a run begins where it is told; what a reduce changes is due behind."""
+    """S7: a run begins at its active set; changes of a reduce are due afterwards."""
     state = fg.State(
         fg.Graph.from_edges([0, 1], [1, 2], vertex_count=6),
         x=fg.vertex_property(np.arange(6), iterated=True),

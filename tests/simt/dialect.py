@@ -159,7 +159,7 @@ def _vote(
 
 def _ballot(flags: dict[int, bool]) -> int:
     bits = sum(1 << lane for lane, flag in flags.items() if flag)
-    # int32, like the dialect's: whoever shifts it must cast it to uint32 first.
+    # int32, like the dialect's: a shift needs a cast to uint32 first.
     return wrap_integer(bits, np.dtype(np.int32))
 
 

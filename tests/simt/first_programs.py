@@ -88,7 +88,7 @@ def call(f, u, v, e, d):
 
 @fn.vertex
 def answer(f, v, d):
-    """Commit whether or not a source has had anything to tell."""
+    """Commit, whether or not a source was active."""
     d.count_next[v, f] = d.count[v, f] + d.knocks[v, f] + 1
     return True
 

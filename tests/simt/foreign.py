@@ -10,7 +10,7 @@ __all__ = ["Foreign"]
 
 
 class Foreign:
-    """Says that a NumPy array lies on the GPU; the host must not touch it.
+    """Presents a NumPy array as one on the GPU; the host must not touch it.
 
     With `stream`, work of that stream may write it until it is waited for.
     """

@@ -130,7 +130,7 @@ def pauses(seed: int, share: float = 0.2) -> Iterator[None]:
 
 
 class DeviceArray:
-    """What the runtime sees of an array of the dialect."""
+    """The attributes of a dialect array that the runtime reads."""
 
     def __init__(self, memory: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self.memory = memory
@@ -210,7 +210,7 @@ LENT: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class SeenArray(cuda_memory.Strided):
-    """What the package looks at: memory that is known as long as it does."""
+    """An array that the package reads: its memory is registered while it lives."""
 
     __slots__ = ()
 
@@ -352,7 +352,7 @@ class Gpu:
         memory = whole[first : first + count]
         address = int(memory.ctypes.data)
         self.alive.add(address, memory)
-        # Whoever gets the address next has lent nothing.
+        # The next owner of the address has exposed nothing.
         weakref.finalize(memory, _exposed.discard, address)
         self.written[address] = Written(address, count, self.order)
         self.written[address].touches.watches = self.watches
@@ -393,7 +393,7 @@ class Gpu:
         return piece[address - start : address - start + size]
 
     def _place(self, address: int, size: int) -> tuple[Written, int]:
-        """Return what is known of some memory, and where it begins there."""
+        """Return the record of a range of memory, and the range's offset in it."""
         found = self.alive.at(address, size)
         assert found, f"no array lies at {address:#x}"
         return self.written[found[0]], address - found[0]
@@ -635,7 +635,7 @@ def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
 
 
 class ConditionalLoop:
-    """Runs its supersteps again and again, once whenever it is asked for its end.
+    """Repeats its supersteps, once at each query for its end.
 
     What comes beside the next superstep runs as late as it may.
     """
@@ -698,7 +698,7 @@ class Unmapped:
 
 
 class Repetition(Recording):
-    """The same, asked for call by call."""
+    """The same, one call at a time."""
 
     is_graph = False
 

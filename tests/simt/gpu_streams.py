@@ -32,7 +32,7 @@ def lies_in(memory: Any, address: int) -> bool:
 
 
 class Event:
-    """What a stream had been given when it was put there."""
+    """The operations of a stream at the time of the record."""
 
     seen: Any = None
 
@@ -62,7 +62,7 @@ class Streams:
         self._gpu.order.hold(stream, event.seen)
 
     def start_write(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy at once; who has not waited for it, or it for whom, is told so."""
+        """Copy at once; record it as a write, so that missing waits are found."""
         if self._gpu.alive.at(source, size) is None:
             self._take(target, source, size, stream)
             return

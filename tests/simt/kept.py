@@ -231,7 +231,7 @@ class KeptRun:
         )
 
     def aggregates(self, into: str, values: Any) -> Any:
-        """Return what a gather gives at every vertex."""
+        """Return the result of a gather at every vertex."""
         functions = self.plan.analysis.functions
         declared = next(f.declared for f in functions if f.into == into)
         outcome = reference.superstep(

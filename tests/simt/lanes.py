@@ -112,7 +112,7 @@ def _placed(statement: ast.stmt, at: ast.stmt) -> ast.stmt:
 
 
 def begin_trips(count: int) -> list[int]:
-    """Return what the caller, a function of the kernel, counts trips of its loops in.
+    """Return the trip counters of the caller's loops; it is a function of the kernel.
 
     A lane finds it by the frame: locals of a frame are slow to come by.
     """
@@ -188,7 +188,7 @@ _idle = _Idle()
 
 
 def _quiet() -> contextvars.Context:
-    """Return a context in which NumPy says nothing of numbers that overflow."""
+    """Return a context in which NumPy ignores overflows."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context
@@ -207,7 +207,7 @@ def current_lane() -> Lane:
 
 
 class _Code(NamedTuple):
-    """What is known of the code of a frame."""
+    """Cached facts about the code of a frame."""
 
     code: CodeType  # kept, so that its id stays its own
     is_emulated: bool
@@ -231,7 +231,7 @@ def _code_of(frame: FrameType) -> _Code:
 
 
 def _site(lane: Lane) -> Site:
-    """Return what leads here, to compare."""
+    """Return the call path of a lane, comparable between lanes."""
     path: list[Any] = []
     known, trips = _codes, lane.trips
     frame: FrameType | None = sys._getframe(2)

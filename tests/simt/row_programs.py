@@ -1,4 +1,4 @@
-"""What belongs to no vertex, and whole rows, for the tests of CUDA kernels."""
+"""Programs with whole rows and values of no vertex, for tests of CUDA kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What streams of an emulated GPU are told to wait for, and who did not wait.
+"""Order of an emulated GPU's streams: waits, and accesses that miss one.
 
 Everything is done when it is asked for. What may be done later, or sooner, by the
 driver is a `RaceError` as soon as it touches the same memory: a kernel that reads what
@@ -38,7 +38,7 @@ class Order:
         self.current = stream, own[stream]
 
     def seen(self, stream: int) -> Seen:
-        """Return what has been done behind what a stream was given."""
+        """Return the operations that precede the next one of a stream."""
         return dict(self._of(stream))
 
     def hold(self, stream: int, seen: Seen | None) -> None:
@@ -78,7 +78,7 @@ class Copied:
 
 
 class Touches:
-    """Who touched which bytes of a piece of memory last.
+    """The last access to each byte of a piece of memory.
 
     Kernels are watched in memory of the host, and from the first copy on another stream
     on; by the first byte of an entry.
@@ -99,7 +99,7 @@ class Touches:
         self._filled = DEFAULT, 0
 
     def read(self, place: int) -> None:
-        """See that a kernel that reads has waited for who writes there."""
+        """Check that a kernel that reads has waited for the writers."""
         current = self._order.current
         for copy in self._copies:
             if copy.writes and copy.first <= place < copy.last:
@@ -109,7 +109,7 @@ class Touches:
         self._read[place] = current
 
     def write(self, place: int) -> None:
-        """See that a kernel that writes has waited for all who use what is there."""
+        """Check that a kernel that writes has waited for all readers and writers."""
         current = self._order.current
         for copy in self._copies:
             if copy.first <= place < copy.last:
@@ -132,14 +132,14 @@ class Touches:
             self._check(operation, HOST, "the host writes what the GPU")
 
     def copy_from(self, first: int, size: int, stream: int) -> None:
-        """Note a copy of some bytes: who has written them is done by now."""
+        """Record a copy from some bytes: their writers have finished."""
         for place, operation in self._written.items():
             if first <= place < first + size:
                 self._check(operation, stream, "a copy reads what a kernel")
         self._note(first, size, writes=False)
 
     def copy_to(self, first: int, size: int, stream: int) -> None:
-        """Note a copy to some bytes: who has read or written them is done by now."""
+        """Record a copy to some bytes: their readers and writers have finished."""
         for touched in (self._read, self._written):
             for place, operation in touched.items():
                 if first <= place < first + size:

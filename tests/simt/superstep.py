@@ -58,7 +58,7 @@ def shares_of(
 
 
 def active_behind(plan: FoldPlan, committed: Any, targets: Any) -> Any:
-    """Return what is active behind a superstep (S3)."""
+    """Return the active set after a superstep (S3)."""
     if plan.phases[-1].kind.sweeps_edges:
         return targets
     tells = tells_targets(plan.analysis.functions)
@@ -77,7 +77,7 @@ def parts_of(hubs: Any, degrees: Any) -> Any:
 
 @dataclass
 class Result:
-    """What the superstep left: values as given, committed vertices."""
+    """The result of a superstep: values by property, committed vertices."""
 
     values: dict[str, Any]
     active_out: Any
@@ -270,7 +270,7 @@ class Superstep:
         return Result(self._values(), active_behind(self.plan, committed, targets))
 
     def _put_back(self, phase: Phase, due: Any, passed: Any) -> None:
-        """Put entries back that a phase leaves to whoever runs it."""
+        """Restore the entries that a phase leaves to its caller."""
         for name in phase.restores_behind:
             stopped = self.buffers["edge_state"] == 1
             if self.plan.analysis.signature[name].kind is PropertyKind.VERTEX:
@@ -296,7 +296,7 @@ class Superstep:
     def _poison(
         self, phase: Phase, swept: Any, sources: Any, poisoned: set[str]
     ) -> None:
-        """What a phase sweeps it must write or restore: nothing else is promised."""
+        """Poison the rows that a phase sweeps: it must write or restore all of them."""
         for name in set(phase.writes_next) - poisoned:
             poisoned.add(name)
             rows = swept

@@ -210,7 +210,7 @@ def solve(matrix, right, count, k):
 def solved(
     matrix: np.ndarray, right: np.ndarray, sources: dict[str, str] | None = None
 ) -> np.ndarray:
-    """Return what a block solves; beyond the matrix there is nothing."""
+    """Return the solutions of a block; entries outside the matrix are unmapped."""
     k, real = len(right), right.dtype
     count = -(-k // SIDE)
     whole, found = np.zeros((count * SIDE,) * 2, real), np.zeros(count * SIDE, real)

@@ -1,4 +1,4 @@
-"""What ends a loop on the device is what would end it on the host."""
+"""Loops on the device end by the same conditions as those on the host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ values = st.sampled_from([0.0, 1.0, 1.0, 1.0, LIMIT, np.nan, -np.inf])
 
 @dataclass
 class Drawn:
-    """A loop, what it is told, and what its supersteps do.
+    """A loop, its parameters, and the effects of its supersteps.
 
     Attributes
     ----------

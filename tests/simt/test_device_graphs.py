@@ -153,7 +153,7 @@ def test_an_index_out_of_a_matrix_is_said_as_on_the_host(
 
 
 def names_of(graph: fg.Graph) -> list[str]:
-    """Return arrays that kernels ask for."""
+    """Return the arrays that kernels use."""
     names = ["in_degree", "out_degree", "in_windows 32 24", "out_windows 4 8"]
     names += ["in_hubs 3", "out_hubs 2"]  # of other degrees than hubs
     for along in REVERSED:

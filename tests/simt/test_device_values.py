@@ -48,7 +48,7 @@ def shared() -> Iterator[Gpu]:
 
 
 def moved(values: dict[str, Any]) -> dict[str, Any]:
-    """Return what a State is given, with arrays of properties on the GPU."""
+    """Return the arguments of a State, with arrays of properties on the GPU."""
     out = {}
     for name, spec in values.items():
         is_array = isinstance(spec, fg.program.given.PropertySpec) and np.ndim(
@@ -581,7 +581,7 @@ def test_views_say_where_they_are(gpu: Gpu) -> None:
 
 
 class Masked(Foreign):
-    """An array of which some entries are said not to be there."""
+    """An array with a mask of missing entries."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _int(value: Any) -> Whole:
 
 
 def in_python(text: str, rows: dict[str, Any], v: int) -> Any:
-    """Return what Python makes of an expression; None where it raises or overflows."""
+    """Evaluate an expression in Python; return None where it raises or overflows."""
     fields: dict[str, Any] = {n: _Entry(x[v].item()) for n, x in rows.items()}
     fields |= {"in_degree": _Entry(0), "limit": Whole(5), "alpha": 0.5}
     d = SimpleNamespace(**fields)

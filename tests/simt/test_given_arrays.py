@@ -1,4 +1,4 @@
-"""What arrays of a caller have to be is found where they are: to the same bits."""
+"""Checks of callers' arrays run where the arrays are, with equal bits."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ def test_one_side_alone_may_be_independent(
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them has an edge within the set, of which the other one knows nothing."""
+    """Only one of them has an edge within the set."""
     asked: list[bool] = []
     can_be = foldmap_run._can_commit_in_place
 

@@ -55,7 +55,7 @@ def test_other_values_of_options_compile_nothing(ordered: OrderedSchedule) -> No
 
 @pytest.mark.parametrize("how", HOW)
 def test_loops_follow(gpu: Gpu, ordered: OrderedSchedule, how: str) -> None:
-    """What has been recorded with one order, or option, does not run with another."""
+    """A recording with one order or option does not run with another."""
     first, second = on_cpu.graphs(how)
     graph = changeable(copy.deepcopy(first), "cuda", how)
     state = on_cpu.state_of(graph)

@@ -101,7 +101,7 @@ def run(step: Any, state: fg.State, target: str, **options: Any) -> fg.Run:
 
 
 def record(run: fg.Run) -> tuple[Any, ...]:
-    """Return what a run tells, but how long it took and the directions."""
+    """Return the record of a run without times and directions."""
     return (
         run.supersteps, run.converged, run.active_counts, run.aggregates,
         run.thresholds, len(run.seconds), len(run.directions),
@@ -238,7 +238,7 @@ def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) 
 def test_a_state_goes_on_behind_a_loop_that_fails(
     monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """What the loop has written stands or does not: all vertices are due then."""
+    """Writes of a failed loop may be incomplete: all vertices are due afterwards."""
     launch = cuda_launch.Launches.__call__
 
     def failing(self: Any, kernel: Any, *arguments: Any) -> None:
@@ -511,7 +511,7 @@ def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) ->
     active = np.arange(13) < 3
 
     def ask(graph: fg.Graph, seed: int, most: int = 40) -> int:
-        """Return what is bound anew for a run on a new State."""
+        """Return the number of bindings made for a run on a new State."""
         step, meant = make("search", graph, seed)
         _, state = make("search", graph, seed)
         run(step, meant, "cpu", active=active, max_supersteps=most)

@@ -189,7 +189,7 @@ def test_results_differ_where_values_do(
 
 
 def reduced(name: str, k: int, count: int, seed: int, **options: Any) -> Any:
-    """Return what vertices sum up to, of which a foldmap may have some only."""
+    """Return the sum over the vertices, to which a foldmap may be restricted."""
     rng = np.random.default_rng(seed)
     x, y = (rng.standard_normal((count, k)).astype(np.float32) for _ in range(2))
     state = fg.State(

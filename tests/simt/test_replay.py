@@ -158,7 +158,7 @@ def busy_state(busy: int) -> fg.State:
 
 
 def hub_state(busy: int) -> fg.State:
-    """Return a hub that tells all others, which commit all at once one time."""
+    """Return a hub that activates all other vertices, which commit at once one time."""
     ends = np.zeros(VERTICES, int), np.arange(VERTICES)
     graph = fg.Graph.from_edges(*ends, vertex_count=VERTICES)
     return _counted(graph, np.arange(VERTICES), busy)
@@ -239,7 +239,7 @@ def adopt_below(f, v, d):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("replays", [False, True])
 def test_a_stage_is_not_replayed_in_the_next(replays: bool, gpu: Gpu) -> None:
-    """What was recorded knows the scalars, and the sets, of the stage before."""
+    """A recording has the scalars and the sets of its own stage."""
     made, first = path_state(), 15
     state = fg.State(
         made.graph, label=fg.vertex_property(made["label"], iterated=True), wall=first
@@ -492,7 +492,7 @@ def test_where_all_are_due_the_number_of_active_ones_ends_no_replay(
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:
-    """What was launched has run; the next call goes on from there."""
+    """Launched work has run; the next call resumes from it."""
     state, wait, raised = path_state(), Recording.wait, []
 
     def interrupted(self: Recording) -> None:

@@ -44,7 +44,7 @@ LIMITS = [1000, 1000, 7, 1000, 1000, 8, 1000]
 
 
 def _run_all(case: str, replays: bool) -> list[Any]:
-    """Return what each run leaves, and its record."""
+    """Return the values after each run, and its record."""
     make_state, name, kinds = KINDS[case]
     state, left = make_state(), []
     first = np.array(state[name])

@@ -74,7 +74,7 @@ def make_state(k: int = 20) -> fg.State:
 def test_rows_of_any_length(
     in_blocks: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some are left to blocks; sums are cut into blocks of rounds where told to."""
+    """Some are left to blocks; sums are cut into blocks of rounds by option."""
     monkeypatch.setattr(schedules, "SUM_BLOCK", 64)
     monkeypatch.setattr(lanes, "ROUND_THREADS", 64)
     if in_blocks:
@@ -94,7 +94,7 @@ def test_rows_of_any_length(
 def test_rows_that_are_left_to_blocks_are_listed(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From as many edges on as the kernel of the others is told."""
+    """From the number of edges on that the kernel of the others has as its bound."""
     monkeypatch.setattr(schedules, "SUM_BLOCK", 64)
     state = make_state()
     set_traits(state.graph, GraphTraits(64, long_rows=True))

@@ -1,4 +1,4 @@
-"""Schedules that are asked for, lane by lane, against the interpreter."""
+"""Schedules chosen by option, lane by lane, against the interpreter."""
 
 from __future__ import annotations
 

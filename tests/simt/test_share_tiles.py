@@ -149,7 +149,7 @@ def test_a_block_has_all_tiles_once_where_there_are_many() -> None:
 @pytest.mark.parametrize("name", sorted(SUMS))
 @pytest.mark.parametrize("size", [4, 8])
 def test_shared_memory_is_kept_to(name: str, size: int) -> None:
-    """What rows and shares take fits a launch, whatever K."""
+    """Shared memory of rows and shares fits a launch, for every K."""
     dtype = {4: "float32", 8: "float64"}[size]
     for k in (*range(2, 25, 3), *range(25, 249, 31)):
         mapping = folded(name, k, dtype, 512).plan.phases[0].mapping

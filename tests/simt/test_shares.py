@@ -1,4 +1,4 @@
-"""Lists of sources, and schedules that are asked for, on an emulated GPU."""
+"""Lists of sources, and schedules chosen by option, on an emulated GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of States that are gone: who gets it, and that nothing of them is in it."""
+"""Reuse of the memory of deleted States: owners, and no remains of values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def ran(graph: fg.Graph, supersteps: int, **types: Any) -> fg.State:
 
 
 def after(state: fg.State, supersteps: int) -> Any:
-    """Return what supersteps make of a State: whole numbers, that are exact."""
+    """Return the values of a State after supersteps, as exact integers."""
     x = state["x"]
     for _ in range(supersteps):
         near = np.vstack([np.zeros_like(x[:1]), x[:-1]])

@@ -1,4 +1,4 @@
-"""Runs that begin with a loop that the device knows leave what the host would."""
+"""Runs that begin with a recorded loop have the results of runs by the host."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def made_state(
 
 
 def record(state: fg.State, **options: Any) -> tuple[Any, ...]:
-    """Return what a run, and one that goes on from it, leave."""
+    """Return the values after a run, and after one that resumes from it."""
     foldmap = watched if "until" in options else step
     found: list[Any] = []
     for more in (options, {"max_supersteps": 3}):
@@ -146,7 +146,7 @@ def test_a_run_begins_with_a_loop(
 def test_vertices_that_do_not_commit_end_the_loop(
     least: float, started: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is recorded is for all of them: how late that is seen changes no value."""
+    """The recording covers all vertices; a late check changes no value."""
     graph = ring()
     for late in (0.0, np.inf):
         monkeypatch.setattr(replay, "_MOST_LATE", late)
@@ -196,7 +196,7 @@ def test_what_is_put_aside_is_asked_for_where_it_is_something_else(
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_a_whole_superstep(gpu: Gpu, started: list[bool]) -> None:
-    """What was run is accounted for; a later call goes on from there."""
+    """Completed supersteps are counted; a later call resumes from them."""
     graph, is_done = ring(), DeviceLoop.is_done
     record_started(lambda: made_state(graph, 9), started, max_supersteps=6)
     polls: list[Any] = []

@@ -176,7 +176,7 @@ RUNS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_algorithms_run_on_what_is_streamed(name: str) -> None:
-    """Nothing is asked of them but the setting."""
+    """They need no change but the setting."""
     run, names = RUNS[name]
     found = []
     for limit in (None, 1 << 20):

@@ -1,4 +1,4 @@
-"""What only one lane of a vertex writes, the others read: in any order of lanes."""
+"""Values that one lane of a vertex writes and others read, in any order of lanes."""
 
 from __future__ import annotations
 

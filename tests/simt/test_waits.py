@@ -49,7 +49,7 @@ def hubs(count: int = 40) -> fg.Graph:
 
 
 def waits(gpu: Gpu, call: Any) -> tuple[Any, int]:
-    """Return what a call returns, and how often the host waited for the GPU."""
+    """Return a call's result, and the number of waits of the host for the GPU."""
     before = len(gpu.downloads)
     return call(), len(gpu.downloads) - before
 
@@ -167,7 +167,7 @@ def test_hubs_are_reached_in_both_ways(
 
 @pytest.mark.slow
 def test_near_and_far_wait_twice(gpu: Gpu) -> None:
-    """Once to know which are near, and how many; once for what was committed."""
+    """Once for the near vertices and their number; once for the committed ones."""
     graph, near = hubs(), fg.NearFar("distance", delta=0.2)
     weights = np.random.default_rng(2).random(graph.given_edge_count)
     call = lambda **o: sssp(graph, 39, weights=weights, near_far=near, **o)  # noqa: E731

@@ -1,4 +1,4 @@
-"""What a call of an algorithm asks the GPU for, once calls like it have been made."""
+"""Driver calls of a warm call of each algorithm."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SAME = ("bytes", "tree", "tree but casts")
 
 @dataclass
 class Comparison:
-    """What was found.
+    """Differences that were found.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def kernels(text: str) -> dict[str, str]:
 
 @cache
 def category(old: str, new: str, *, trees: bool) -> str:
-    """Say in what two kernels are the same, or that they differ."""
+    """Return the category in which two kernels are equal, or that they differ."""
     if not old or not new:
         return "only new" if new else "only old"
     if old == new:

@@ -42,7 +42,7 @@ DRAWN = 20
 
 @dataclass(frozen=True)
 class Variant:
-    """What a plan depends on beside the program and its width.
+    """Inputs of a plan beside the program and its width.
 
     Attributes
     ----------

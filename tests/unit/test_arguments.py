@@ -1,4 +1,4 @@
-"""Every public function with absurd arguments: it takes them, or says which is wrong.
+"""Every public function with absurd arguments: it runs, or names the wrong one.
 
 Nothing may have run before: what algorithms call is replaced, but in the deep profile.
 """
@@ -100,7 +100,7 @@ ONES = np.ones((4, 2), np.float32)
 
 
 def call_on_dynamic(name: str) -> Any:
-    """Return what calls a method on a graph that changes."""
+    """Return a function that calls a method on a dynamic graph."""
 
     def call(**given: Any) -> Any:
         graph = fg.DynamicGraph.from_edges(*ENDS, weights=[1.0, 2, 3, 4], target="cpu")
@@ -136,7 +136,7 @@ def configure(**given: Any) -> None:
 
 
 def fit(model: Any, *data: Any) -> Callable[..., Any]:
-    """Return what makes an estimator and fits it."""
+    """Return a function that constructs an estimator and fits it."""
 
     def call(**given: Any) -> Any:
         return model(**given).fit(*data)
@@ -387,7 +387,7 @@ def parameters(function: Any, given: dict[str, Any]) -> list[str]:
 
 
 def outcome(name: str, parameter: str, value: Any) -> str:
-    """Return what is wrong with how a function takes a value; or nothing."""
+    """Return the fault in a function's handling of a value, or an empty text."""
     if parameter == "function" and value is int:
         return ""  # which raises errors of its own
     function, given = CALLS[name]

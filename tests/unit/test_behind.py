@@ -1,4 +1,4 @@
-"""What is compiled behind runs: the queue, and what runs do meanwhile (0045)."""
+"""Compiling in the background: the queue, and runs in the meantime (0045)."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_an_error_is_told_once_and_the_next_job_compiled(
 
 
 def test_the_end_gives_up_what_is_being_compiled() -> None:
-    """Also where a library catches what it is told first."""
+    """Also if a library catches the first interrupt."""
     behind, begun, left = CompileQueue(), threading.Event(), threading.Event()
 
     def compile_for_ever() -> None:
@@ -223,7 +223,7 @@ def test_a_child_goes_on_with_a_thread_of_its_own(behind: CompileQueue) -> None:
 
 
 class Compiling:
-    """Stands in for the compiler: what is missing is there when it is told so."""
+    """Stands in for the compiler: a missing kernel is ready on command."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate, self.behind = Gate(), CompileQueue()
@@ -252,7 +252,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiling]:
 
 @pytest.fixture(scope="module")
 def graph() -> fg.Graph:
-    """Hubs that know each other, and thousands of leaves: R-MAT, both ways."""
+    """Connected hubs and thousands of leaves: R-MAT, both ways."""
     drawn = fg.graph.generators.rmat(11, 16, seed=4)
     return fg.Graph.from_edges(
         drawn.sources, drawn.targets, vertex_count=drawn.vertex_count, directed=False

@@ -77,7 +77,7 @@ def test_traffic_is_checked_and_recorded(tmp_path: Path) -> None:
 
 
 class Clock(schedules_gpu.Stopwatch):
-    """Tells 1 ms a superstep: the emulator has no events."""
+    """Reports 1 ms a superstep: the emulator has no events."""
 
     def __init__(self, device: Any) -> None:
         self.laps = self.exposed = 0
@@ -135,7 +135,7 @@ def test_ranks_of_a_gpu_are_timed(
 def test_schedules_are_timed_on_an_emulated_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some schedules of the table, and shares; the emulator tells no times."""
+    """Some schedules of the table, and shares; the emulator has no times."""
     from tests.simt.gpu import emulated_gpu
 
     names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")
@@ -179,7 +179,7 @@ def test_reduces_are_timed_on_an_emulated_gpu(
 
 
 def test_a_small_graph_is_planned_like_the_large_one() -> None:
-    """What is compiled ahead is what the large graph will ask for."""
+    """The kernels compiled ahead are those that the large graph needs."""
     large = make_graph("rmat-12-16").graph
     small = compile_ahead.small_graph(graph_traits(large))
     plans = []

@@ -1,4 +1,4 @@
-"""What functions capture: constants, arrays, helpers; and names that hide."""
+"""Captures of functions: constants, arrays, helpers; and names that shadow."""
 
 from __future__ import annotations
 

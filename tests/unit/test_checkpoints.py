@@ -103,7 +103,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def told(graph: fg.Graph, name: str, seed: int, **kept: Any) -> list[Any]:
-    """Return all that a run leaves, and what a later one does."""
+    """Return all results of a run, and the record of a later one."""
     foldmaps, options = RUNS[name]
     state = make_state(graph, seed)
     run = fg.iterate(foldmaps, state, target="cpu", **options, **kept)

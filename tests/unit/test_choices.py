@@ -84,7 +84,7 @@ def points(case: Case) -> Iterator[tuple[Options, GraphTraits]]:
 
 
 def said(mapping: Mapping) -> str:
-    """Return a mapping in short: its schedule, and what is not as usual."""
+    """Return a mapping in short: its schedule, and fields that are not defaults."""
     usual = Mapping(1, 1, 1, False, "")
     parts = [
         f"{name}={value}"

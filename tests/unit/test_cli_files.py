@@ -1,4 +1,4 @@
-"""What the command line makes of files: words, weights, flags in errors, outputs."""
+"""Files on the command line: words, weights, flags in errors, outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tests.compilers` changes leaves the compiler's choices as they are."""
+"""The changes of `tests.compilers` do not affect the compiler's choices."""
 
 from __future__ import annotations
 

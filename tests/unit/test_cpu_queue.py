@@ -74,7 +74,7 @@ def run(step: Any, state: fg.State, **options: Any) -> fg.Run:
 
 
 def record(run: fg.Run) -> tuple[Any, ...]:
-    """Return what a run tells, but how long it took and the directions."""
+    """Return the record of a run without times and directions."""
     return (
         run.supersteps, run.converged, run.active_counts, run.aggregates,
         run.thresholds, len(run.seconds), len(run.directions),

@@ -1,4 +1,4 @@
-"""What only a GPU can show of the runtime: that compiled kernels go to the driver."""
+"""Tests of the runtime that need a GPU: compiled kernels are passed to the driver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_state(name: str, k: int = 3) -> fg.State:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kernel_is_prepared_after_one_launch(name: str) -> None:
-    """Otherwise all launches take the dialect's long way, and nothing says so."""
+    """Otherwise all launches would silently take the dialect's slow path."""
     from featgraph.runtime.devices.cuda_device import cuda_device
 
     state, foldmap = make_state(name), BY_NAME[name].foldmaps[0]

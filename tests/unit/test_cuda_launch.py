@@ -37,7 +37,7 @@ Data = namedtuple("Data", "x scale on")
 
 
 class FakeArray:
-    """What an array of the device shows of itself."""
+    """The public attributes of a device array."""
 
     def __init__(self, address: int, shape: tuple[int, ...], dtype: str) -> None:
         array = np.empty(shape, dtype)
@@ -75,7 +75,7 @@ def unpack(address: int, types: list[ParameterType]) -> list[Any]:
 
 
 def meant(value: Any) -> tuple[Any, ...]:
-    """Return what the kernel must see of an argument."""
+    """Return the value that the kernel must receive for an argument."""
     if isinstance(value, FakeArray):
         item = value.dtype.itemsize
         strides = [item * math.prod(value.shape[i + 1 :]) for i in range(value.ndim)]
@@ -123,7 +123,7 @@ class FakeDriver:
 
 
 class Dialect:
-    """Stands in for the dialect: remembers its launches, tells what it compiled."""
+    """Stands in for the dialect: records launches and compiled kernels."""
 
     def __init__(self, compiled: Compiled | None) -> None:
         self.launches: list[Any] = []

@@ -17,7 +17,7 @@ from featgraph.cuda import memory as cuda_memory
 
 
 class Memory:
-    """What the dialect holds memory by."""
+    """A stand-in for the dialect's owner of memory."""
 
     def __init__(self, context: Any, address: int, size: int) -> None:
         self.device_pointer = address

@@ -54,7 +54,7 @@ def run(asked: list[Any]) -> Any:
 
 
 class FakeApi:
-    """The driver's calls, which tell what waits for what.
+    """The driver's calls, recorded with their waits.
 
     An operation waits for all before it on its stream; a graph of its own is made of
     those of a stream that captures.
@@ -172,7 +172,7 @@ class FakeDriver:
 
 
 def handled(operation: Any) -> Any:
-    """Return an operation, if a launch with as many arguments as its handle says."""
+    """Return an operation; of a launch, the number of its arguments."""
     if operation[0] != "launch":
         return operation
     return operation[0], len(operation[-1]) // 8, *operation[2:]

@@ -117,7 +117,7 @@ def test_a_first_superstep_may_be_decided_otherwise(decided: Any) -> None:
 
 
 def test_a_run_s_own_cycle_is_given_beside_the_known_one() -> None:
-    """Supersteps that are decided otherwise may ask for the same."""
+    """Supersteps decided otherwise may make the same requests."""
     cycles = Cycles(1, knowing(0, 1))
     for number in (1, 0, 1):
         cycles.add(made(number, decided=ALL_DUE))
@@ -201,7 +201,7 @@ def behind_first(
 
 
 def test_a_known_cycle_is_joined_behind_a_first_superstep_that_is_in_none() -> None:
-    """It copies what others refresh, say; the cycle came behind one like it before."""
+    """It copies rows that others refresh, say; a like one preceded the cycle."""
     begun = made("begun", POOL[0])
     assert behind_first(begun) == [[1, 0]]
     assert behind_first(begun, made("else", POOL[0])) == []

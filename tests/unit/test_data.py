@@ -40,7 +40,7 @@ def zipped() -> bytes:
 
 @pytest.fixture
 def served() -> Iterator[dict[str, bytes]]:
-    """Return what a server has by path; "address" is its own, "asked" counts."""
+    """Return files of a server by path; "asked" counts requests, "address" is a URL."""
     content: dict[str, bytes] = {}
     asked: list[str] = []
 

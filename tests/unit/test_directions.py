@@ -22,7 +22,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def graph() -> fg.Graph:
-    """Hubs that know each other, and thousands of leaves: R-MAT, both ways."""
+    """Connected hubs and thousands of leaves: R-MAT, both ways."""
     drawn = fg.graph.generators.rmat(11, 16, seed=4)
     return fg.Graph.from_edges(
         drawn.sources, drawn.targets, vertex_count=drawn.vertex_count, directed=False
@@ -30,7 +30,7 @@ def graph() -> fg.Graph:
 
 
 def expected_directions(graph: fg.Graph, run: fg.Run, source: int) -> list[str]:
-    """Return what is shorter, counted by NumPy from what each superstep committed."""
+    """Return the cheaper direction of each superstep, counted in NumPy."""
     into, out = (
         np.diff(graph.in_edges.row_offsets),
         np.diff(graph.out_edges.row_offsets),

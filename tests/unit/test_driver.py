@@ -478,7 +478,7 @@ def test_stale_entries_behind_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was committed and not yet announced must not be forgotten."""
+    """Vertices committed and not yet announced must stay recorded."""
     state = path_state()
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(paths, state, target="cpu", max_supersteps=1)

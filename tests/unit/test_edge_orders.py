@@ -56,7 +56,7 @@ def any_edges(draw: st.DrawFn, *, of_two_sides: bool = False) -> Edges:
 
 
 def slices(values: Any, begins: Any) -> list[Any]:
-    """Cut values where begins say."""
+    """Cut values at the begins."""
     assert begins[0] == 0
     assert begins[-1] == len(values)
     return [values[begin:end].tolist() for begin, end in pairwise(begins)]

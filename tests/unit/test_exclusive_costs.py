@@ -110,7 +110,7 @@ def test_sizes_are_rounded_to_a_tenth() -> None:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float], **options: Any):
-    """Return what `auto` takes where schedules cost so much, and what is explained."""
+    """Return the schedule that `auto` chooses at given costs, and its explanation."""
     for name in NAMES:
         cost = costs.get(name, math.inf)
         monkeypatch.setattr(

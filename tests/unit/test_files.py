@@ -88,7 +88,7 @@ def test_arrays_come_back(array: Any, tmp_path: Path) -> None:
 
 
 def archive(path: Path, text: str, data: bytes, how: int) -> None:
-    """Write an archive of one array, whatever its header says."""
+    """Write an archive of one array with any header."""
     told = text.encode().ljust(117) + b"\n"
     begin = b"\x93NUMPY\x01\x00" + len(told).to_bytes(2, "little")
     with zipfile.ZipFile(path, "w", how) as file:

@@ -1,4 +1,4 @@
-"""What a run keeps between its supersteps: choices, limits, proofs, refusals."""
+"""Aggregates kept between supersteps: choices, limits, proofs, refusals."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_auto_keeps_when_few_are_active(
 def test_auto_recomputes_when_many_are(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was kept is forgotten then, and taken up again when few are active."""
+    """The aggregates are then dropped, and kept again when few vertices are active."""
     monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_CONTRIBUTIONS", 0)
     monkeypatch.setattr("featgraph.runtime.loops.foldmap_run.FEWEST_A_VERTEX", 0)
     state = path_state(40)
@@ -333,7 +333,7 @@ def test_other_foldmaps_of_the_run_count(target: str) -> None:
 
 
 def test_announced_targets_do_not_tell_what_changed() -> None:
-    """Committed are the sources, announced the targets: A says nothing of x."""
+    """Sources are committed, targets announced: A has no changes of x."""
     steps = [adding, fg.foldmap(drop, follow)]
     state = changing_state()
     plain = changing_state()

@@ -1,4 +1,4 @@
-"""What runs a foldmap on a State is kept between calls, and is never out of date."""
+"""Supersteps are cached between calls of a foldmap on a State, and never stale."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def expected(state: fg.State, x: Any, weight: Any, bias: float) -> Any:
 
 
 def check(state: fg.State, foldmap: fg.FoldMap = step, **options: Any) -> None:
-    """See that a call does what the State says now."""
+    """Check that a call follows the State's present values."""
     meant = expected(state, state["x"], state["weight"], state["bias"])
     foldmap(state, target="cpu", **options)
     np.testing.assert_allclose(state["x"], meant, rtol=1e-5)
@@ -181,7 +181,7 @@ def test_copies_have_their_own() -> None:
 
 
 def test_a_property_of_another_type_has_another_kernel() -> None:
-    """What a reduce fills may have been a vector of the State before."""
+    """The result of a reduce may replace a vector of the State."""
     reducing = fg.foldmap(add_up)
     reading = fg.foldmap(subtract)
     state = fg.State(
@@ -203,7 +203,7 @@ def test_a_property_of_another_type_has_another_kernel() -> None:
 
 
 def test_on_another_device_its_arrays_are_brought_there() -> None:
-    """A second CPU stands for any other device: it does not know the first one's."""
+    """A second CPU stands for another device: it has none of the first one's arrays."""
     state, here, there = make(), choose_device("cpu"), CpuDevice()
     check(state)
     at_home = kept(state)

@@ -1,4 +1,4 @@
-"""What ``.on`` leaves out: it stays due, and makes no other vertex due."""
+"""Vertices excluded by ``.on`` stay due, and make no other vertex due."""
 
 from __future__ import annotations
 

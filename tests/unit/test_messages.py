@@ -1,4 +1,4 @@
-"""What the log and a terminal say of compiling: `disk_cache.Compilation`."""
+"""Messages about compiling in the log and on a terminal: `disk_cache.Compilation`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def doubled(f: Any, v: Any, d: Any) -> bool:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -172,7 +172,7 @@ def test_seconds_count_once(
 
 
 def test_failed_compiling_is_forgotten(terminal: Terminal) -> None:
-    """What began on the thread of a call that failed is not open on another."""
+    """A failed call leaves no open compilation for another thread."""
     compilation = Compilation()
     thread = threading.Thread(target=compilation.begin, args=(File("failed"), ""))
     thread.start()

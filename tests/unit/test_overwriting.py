@@ -89,7 +89,7 @@ def made(functions: list[str]) -> tuple[Any, list[Any]]:
 
 
 def committed(behind: list[Any], values: Any, one_buffer: bool) -> Any:
-    """Return what a vertex has behind its functions; by S2 and S3, with two buffers."""
+    """Return a vertex's committed value by S2 and S3, with two buffers."""
     best, *old = values.copy()
     new = old if one_buffer else [x.copy() for x in old]
     d = SimpleNamespace(best=best)

@@ -1,4 +1,4 @@
-"""What holds across modules: layers, sizes, imports, docstrings, the package itself."""
+"""Rules across modules: layers, sizes, imports, docstrings, and the package."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def decorators(node: Any) -> set[str]:
 
 
 def parameters(node: Any) -> list[str]:
-    """Return what may be given by position."""
+    """Return the positional parameters of a function."""
     names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 

@@ -62,7 +62,7 @@ def run(state: fg.State, target: str, supersteps: int = 3, **options: Any) -> An
 
 
 def wanted(edges: fg.Graph, seed: int = 0, most: int = ALL) -> Any:
-    """Return what a run leaves, found by NumPy: the first places of the order."""
+    """Return the expected values of a run, in NumPy: the first places of the order."""
     count = edges.given_edge_count
     told = edges.sources + np.arange(count) % 7
     total = np.bincount(edges.targets, told, edges.vertex_count).astype(int)

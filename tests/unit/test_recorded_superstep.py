@@ -1,4 +1,4 @@
-"""What launching a recorded superstep from the host is taken to cost."""
+"""The assumed cost of launching a recorded superstep from the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be folded is refused with its line and a fix before it compiles."""
+"""Errors of functions that cannot be folded, with line and fix, before compiling."""
 
 from __future__ import annotations
 

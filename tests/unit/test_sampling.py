@@ -1,4 +1,4 @@
-"""Which cases of the suite run, as its command line asks."""
+"""The choice of cases of the suite by its command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import ROOT, SAMPLED, _extent, cases_left_out
 
 
 class Item:
-    """A test's case, as far as choosing asks."""
+    """A test's case, with the attributes that the choice reads."""
 
     def __init__(self, file: str, number: int, **marks: int) -> None:
         self.path = Path(ROOT, "tests", file)

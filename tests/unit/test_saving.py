@@ -157,7 +157,7 @@ def test_a_copy_goes_on_with_the_same_bits(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_copy_made_in_a_callback(name: str, way: str, target: str) -> None:
-    """It is of the superstep that has ended, and knows what is due."""
+    """It is of the superstep that has ended, and has the due sets."""
     rng = np.random.default_rng(1)
     graph = fg.Graph.from_edges(*rng.integers(0, 60, (2, 150)), vertex_count=60)
     copies: list[fg.State] = []
@@ -178,7 +178,7 @@ def test_a_copy_made_in_a_callback(name: str, way: str, target: str) -> None:
 
 
 def test_what_is_due_is_told_apart_by_what_programs_do(target: str) -> None:
-    """A loaded State knows a foldmap of the same functions, and no other."""
+    """A loaded State recognizes a foldmap of the same functions, and no other."""
     graph = fg.Graph.from_edges(np.arange(50), np.arange(1, 51))
     state = make(graph, 1)
     run(paths, state, 1, active=[3], target=target)

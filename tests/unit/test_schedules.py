@@ -1,4 +1,4 @@
-"""Schedules that are asked for: which mapping they make, and what they refuse."""
+"""Schedules chosen by option: their mappings, and refusals."""
 
 from __future__ import annotations
 

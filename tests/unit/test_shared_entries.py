@@ -177,7 +177,7 @@ def test_what_one_feature_does_alone_is_folded(function: Any) -> None:
 
 
 def refusal(foldmap: fg.FoldMap) -> str:
-    """Return what is said against `K` features, or nothing."""
+    """Return the error for `K` features, or an empty text."""
     try:
         foldmap.fold(k=K, target="cpu")
     except fg.FeatGraphError as error:

@@ -1,4 +1,4 @@
-"""What kernels are compiled for ahead is what their calls look them up by."""
+"""Signatures compiled ahead equal those that calls look up."""
 
 from __future__ import annotations
 

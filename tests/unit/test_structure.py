@@ -1,4 +1,4 @@
-"""Limits of the structure that fall: folders, thin files, members, lines, names.
+"""Limits of the structure that fall: folders, thin files, members, lines, names, prose.
 
 The figures stand in `structure.toml`. A figure that grew is a fault. One that fell is
 written down, so that it cannot grow again::
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import token
 import tokenize
 import tomllib
@@ -325,6 +326,33 @@ def names_of(notion: str) -> Callable[[], Figures]:
     return count
 
 
+#: Beginnings of docstrings that name no thing, and words that stand for none.
+VAGUE = re.compile(r"(What|Whether what|(Return|Yield) (whether )?what|Who)\b")
+VAGUE_WORDS = re.compile(r"\b(whoever|nobody)\b", re.IGNORECASE)
+
+
+def vague_sentences(text: str) -> int:
+    """Count vague beginnings of docstrings, and vague words there and in comments."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = (n for n in ast.walk(ast.parse(text)) if isinstance(n, documented))
+    prose = [ast.get_docstring(node) or "" for node in nodes]
+    beginnings = sum(map(bool, map(VAGUE.match, prose)))
+    parts = tokenize.generate_tokens(io.StringIO(text).readline)
+    prose += [part.string for part in parts if part.type == token.COMMENT]
+    return beginnings + sum(len(VAGUE_WORDS.findall(part)) for part in prose)
+
+
+@cache
+def prose() -> Figures:
+    """Count vague sentences by room, and vague words of all pages of docs/."""
+    found: Counter[str] = Counter()
+    for path in sources(*EVERYWHERE):
+        found[room_of(path)] += vague_sentences(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "docs").rglob("*.md"):
+        found["docs"] += len(VAGUE_WORDS.findall(path.read_text(encoding="utf-8")))
+    return {room: count for room, count in found.items() if count}
+
+
 #: Sections of the file of figures -> what counts them, and the seam to look for.
 SECTIONS: dict[str, tuple[Callable[[], Figures], str]] = {
     "circles": (circles, "imports between folders point one way"),
@@ -335,6 +363,7 @@ SECTIONS: dict[str, tuple[Callable[[], Figures], str]] = {
     "kind": (names_of("kind"), "let the object of the kind say it"),
     "schedule": (names_of("schedule"), "let the schedule say it"),
     "combine": (names_of("combine"), "let `Rules` say it"),
+    "prose": (prose, "name the thing: no What, Return what, Who, whoever, nobody"),
 }
 
 
@@ -414,6 +443,22 @@ def test_names_are_found_in_comparisons_and_keys() -> None:
     counts = {notion: uses_of_names(faulty, notion) for notion in NOTIONS}
     assert counts == {"kind": 9, "schedule": 1, "combine": 4}
     assert not any(uses_of_names(harmless, notion) for notion in NOTIONS)
+
+
+VAGUE_PROSE = '''"""What a module has."""
+class A:
+    """Return what is here."""  # nobody reads it
+    def f(self):
+        """Whether what is here is A; whoever reads it knows."""
+    def g(self):
+        """Yield what follows."""
+        return "nobody"
+'''
+
+
+def test_vague_sentences_are_found() -> None:
+    assert vague_sentences(VAGUE_PROSE) == 6
+    assert not vague_sentences('"""Whatever holds."""\ndef what(): "Return whats."')
 
 
 if __name__ == "__main__":

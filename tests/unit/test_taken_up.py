@@ -1,4 +1,4 @@
-"""What was bound to a State that is gone is taken up by the next one on its graph."""
+"""Bindings of a deleted State are reused by the next State on its graph."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def made_state(graph: fg.Graph, seed: int, k: int = 2) -> Any:
 
 
 def model(graph: fg.Graph, seed: int, k: int, supersteps: int) -> Any:
-    """Return what supersteps make of such a State, in NumPy."""
+    """Return the values of such a State after supersteps, in NumPy."""
     rng = np.random.default_rng(seed)
     x, w = rng.integers(-9, 9, (COUNT, k)), rng.integers(0, 3, 2 * COUNT)
     bias = int(rng.integers(-5, 5))

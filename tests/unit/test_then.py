@@ -75,7 +75,7 @@ def note_stage(f, v, d):
 
 
 def test_a_foldmap_runs_over_all_vertices_between_stages(target: str) -> None:
-    """What it commits is due and nothing else; supersteps read what its reduce left."""
+    """Only its committed vertices are due, and supersteps read its reduce's result."""
     line = fg.Graph.from_edges(np.arange(5), np.arange(1, 6))
     state = fg.State(
         line,

@@ -1,4 +1,4 @@
-"""What a bench tells of calls that took long."""
+"""Reports of a bench on slow calls."""
 
 from __future__ import annotations
 

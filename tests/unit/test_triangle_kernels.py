@@ -1,4 +1,4 @@
-"""What is planned and printed for triangle functions."""
+"""Plans and kernels of triangle functions."""
 
 from __future__ import annotations
 

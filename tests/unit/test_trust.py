@@ -1,4 +1,4 @@
-"""What is loaded is this user's alone: every folder and every file of the store."""
+"""Only files and folders owned by this user are loaded from the store."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_file_is_checked(cache: Path, tmp_path: Path, how: str) -> None:
 def test_compiled_files_of_others_are_not_run(
     cache: Path, tmp_path: Path, suffix: str, how: str
 ) -> None:
-    """Nor are they unpickled, which would run what they say."""
+    """Nor are they unpickled, which would run their code."""
     canary = tmp_path / "canary"
 
     class Payload:
@@ -109,7 +109,7 @@ def test_compiled_files_of_others_are_not_run(
     cached._write(kept, pickle.dumps(Payload()), salt)
     with contextlib.suppress(Exception):
         _compile_marker()
-    # An index is not unpickled, whoever wrote it.
+    # An index is not unpickled, whatever its owner.
     assert canary.exists() == (suffix == ".nbc"), "the payload would have run"
 
 
@@ -144,7 +144,7 @@ def test_kernels_of_every_target_are_checked(cache: Path) -> None:
 def test_caches_of_the_user_are_left_alone(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numba's own setting says where the user's functions go, not these."""
+    """Numba's own setting places the user's functions, not these."""
     import numba
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "others"))

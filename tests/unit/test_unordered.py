@@ -1,4 +1,4 @@
-"""asynchronous=True and near_far=: what is refused and why, and what is said of it."""
+"""asynchronous=True and near_far=: refusals, their reasons, and explanations."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_nothing_is_kept(
 
 
 def test_other_foldmaps_of_the_run_count() -> None:
-    """What one of them sums, another one must not change."""
+    """Other foldmaps of the run must not change the terms of a sum."""
     given = state()
     with pytest.raises(fg.PlanError, match="add_up combines x"):
         fg.iterate(

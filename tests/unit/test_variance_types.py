@@ -165,7 +165,7 @@ def test_uniform_conditions_are_fine(state: fg.State, tmp_path: Path) -> None:
 
 
 def test_collectives_stand_alone(state: fg.State, tmp_path: Path) -> None:
-    """In order of evaluation, under names that say what they are."""
+    """In order of evaluation, under descriptive names."""
     body = (
         "return fg.feature_sum(d.x[v, f]) + fg.feature_max(d.x[v, f] * "
         "fg.feature_sum(d.y[v, f])) > 0"
@@ -357,7 +357,7 @@ def test_origins_point_at_the_users_line(state: fg.State, tmp_path: Path) -> Non
 
 
 def test_numba_errors_name_the_users_line(tmp_path: Path) -> None:
-    """What the middle end lets through and Numba does not."""
+    """Errors that Numba raises, and the middle end does not."""
     text = """
     @fg.vertex
     def odd(f, v, d):

@@ -15,7 +15,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import eigenvector_centrality, k_core, pagerank, sssp
-from featgraph.algorithms._sides import sides_of
+from featgraph.algorithms._ratings import sides_of
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.views.structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of

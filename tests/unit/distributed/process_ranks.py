@@ -159,7 +159,7 @@ def killed_with_a_child(engine: Engine) -> None:
 
 
 def interrupted(engine: Engine) -> None:
-    """Be interrupted while it waits; the others are told at once."""
+    """Interrupt a waiting rank; the others are notified at once."""
     engine.barrier()
     if engine.rank == 1:
         signal.signal(signal.SIGALRM, _interrupt)
@@ -245,7 +245,7 @@ def _handed_to_all(engine: Engine, step: int) -> int:
 
 
 def followed(engine: Engine) -> Any:
-    """Follow rank 0, to an end at which it has told the others nothing yet."""
+    """Follow rank 0, to an end before which it has sent nothing."""
     messages.MOST_RESULTS = 7
     leading = led(engine)
     found, begun = [], engine.exchanges
@@ -292,7 +292,7 @@ def another_call_meanwhile(engine: Engine) -> None:
 
 
 def torch_is_there(engine: Engine) -> bool:
-    """Tell whether PyTorch was imported."""
+    """Return whether PyTorch was imported."""
     return "torch" in sys.modules
 
 
@@ -451,7 +451,7 @@ def _wait_for(children: list[int]) -> list[Any]:
 
 
 def run_case(kind: str, name: str, folder: Path) -> list[dict[str, Any]]:
-    """Return what each rank of a case reports, and how it ended."""
+    """Return the report and the exit code of each rank of a case."""
     port = _free_port()
     children = []
     for rank in range(SIZE):

@@ -1,4 +1,4 @@
-"""Ranks that follow rank 0: what they are told, and that they make the same calls."""
+"""Ranks that follow rank 0: their messages, and that they make the same calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on a thread beside those who wait: results, errors, interrupts, release."""
+"""Concurrent calls on a background thread: results, errors, interrupts, release."""
 
 from __future__ import annotations
 

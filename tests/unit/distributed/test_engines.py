@@ -130,7 +130,7 @@ def test_results_are_the_callers_own(size: int) -> None:
         engine.barrier()
         for array, before in zip(results, kept, strict=True):
             assert np.array_equal(array, before)
-            array[:] = -2  # writable, and nobody else's
+            array[:] = -2  # writable, and not shared
             assert not np.shares_memory(array, mine)
         engine.barrier()
         return mine.tolist()

@@ -1,4 +1,4 @@
-"""Ranks that a launcher started: who fails is named, and runs go on."""
+"""Ranks of a launcher: the failed one is named, and runs resume."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def launched(
     ranks: int,
     timeout: float,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Return the exit status of a launch, and what its ranks said."""
+    """Return the exit status of a launch, and the output of its ranks."""
     plan = {
         "engine": engine,
         "timeout": timeout,

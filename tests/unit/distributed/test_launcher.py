@@ -249,7 +249,7 @@ def test_a_killed_agent_takes_its_ranks_along(tmp_path: Path) -> None:
     started.stdin.close()
     process, child = map(int, (tmp_path / "noted" / "0").read_text().split())
     wait_for(lambda: not Path(f"/proc/{process}").exists())
-    os.kill(child, signal.SIGKILL)  # of a session of its own: nobody can know of it
+    os.kill(child, signal.SIGKILL)  # it has a session of its own: it cannot be found
 
 
 def test_what_is_printed_without_an_end(

@@ -59,7 +59,7 @@ def reports(engine: str) -> Reports:
 
 
 def texts(reports: Reports, name: str, ranks: list[int], error: str) -> set[str]:
-    """Return what ranks raised."""
+    """Return the errors that ranks raised."""
     for rank in ranks:
         assert reports[name][rank].get("error") == error, reports[name]
         assert reports[name][rank]["ended"] == 1

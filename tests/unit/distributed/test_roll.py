@@ -1,4 +1,4 @@
-"""Which rank has failed, by what ranks say and when: on a clock that is simulated."""
+"""Detection of the failed rank from messages and their times, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_how_a_rank_ends(ranks: Ranks, status: int, part: str) -> None:
 def test_a_rank_names_another_of_which_its_error_is(
     ranks: Ranks, of: Any, named: int
 ) -> None:
-    """All ranks raise that one went another way; who comes to say it first varies."""
+    """All ranks raise that one went another way; the first report varies."""
     text = "RankMismatchError: rank 2 went another way"
     ranks.roll.receive(1, {"is": "failed", "text": text, "of": of}, ranks.now)
     assert ranks.lost is not None

@@ -36,7 +36,7 @@ ports = count(40_000)
 
 
 class Launcher:
-    """What the watches of all ranks know."""
+    """The state that the watches of all ranks share."""
 
     def __init__(self) -> None:
         self.offers: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Launcher:
         self.waits = 0
 
     def lose(self, rank: int) -> None:
-        """Tell all ranks that one of them is lost."""
+        """Notify all ranks that one of them is lost."""
         with self.changed:
             self.lost = fg.WorkerLostError(f"rank {rank} was ended", rank=rank)
             self.changed.notify_all()
@@ -114,7 +114,7 @@ def start(
 
 
 def on_all(engines: list[SharedEngine], function: Callable[[Engine], Any]) -> list[Any]:
-    """Return what a function returns, or raises, on each rank."""
+    """Return the results or exceptions of a function on all ranks."""
     found: list[Any] = [None] * len(engines)
 
     def run(engine: SharedEngine) -> None:

@@ -1,4 +1,4 @@
-"""What `init` takes from a launcher's variables, and what ranks say to each other."""
+"""Variables of launchers that `init` reads, and the ranks' handshake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank tells its launcher, and hears from it."""
+"""Messages between a rank and its launcher."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Launcher:
         self._file = self.end.makefile("r")
 
     def hear(self, kind: str) -> dict[str, Any]:
-        """Return the next thing of a kind that the rank says."""
+        """Return the rank's next message of a kind."""
         for line in self._file:
             told: dict[str, Any] = json.loads(line)
             if told["is"] == kind:

@@ -1,4 +1,4 @@
-"""What NumPy builds of few edges is what compiled loops build of many."""
+"""Graphs of few edges, built by NumPy, equal those that compiled loops build."""
 
 from __future__ import annotations
 

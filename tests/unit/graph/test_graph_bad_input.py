@@ -1,4 +1,4 @@
-"""What is no graph is refused; the message has place, value, expectation and fix."""
+"""Invalid graphs raise errors with place, value, expectation and fix."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def test_nothing_is_aliased_even_where_dtypes_agree():
 
 
 class DeviceArray:
-    """What a device array looks like from outside; only a device library reads it."""
+    """The interface of a device array; only a device library can read its memory."""
 
     def __init__(self, values):
         self.hidden = np.array(values)

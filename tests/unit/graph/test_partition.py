@@ -1,4 +1,4 @@
-"""Partitions and shards, against what their definition says edge by edge."""
+"""Partitions and shards, against their definition, edge by edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks would have done in the supersteps of a run: against sets, and a run."""
+"""Forecast work of ranks in the supersteps of a run, against sets and a real run."""
 
 from __future__ import annotations
 
