@@ -15,6 +15,7 @@ from featgraph.fold.analysis.checks import (
     check_features,
     check_groups,
     check_matrices,
+    check_shared_entries,
     matrix_names,
     width_of,
     with_filter,
@@ -27,8 +28,7 @@ from featgraph.fold.analysis.gathered_values import (
     entry_stem,
     separate_gathered,
 )
-from featgraph.fold.analysis.outer_products import OuterProduct, find_outer_product
-from featgraph.fold.analysis.shared_entries import check_shared_entries
+from featgraph.fold.operations.products import OuterProduct, find_outer_product
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
 from featgraph.fold.syntax.names import (

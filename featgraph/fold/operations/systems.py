@@ -18,9 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 from featgraph.base.dataclass import dataclass
-from featgraph.fold.operations.contexts import Looped, Unrolled
-from featgraph.fold.operations.lanes import named
-from featgraph.fold.operations.primitive import Primitive
+from featgraph.fold.operations.primitive import Looped, Primitive, Unrolled, named
 from featgraph.fold.tree.expressions import Operate, is_matrix_sum, narrowed
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import inverse, solve

@@ -8,7 +8,7 @@ from typing import Any
 from featgraph.base.arguments import near_name, shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import PlanError
-from featgraph.fold.analysis.change_driven import Changes, join_changes
+from featgraph.fold.analysis.changes import Changes, join_changes
 from featgraph.fold.schedules.base import AnyInteger
 from featgraph.fold.schedules.exclusive import ORDER
 from featgraph.fold.schedules.table import (

@@ -9,9 +9,12 @@ from typing import Any
 
 from featgraph.base.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.announced_targets import check_dense
-from featgraph.fold.analysis.any_order import check_any_order
-from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
+from featgraph.fold.analysis.changes import (
+    Changes,
+    IncrementalGathers,
+    check_any_order,
+    check_dense,
+)
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split

@@ -14,9 +14,9 @@ import numpy as np
 
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
-from featgraph.fold.analysis.any_order import check_any_order
-from featgraph.fold.analysis.change_driven import (
+from featgraph.fold.analysis.changes import (
     changes_of,
+    check_any_order,
     find_incremental,
     join_changes,
 )
@@ -33,9 +33,7 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.kinds.base import PhaseKind
-from featgraph.fold.plan.asynchrony import check_in_place
-from featgraph.fold.plan.changed_edges import sweep_changed
-from featgraph.fold.plan.early_exit import find_stops, have_due_found
+from featgraph.fold.plan.checks import check_in_place, check_wire_dtype
 from featgraph.fold.plan.exclusive import (
     check_exclusive,
     exclusive_mapping,
@@ -43,7 +41,7 @@ from featgraph.fold.plan.exclusive import (
     with_record,
 )
 from featgraph.fold.plan.facts import find_facts
-from featgraph.fold.plan.fusion import Group, group_functions
+from featgraph.fold.plan.fusion import Group, group_functions, pull_edges
 from featgraph.fold.plan.layout import (
     along_of,
     expands_along,
@@ -52,9 +50,8 @@ from featgraph.fold.plan.layout import (
 )
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.pulled_edges import pull_edges
-from featgraph.fold.plan.rounded import check_wire_dtype
 from featgraph.fold.plan.schedules import choose_mapping
+from featgraph.fold.plan.skipping import find_stops, have_due_found, sweep_changed
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.plan.worklist import why_not_queued
 from featgraph.fold.schedules.exclusive import is_exclusive

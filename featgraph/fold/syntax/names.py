@@ -1,4 +1,8 @@
-"""What names mean in user functions, and which ones generated functions use."""
+"""Names in user functions, their meaning, and names of generated code.
+
+`Names` lists the properties, temporaries and vectors that ``d.name`` may mean.
+`FreshNames` makes names for passes that differ from every local of the user's.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import ast
 import keyword
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.tree.expressions import assigned_names
+from featgraph.fold.tree.statements import Body
 from featgraph.program.names import GENERATED
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "BUILTIN_SCALARS",
     "CANONICAL",
     "EDGES",
+    "FreshNames",
     "Names",
     "argument_counts",
     "forms_of",
@@ -219,3 +225,54 @@ def argument_counts(name: str) -> tuple[int, int]:
         return 2, 1000
     count = _COUNTS.get(name, 1)
     return count, count
+
+
+#: Stands in a name for letters to come, with a number. Names of users are ASCII.
+_OPEN = re.compile(r"ø(\d+)")
+
+
+class FreshNames:
+    """Names that several passes make up; their letters follow the final text.
+
+    What one statement needs is a group. Which group is first is known when all passes
+    are through.
+    """
+
+    def __init__(self) -> None:
+        self.stems: list[str] = []
+        self.groups: list[list[int]] = []
+
+    def begin(self) -> None:
+        """Begin a group: that of a further statement."""
+        self.groups.append([])
+
+    def __call__(self, stem: str) -> str:
+        """Return a name that nothing else has; ends may be put to it."""
+        self.groups[-1].append(len(self.stems))
+        self.stems.append(stem)
+        return f"{stem}_ø{len(self.stems) - 1}"
+
+    def settle(self, body: Body, taken: Collection[str]) -> None:
+        """Put letters into the names in `body`, so that none of them is `taken`."""
+        group_of = {n: group for group in self.groups for n in group}
+        final: dict[int, str] = {}
+        count = 0
+        for name in _names(body):
+            found = _OPEN.search(name.id)
+            if found is None:
+                continue
+            number = int(found[1])
+            for n in group_of[number] if number not in final else []:
+                count += 1
+                while f"{self.stems[n]}_{letters(count)}" in taken:
+                    count += 1
+                final[n] = letters(count)
+            name.id = _OPEN.sub(final[number], name.id)
+
+
+def _names(body: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """Yield names in the order of the text."""
+    for node in body:
+        if isinstance(node, ast.Name):
+            yield node
+        yield from _names(ast.iter_child_nodes(node))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.errors import UserFunctionError
-from featgraph.fold.syntax.literals import literal_value
+from featgraph.fold.syntax.arithmetic import literal_value
 from featgraph.fold.syntax.names import (
     BUILTIN_ARRAYS,
     BUILTIN_SCALARS,
