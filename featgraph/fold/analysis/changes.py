@@ -55,15 +55,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Changes:
-    """What the foldmaps of a run change.
+    """The properties that the foldmaps of a run change.
 
     Attributes
     ----------
     announced : tuple of str
-        Iterated vertex properties; the active sets tell at which vertices.
+        Iterated vertex properties, whose changed vertices are in the active sets.
     silent : tuple of str
-        What changes and no active set tells where: edge properties, what is written in
-        place or atomically, and what a foldmap writes that announces targets of edges.
+        Properties whose changed entries are in no active set: edge properties, those
+        written in place or atomically, and those of foldmaps that announce targets.
     """
 
     announced: tuple[str, ...] = ()
@@ -97,12 +97,12 @@ class IncrementalGather:
 
 @dataclass(frozen=True)
 class IncrementalGathers:
-    """Which gathers of a plan are incremental, if that is asked for.
+    """The gathers of a plan that can be incremental.
 
     Attributes
     ----------
     gathers : dict
-        ``into`` -> what patching it takes.
+        ``into`` -> data for patching it.
     recomputed : dict
         ``into`` -> why it cannot be.
     """
@@ -112,12 +112,12 @@ class IncrementalGathers:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Properties of which there is a copy of what they were."""
+        """Properties of which the previous values are kept."""
         return tuple(sorted({n for k in self.gathers.values() for n in k.reads}))
 
 
 def changes_of(analysis: Analysis) -> Changes:
-    """Return what one foldmap changes."""
+    """Return the changes of one foldmap."""
     functions = [f for f in analysis.functions if not f.kind.is_silent]
     announcing = functions[-1:]
     functions = [f for f in analysis.functions if not f.kind.reduces]
@@ -137,7 +137,7 @@ def changes_of(analysis: Analysis) -> Changes:
 
 
 def join_changes(several: Iterable[Changes]) -> Changes:
-    """Return what several foldmaps change together."""
+    """Return the changes of several foldmaps together."""
     all_of = list(several)
     silent = {n for c in all_of for n in c.silent}
     announced = {n for c in all_of for n in c.announced} - silent
@@ -203,7 +203,7 @@ def _incremental(
 def _problem(
     function: Analysed, earlier: Sequence[Analysed], analysis: Analysis
 ) -> str | None:
-    """Return what of a gather itself forbids change-driven aggregates."""
+    """Return why a gather by itself cannot keep its aggregates; None if it can."""
     temporary = analysis.temporaries[str(function.into)]
     behind = next((f for f in earlier if f.kind.writes), None)
     if behind is not None:
@@ -228,7 +228,7 @@ def _problem(
 
 
 def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
-    """Return why a gather that reads what changes cannot be patched."""
+    """Return why a gather with a changing input cannot be patched."""
     if record.name in changes.silent:
         return f"reads {record.name}, and no active set tells where it changes"
     if record.where == "own":
@@ -255,7 +255,7 @@ def seen_name(name: str, signature: Signature) -> str:
 def _as_seen(
     function: Analysed, reads: tuple[str, ...], analysis: Analysis
 ) -> Analysed:
-    """Return a gather that reads what its sources were: its old contribution."""
+    """Return a gather over the previous values of sources: its old contribution."""
     body = copy.deepcopy(function.body)
     for statement in body:
         for node in ast.walk(statement):
@@ -287,7 +287,7 @@ def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -
         Names the function, what it does, and a fix.
     """
     changes = join_changes([changes_of(analysis), *others])
-    #: What moves during the run; grows by what is made of it.
+    #: Names whose values change during the run, and gathers that read such names.
     moving = {*changes.announced, *changes.silent}
     waiting: list[Analysed] = []
     for function in analysis.functions:
@@ -319,7 +319,7 @@ def _moves(name: str, moving: set[str]) -> bool:
 
 
 def _order_problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
-    """Return what of a function alone forbids it, and how to mend that."""
+    """Return why a function forbids any order, and the fix; None if it does not."""
     drop = "drop the option"
     if not (function.kind.combines or function.kind.writes_vertices):
         article = "an" if function.kind.writes_edges else "a"
@@ -376,7 +376,7 @@ Functions = Sequence[Analysed]
 
 @dataclass(frozen=True)
 class Unannounced:
-    """What a function reads that may change while it is not due: where, and why."""
+    """A read that may change while its function is not due, and the reason."""
 
     function: Analysed
     node: ast.AST | None
@@ -416,7 +416,7 @@ def is_announced(function: Analysed) -> bool:
 
 
 def _untold(function: Analysed) -> str | None:
-    """Return what a function does of which no active set tells."""
+    """Return an effect of a function that no active set announces; None without one."""
     if any(a.mode == "atomic" for a in function.accesses):
         return "uses fg.atomic, also where it is not due"
     written = function.writes("now")
@@ -430,7 +430,7 @@ def _untold(function: Analysed) -> str | None:
 
 
 def check_dense(functions: Functions, others: Sequence[Functions], where: str) -> None:
-    """See that running a foldmap on vertices that are not due changes no result.
+    """Check that running a foldmap on vertices that are not due changes no result.
 
     Parameters
     ----------
@@ -468,7 +468,7 @@ def _written(functions: Functions, of: str = "edge") -> frozenset[str]:
 
 
 class _Reads:
-    """What one foldmap of a run reads, next to what all of them change."""
+    """The reads of one foldmap, compared with the changes of all foldmaps of a run."""
 
     def __init__(self, functions: Functions, others: Sequence[Functions]) -> None:
         self.functions = functions
@@ -560,7 +560,7 @@ class _Reads:
 
 
 def _compared(gather: Analysed) -> set[str]:
-    """Return what it reads of the edges that its vertex sends, before and after.
+    """Return properties of out-edges that a gather reads as current and next entries.
 
     A vertex that compares them announces itself where its own messages have moved.
     """

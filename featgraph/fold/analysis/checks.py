@@ -228,7 +228,7 @@ Place = tuple[str, str, str]
 
 @dataclass
 class _Path:
-    """What has been done to entries on the way here.
+    """Reads and writes of entries on the path to a statement.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ __all__ = ["is_real_matrix", "needs_guard", "operand_type"]
 
 
 def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
-    """Return the type of an expression that `assign_types` has been through."""
+    """Return the type of an expression after `assign_types`."""
     if isinstance(node, Cast):
         return "real" if node.to == "real" else "int64"
     if isinstance(node, ast.Name):

@@ -224,7 +224,7 @@ _SUMMED = ("int32", "int64", "uint32", "float32", "float64")
 
 @dataclass(frozen=True)
 class Sum:
-    """What a function adds to ``d.name[role]``, in the type of its entries."""
+    """A sum that a function adds to ``d.name[role]``, in the type of its entries."""
 
     into: str
     role: str
@@ -238,7 +238,7 @@ class Sum:
 
     @property
     def more(self) -> str:
-        """The name of what one triangle adds."""
+        """The name of the contribution of one triangle."""
         return f"more_{self.number}"
 
     @property
@@ -252,10 +252,10 @@ class Sum:
 
 
 def find_sums(function: Analysed, signature: Signature) -> tuple[Sum, ...]:
-    """Return the atomic additions that wait outside of memory.
+    """Return the atomic additions that can be accumulated in registers.
 
-    They are statements, whose old value is not used, and their index is one of the
-    triangle's vertices and edges alone.
+    Each is a statement, so that the old value is not used, and its only index is a
+    vertex or an edge of the triangle.
     """
     found: dict[Sum, None] = {}
     for node in (n for s in function.body for n in ast.walk(s)):
@@ -266,7 +266,7 @@ def find_sums(function: Analysed, signature: Signature) -> tuple[Sum, ...]:
 
 
 def added_by(node: ast.AST, signature: Signature) -> Sum | None:
-    """Return what a statement adds to, None if it is no such addition."""
+    """Return the sum to which a statement adds; None if it is no such addition."""
     if not isinstance(node, ast.Expr) or not isinstance(node.value, Atomic):
         return None
     atomic = node.value
@@ -303,7 +303,7 @@ def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
 
 
 def read_where_due(functions: Sequence[Analysed]) -> set[str]:
-    """Return what functions read that run on due vertices, or from them."""
+    """Return the names that functions of due vertices, or of their edges, read."""
     return {a.name for f in functions if not f.kind.reduces for a in f.accesses}
 
 

@@ -48,7 +48,7 @@ Terms = Callable[[Callable[[list[ast.expr], ast.expr], None]], None]
 
 
 def finite(top: str, real: Real) -> str:
-    """Return what to subtract: the largest term, 0 where that is infinite or nan.
+    """Return the text of the shift: the largest term, 0 where it is infinite or nan.
 
     inf - inf is nan: terms that are all -inf have the logarithm of the sum 0, -inf.
     """

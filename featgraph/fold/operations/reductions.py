@@ -41,7 +41,7 @@ __all__ = ["HIGHEST", "LOWEST", "PRIMITIVES", "ZERO", "Identity"]
 
 @dataclass(frozen=True)
 class Identity:
-    """What changes nothing, as text: of real numbers, of integers, or of truth values.
+    """Text of an identity for real numbers, integers and truth values.
 
     Attributes
     ----------

@@ -69,7 +69,7 @@ def check_in_place(
 
 
 def _check_torn(analysis: Analysis) -> None:
-    """Refuse reading several numbers of a vertex that is committing them."""
+    """Refuse reads of several values of a vertex that may be committing them."""
     changes = changes_of(analysis).announced
     seen: tuple[str, str] | None = None
     for function in analysis.functions:
@@ -92,7 +92,7 @@ def _check_torn(analysis: Analysis) -> None:
 
 
 def _check_feature(function: Analysed, name: str) -> None:
-    """Refuse what is read of several features at another vertex."""
+    """Refuse reads of several features at another vertex."""
     for node in (n for s in function.body for n in ast.walk(s)):
         if not isinstance(node, Access | Whole) or node.name != name:
             continue
@@ -119,7 +119,7 @@ def _check_feature(function: Analysed, name: str) -> None:
 
 
 def check_wire_dtype(plan: FoldPlan) -> None:
-    """Refuse what a rounded row could make another answer, and not a near one.
+    """Refuse programs in which rounded rows give a different, not a close, result.
 
     Raises
     ------

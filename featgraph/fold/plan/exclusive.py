@@ -54,7 +54,7 @@ def conflicts_of(members: Sequence[Analysed], traits: GraphTraits) -> str:
 def in_order(
     phase: Phase, analysis: Analysis, options: Options, traits: GraphTraits
 ) -> Phase:
-    """Return a phase that knows where its edges conflict, and where turns go."""
+    """Return a phase with the ends of conflicts and the record of turns."""
     if not phase.kind.in_turns:
         return phase
     members = [analysis.functions[i] for i in phase.functions]
@@ -80,8 +80,8 @@ def _ordered(
 ) -> tuple[str, ...]:
     """Return the properties of edges that are given by value; () unless all may be.
 
-    An edge is given by its number where the function does more with it than read
-    numbers, and where lanes cannot tell each other these numbers.
+    An edge is passed by its id where the function uses more than values of numbers, and
+    where lanes cannot shuffle these.
     """
     [function] = members
     types = analysis.signature
@@ -232,7 +232,7 @@ def _chosen(
 
 
 def explain_exclusive(plan: FoldPlan) -> list[str]:
-    """Say why exclusive functions have their schedules, and what these promise."""
+    """Return lines on the schedules of exclusive functions and their guarantees."""
     lines = []
     for number, phase in enumerate(plan.phases):
         if phase.kind.in_turns:

@@ -86,7 +86,7 @@ def explain_plan(plan: FoldPlan) -> str:
 
 
 def _explain_rows(plan: FoldPlan) -> list[str]:
-    """Say how far apart rows of properties are."""
+    """Describe the strides of rows of properties."""
     lines = []
     for name, stride in plan.strides.items():
         type_ = plan.analysis.signature[name]
@@ -101,7 +101,7 @@ def _explain_rows(plan: FoldPlan) -> list[str]:
 
 
 def _explain_incremental(plan: FoldPlan) -> list[str]:
-    """Say for each gather whether its aggregates are kept, or why not."""
+    """Describe which gathers keep their aggregates, and why others do not."""
     found = plan.incremental
     if not found.gathers and not found.recomputed:
         return []
@@ -144,7 +144,7 @@ _FORMS = {
 
 
 def explain_ranks(plan: FoldPlan) -> list[str]:
-    """Return what is sent for each phase, as lines; or why nothing can be."""
+    """Return lines about the messages of each phase, or the reason against ranks."""
     refusal = plan.facts.not_shared
     if refusal is not None:
         return [
@@ -169,7 +169,7 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
 
 
 def _explain_split(plan: FoldPlan) -> str:
-    """Return whether rows go while others are swept."""
+    """Return which rows are sent while others are swept, in words."""
     split = plan.facts.split
     if split.why_not:
         return f"none: {split.why_not}"
@@ -184,7 +184,7 @@ def _explain_split(plan: FoldPlan) -> str:
 
 
 def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
-    """Give what is sent before a phase, and behind it."""
+    """Yield lines about the messages before and after a phase."""
     ahead = {name for one in plan.facts.halos for name in one.reads_next}
     in_place = {name for one in plan.facts.halos for name in one.writes}
     committed = set(plan.facts.writes_next) - ahead

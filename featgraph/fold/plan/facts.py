@@ -1,4 +1,4 @@
-"""Facts of a plan that the runtime needs besides its phases.
+"""PlanFacts of a plan that the runtime needs besides its phases.
 
 `find_split` finds the phase that may be swept in pieces, so that rows of a finished
 piece are sent while the next one is swept.
@@ -22,14 +22,16 @@ from featgraph.fold.analysis.gathers import (
 )
 from featgraph.fold.plan.halos import Halo, Split, find_halo, why_not_shared
 from featgraph.fold.plan.options import IN_PLACE, Options
-from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
+from featgraph.fold.plan.plan import GatherReads, Phase, PlanFacts, Reduction
 from featgraph.fold.plan.worklist import first_settles, is_free, keys_of, why_not_queued
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["find_facts", "find_split", "sent_rows"]
 
 
-def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) -> Facts:
+def find_facts(
+    analysis: Analysis, phases: Sequence[Phase], options: Options
+) -> PlanFacts:
     """Return the facts of a plan with these phases."""
     functions = analysis.functions
     gathers = [f for f in functions if f.kind.gathers]
@@ -42,7 +44,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         find_halo([functions[i] for i in p.functions], analysis) for p in phases
     )
     sent = sent_rows(writes_next, halos, analysis)
-    return Facts(
+    return PlanFacts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
         may_push=_may_push(analysis, options),
@@ -103,7 +105,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
 
 
 def _edges_at(analysis: Analysis) -> str:
-    """Return where a function stands that writes edges, or reads what they will be."""
+    """Return the place of a function that writes edges or reads their next entries."""
     of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
     for function in analysis.functions:
         asks = (a.version == "next" for a in function.accesses if a.name in of_edges)
@@ -113,7 +115,7 @@ def _edges_at(analysis: Analysis) -> str:
 
 
 def _scalars(functions: Sequence[Analysed]) -> set[str]:
-    """Return the scalars, and what belongs to no vertex, that functions read."""
+    """Return the scalars and vectors that functions read."""
     names = {name for f in functions for name in f.scalars}
     return names | {
         a.name for f in functions for a in f.accesses if a.where == "global"
@@ -121,7 +123,7 @@ def _scalars(functions: Sequence[Analysed]) -> set[str]:
 
 
 def _read(functions: Sequence[Analysed], where: set[str]) -> frozenset[str]:
-    """Return what is read where entries stand so, seen from the vertex or edge."""
+    """Return the properties and degrees that are read at entries of some classes."""
     found = (a for f in functions for a in (*f.accesses, *f.degrees))
     return frozenset(a.name for a in found if a.mode == "read" and a.where in where)
 
@@ -178,7 +180,7 @@ def _may_push(analysis: Analysis, options: Options) -> bool:
 def sent_rows(
     writes_next: Sequence[str], halos: Sequence[Halo], analysis: Analysis
 ) -> tuple[str, ...]:
-    """Return the properties whose committed rows go with the bits that say which."""
+    """Return the properties whose committed rows are sent with the set of vertices."""
     read = {name for halo in halos for name in halo.reads}
     ahead = {name for halo in halos for name in halo.reads_next}
     signature = analysis.signature
@@ -194,7 +196,7 @@ def sent_rows(
 def find_split(
     analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Split:
-    """Return which phase of a plan may be swept piece by piece, if any.
+    """Return which phase of a plan may be swept in pieces, if any.
 
     Parameters
     ----------
@@ -211,7 +213,7 @@ def find_split(
 def _reasons(
     analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Iterator[str]:
-    """Give what is against it, one reason behind the other."""
+    """Yield the reasons against sweeping the last phase in pieces."""
     # Behind reduces, the rows that a superstep commits stay what they are.
     told = [phase for phase in phases if not phase.kind.reduces]
     if not told or not told[-1].kind.pulls or told[-1].kind.pulls_edges:

@@ -211,7 +211,7 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
 def drop_conflict(
     earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
 ) -> str | None:
-    """Return what one function of a kernel may drop, and another one reads elsewhere.
+    """Return an entry that a function may drop and another one reads elsewhere.
 
     A kernel puts ``_next`` entries back at the end of a vertex, or edge, of which a
     function returns False. By then an earlier function may have yet to read them

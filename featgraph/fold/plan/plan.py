@@ -27,7 +27,7 @@ from featgraph.fold.schedules.table import SCHEDULES, describe
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind, Real
 
-__all__ = ["WORKLIST", "Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
+__all__ = ["WORKLIST", "FoldPlan", "GatherReads", "Phase", "PlanFacts", "Reduction"]
 
 #: The form of a plan that has a loop over supersteps of few vertices, and nothing else.
 WORKLIST = "worklist"
@@ -192,7 +192,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What one reduce fills: ``d.name``.
+    """The result of one reduce, ``d.name``.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class GatherReads:
-    """What a gather reads, and how it combines what it makes of that.
+    """The properties that a gather reads, and its combine.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class GatherReads:
     of_neighbors : tuple of str
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
-        All that it reads.
+        All properties that it reads.
     along : str
         Along which edges: "in", "out" or "both".
     from_active : bool
@@ -242,8 +242,8 @@ class GatherReads:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a runtime asks of a plan, beside its phases.
+class PlanFacts:
+    """Facts of a plan that the runtime needs, besides its phases.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ class FoldPlan:
     analysis : Analysis
         The middle end's result.
     options : Options
-        What was asked for.
+        Options of the call.
     phases : tuple of Phase
         In the order in which they run.
     expands : tuple of str
@@ -358,8 +358,8 @@ class FoldPlan:
         due; empty where edge functions decide which are.
     incremental : IncrementalGathers
         Which gathers can be incremental; they are if `is_incremental`.
-    facts : Facts
-        What a runtime asks beside the phases.
+    facts : PlanFacts
+        Facts that the runtime needs besides the phases.
     form : str
         How its kernels come to the vertices of a set (CUDA): "plain", a place of the
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
@@ -374,7 +374,7 @@ class FoldPlan:
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
     incremental: IncrementalGathers
-    facts: Facts
+    facts: PlanFacts
     form: str = "plain"
 
     @property
@@ -469,7 +469,7 @@ class FoldPlan:
         check_any_order(self.analysis, [changes], where)
 
     def check_dense(self, others: Sequence[FoldPlan], where: str) -> None:
-        """Refuse a foldmap where evaluating vertices that are not due shows.
+        """Refuse a foldmap whose result depends on which vertices are due.
 
         Parameters
         ----------

@@ -129,7 +129,7 @@ def _work_of(
 
 
 def _is_plain(members: Sequence[Analysed]) -> bool:
-    """Whether all edges are gone through for one number, or a key and its source."""
+    """Whether gathers yield one number each, or a key and its source."""
     gathers = [f for f in members if f.kind.gathers]
     if len(gathers) != 1 or any(f.kind.writes_edges for f in members):
         return False
@@ -140,10 +140,10 @@ def _is_plain(members: Sequence[Analysed]) -> bool:
 
 
 def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) -> bool:
-    """Whether what parts of a row come to can be put together behind all of them.
+    """Whether the results of parts of a row can be combined behind all parts.
 
-    All gathers come first, and go through the row once; whatever else runs is behind
-    them. Nothing is to be known of an edge but what it contributes.
+    All gathers come first and share one pass over the row; other functions run behind
+    them. An edge has no other effect than its contribution.
     """
     gathers = [f for f in members if f.kind.gathers]
     if options.asynchronous or options.incremental is not None or not gathers:
@@ -166,7 +166,7 @@ def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) ->
 
 
 def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
-    """Return the mapping with what a bench has asked for instead."""
+    """Return the mapping with the fields that a benchmark sets."""
     forced: dict[str, Any] = dict(options.mapping)
     if not forced:
         return mapping
@@ -261,7 +261,7 @@ def products_of(
 def _refused(
     members: Sequence[Analysed], gathers: Sequence[Analysed], options: Options
 ) -> str:
-    """Return what keeps matrices from being summed in tiles; "" where nothing does."""
+    """Return the reason against summing matrices in tiles; "" if there is none."""
     for function in gathers:
         if function.outer_product is None:
             return f"{function.name} contributes others"
@@ -278,12 +278,12 @@ def _refused(
 
 
 def _solves_in_loop(statement: ast.stmt) -> bool:
-    """Whether threads that do not write might go round less often than others."""
+    """Whether threads that do not write might leave a loop earlier than others."""
     loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
     return any(any(_systems(loop)) for loop in loops)
 
 
 def _systems(node: ast.AST) -> list[Operate]:
-    """Return what works in an area of memory somewhere in `node`."""
+    """Return the operations in `node` that need an area of memory."""
     calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
     return [n for n in calls if primitive_of(n).takes_area]

@@ -22,12 +22,11 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import added_by, combine_of, is_matrix
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.plan import Facts, Phase
+from featgraph.fold.plan.plan import Phase, PlanFacts
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.plan.worklist import is_in_order
 from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.tree.expressions import Atomic
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -40,10 +39,10 @@ def find_stops(
     options: Options,
     incremental: Collection[str],
 ) -> tuple[str, ...]:
-    """Return what the gathers of a vertex phase fill that may stop early.
+    """Return the results of the gathers of a vertex phase that may stop early.
 
-    Where features are loops over arrays, or there is one for each pair of features,
-    asking all of them at every edge is dear: only what says ``first=True`` does.
+    Where features are loops over arrays, or there is one for each pair of features, a
+    test of all features at each edge is slow: only gathers with ``first=True`` stop.
     """
     stops = []
     for function in members:
@@ -62,9 +61,9 @@ def have_due_found(
     phases: Sequence[Phase],
     functions: Sequence[Analysed],
     options: Options,
-    facts: Facts,
+    facts: PlanFacts,
 ) -> tuple[Phase, ...]:
-    """Return phases of which one that can finds out which vertices are due.
+    """Return phases of which the only one finds the due vertices itself if it can.
 
     It may sweep others, too, then, on which the functions before its gathers run, but
     no later one. So those must not write, nor fail for an index.
@@ -85,7 +84,7 @@ def have_due_found(
 def sweep_changed(
     phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Have the first phase sweep changed edges alone, where that is no other result."""
+    """Sweep only changed edges in the first phase, where the result is the same."""
     first, *others = phases
     edges = [analysis.functions[i] for i in first.functions]
     behind = [analysis.functions[i] for p in others for i in p.functions]
@@ -102,8 +101,8 @@ def sweep_changed(
     if not all(_only_adds(f, read, signature) for f in behind):
         return phases
     marks = tuple(sorted(read))
-    mapping = ThreadMapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
-    rows = ThreadMapping(
+    mapping = Mapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
+    rows = Mapping(
         1, 1, 32 * WARPS_AN_EDGE if on_gpu else 1, False,
         "listed_edges" if on_gpu else "changed_words",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a plan depends on of a graph."""
+"""Traits of a graph on which a plan depends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MOST_SLOTS = 1024
 
 @dataclass(frozen=True)
 class GraphTraits:
-    """What planning knows of a graph.
+    """Traits of a graph that planning reads.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class GraphTraits:
 
 
 class Sized(Protocol):
-    """What says how large a graph is."""
+    """Interface of an object with the sizes of a graph."""
 
     @property
     def edge_count(self) -> int:
@@ -124,7 +124,7 @@ class Sized(Protocol):
 
     @property
     def sides(self) -> tuple[int, ...] | None:
-        """How many vertices each side has; None without."""
+        """Number of vertices of each side; None without sides."""
         ...
 
 
@@ -144,7 +144,7 @@ _sizes: weakref.WeakKeyDictionary[Stamp, EdgeSizes] = weakref.WeakKeyDictionary(
 
 
 def set_traits(graph: Graph, traits: GraphTraits) -> None:
-    """Have a graph planned for as if it had these traits: those of a larger one."""
+    """Plan for a graph as if it had these traits, such as those of a larger graph."""
     _traits[graph.stamps.shape] = traits
 
 

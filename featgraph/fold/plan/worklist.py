@@ -151,9 +151,9 @@ def parts_of(
 
 
 def overwrites(plan: FoldPlan) -> bool:
-    """Whether the loop of one thread stores new entries over those that it reads.
+    """Whether the loop of one thread stores next entries over current ones.
 
-    All edges of a superstep have been gone along before a vertex writes.
+    All edges of a superstep have been traversed before a vertex writes.
     """
     [phase] = plan.phases
     before, _, behind = parts_of(plan.functions_of(phase))
@@ -283,7 +283,7 @@ def _is_own_filter(function: Analysed) -> bool:
 
 
 def _told(function: Analysed) -> tuple[object, ...]:
-    """Return a key of what a function does; with a helper, a key of its own."""
+    """Return a key, equal for functions with equal code; unique with a helper."""
     nodes = [n for s in function.body for n in ast.walk(s)]
     if any(isinstance(n, Helper) for n in nodes):
         return (object(),)

@@ -134,9 +134,9 @@ def _counted(node: ast.expr) -> ast.expr:
 
 
 def loaded(node: ast.expr, dtype: str, real: Real) -> ast.expr:
-    """Return a load as an operand, where Numba would go on with its storage type.
+    """Return a load as an operand, converted where Numba would keep its storage type.
 
-    That is with unsigned integers, and with reals that are narrower than `real`.
+    Unsigned integers become int64; reals narrower than `real` become `real`.
     """
     if real.is_wider(dtype):
         return copy_location(Cast("real", node), node)
@@ -240,9 +240,9 @@ def _is_small(node: ast.expr, type_: str) -> bool:
 
 
 def plain_index(node: ast.expr) -> ast.expr:
-    """Return an index: what leaves the 64 bits there is out of range in any case.
+    """Return an index with plain operators: a 64-bit overflow is out of range anyway.
 
-    LLVM knows of Numba's own sums that they are not negative, and leaves out a test.
+    LLVM infers that sums of plain operators are not negative, and drops a test.
     """
     return _PlainIndex().visit(node)  # type: ignore[no-any-return]
 

@@ -78,7 +78,7 @@ _NUMPY_ALIASES = {
 
 @dataclass(frozen=True)
 class Names:
-    """What ``d.name`` may mean in one function.
+    """The meanings of ``d.name`` in one function.
 
     Attributes
     ----------
@@ -146,10 +146,10 @@ def forms_of(name: str) -> set[str]:
 def name_temporaries(
     intos: Iterable[str], hidden: Collection[str], fields: Collection[str]
 ) -> dict[str, str]:
-    """Return what generated code calls the results of gathers and reduces.
+    """Return the names of the results of gathers and reduces in generated code.
 
-    That is ``into``, with as many underscores behind it as make it and all that kernels
-    derive from it differ from every other name.
+    A name is ``into`` with as many underscores as are needed to make it, and the names
+    that kernels derive from it, unique.
 
     Parameters
     ----------
@@ -232,10 +232,9 @@ _OPEN = re.compile(r"ø(\d+)")
 
 
 class FreshNames:
-    """Names that several passes make up; their letters follow the final text.
+    """Unique names made by several passes; letters follow the order of the final text.
 
-    What one statement needs is a group. Which group is first is known when all passes
-    are through.
+    The names of one statement are a group. Groups are ordered when all passes are done.
     """
 
     def __init__(self) -> None:
@@ -243,11 +242,11 @@ class FreshNames:
         self.groups: list[list[int]] = []
 
     def begin(self) -> None:
-        """Begin a group: that of a further statement."""
+        """Begin the group of a new statement."""
         self.groups.append([])
 
     def __call__(self, stem: str) -> str:
-        """Return a name that nothing else has; ends may be put to it."""
+        """Return a unique name; suffixes may be appended to it."""
         self.groups[-1].append(len(self.stems))
         self.stems.append(stem)
         return f"{stem}_ø{len(self.stems) - 1}"

@@ -301,7 +301,7 @@ def _shown(node: ast.AST) -> str:
 
 
 def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
-    """Return what stands for a captured value: a constant."""
+    """Return the constant for a captured value."""
     if isinstance(value, bool | np.bool_):
         return copy_location(ast.Constant(bool(value)), node)
     if isinstance(value, int | float | np.integer | np.floating):

@@ -26,19 +26,19 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True)
 class Pass(Generic[Facts]):
-    """A pass, and the nodes that none behind it will meet."""
+    """A pass, and the nodes that no later pass finds in the tree."""
 
     run: Callable[[Facts, Body], Body]
     rewrites: tuple[type[ast.AST], ...] = ()
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the pass."""
         return self.run.__name__
 
     @property
     def does(self) -> str:
-        """What it does, in a sentence; the docstring says why behind that."""
+        """Description in one sentence: the first line of the docstring."""
         return str(self.run.__doc__).partition("\n")[0]
 
 
@@ -47,12 +47,12 @@ def run(
     facts: Facts,
     stage_of: Callable[[Pass[Facts]], Stage] = lambda _: Stage(),
 ) -> Iterator[tuple[Pass[Facts], Body]]:
-    """Yield each pass, and the tree behind it; the next pass goes on with that.
+    """Yield each pass with its result, which is the input of the next pass.
 
     Parameters
     ----------
     stage_of : callable
-        What is known behind a pass, beside which nodes are gone.
+        Pass -> invariants after it, besides the nodes that are gone.
     """
     tree: Body = []
     gone: tuple[type[ast.AST], ...] = ()
@@ -64,27 +64,27 @@ def run(
         yield one, tree
 
 
-#: What ends a branch so that nothing behind it runs.
+#: Statements that end a branch: those behind them do not run.
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
 
 
 class TreeError(AssertionError):
-    """A tree that no later pass can be given."""
+    """A tree that breaks an invariant."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What holds behind a pass.
+    """Invariants that hold after a pass.
 
     Attributes
     ----------
     gone : tuple of classes
-        Nodes that it and those before it rewrite, and that no later one brings back.
+        Nodes that passes up to this one rewrite, and that later ones do not create.
     companies : mapping or None
-        Scope of a `Meet` -> all lanes that have to come along, "warp" or "block"; ""
-        where a lane is alone. None as long as none meets.
+        Scope of a `Meet` -> lanes that must reach it together, "warp" or "block"; ""
+        for a single lane. None before lanes are assigned.
     given : collection of str or None
-        Names that a kernel has without binding them. None as long as some have yet to
+        Names that a kernel has without binding them. None while some have yet to
         be bound.
     """
 
