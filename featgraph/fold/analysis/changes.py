@@ -279,7 +279,7 @@ def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -
     others : iterable of Changes
         What the other foldmaps of the run change.
     where : str
-        The option that asks for it.
+        The option that requires this.
 
     Raises
     ------
@@ -437,7 +437,7 @@ def check_dense(functions: Functions, others: Sequence[Functions], where: str) -
     functions, others
         As for `not_announced`.
     where : str
-        The option that asks for it.
+        The option that requires this.
 
     Raises
     ------

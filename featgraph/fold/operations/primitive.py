@@ -220,7 +220,7 @@ class Unrolled(_MatrixForm, Protocol):
         """Return the feature of copy `j`."""
 
     def inside(self, j: int) -> str:
-        """Return the name that tells whether copy `j` is a feature; only if padded."""
+        """Return the name of the test that copy `j` is a feature; only if padded."""
 
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         """Return an expression in copy `j`."""

@@ -349,7 +349,7 @@ class Argmax(Primitive):
 
 @dataclass(frozen=True)
 class Broadcast(Primitive):
-    """The value of one feature, for all; each feature may ask for another."""
+    """The value of one feature, for all features; each may select another one."""
 
     def typed(self, call: Operate, types: Types) -> str:
         """Take a value of any type, and the number of a feature."""
@@ -358,11 +358,11 @@ class Broadcast(Primitive):
         return type_
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Differ between features that ask for different ones."""
+        """Vary if the index of the selected feature varies."""
         return varies(call.args[1])
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Choose a copy, or ask the lane that has it."""
+        """Select a copy, or shuffle from the lane that has it."""
         x, index = call.args
         values = copies.operands(x, ZERO.value(x, copies))
         names = copies.names(target) if copies.varies(index) else [target]

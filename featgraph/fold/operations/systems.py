@@ -384,7 +384,7 @@ def call_in_block(
 
 
 def _shared_number(value: ast.expr, copies: Unrolled) -> str:
-    """Have the first thread tell all others a number; return its name."""
+    """Broadcast a number of the first thread to all threads; return its name."""
     box, name = copies.fresh("box"), copies.fresh("shift")
     copies.line(f"{box} = cuda.shared.array(1, {copies.real})")
     with copies.block(f"if {THREAD} == 0:"):

@@ -127,30 +127,30 @@ def check_wire_dtype(plan: FoldPlan) -> None:
         For ``deterministic=True``, integers or booleans at neighbors, argmin and
         argmax, and edge operations at the reverse of an edge.
     """
-    asked = plan.options.wire_dtype
-    if asked is None:
+    wire_dtype = plan.options.wire_dtype
+    if wire_dtype is None:
         return
     if plan.options.deterministic:
         raise _refusal(
-            asked,
+            wire_dtype,
             "rounded rows give other bits on each number of ranks",
             got="deterministic=True",
         )
     operation, where = plan.facts.twins_at
     if operation:
         raise _refusal(
-            asked, f"fg.{operation} reads edges as other ranks have them", where
+            wire_dtype, f"fg.{operation} reads edges as other ranks have them", where
         )
     for function in plan.analysis.functions:
-        _check_function(plan, function, asked)
+        _check_function(plan, function, wire_dtype)
 
 
-def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
+def _check_function(plan: FoldPlan, function: Analysed, wire_dtype: str) -> None:
     where = function.declared.source.where()
     if function.kind.gathers and combine_of(function).is_arg:
         best = "least" if combine_of(function).rules.order == "min" else "largest"
         raise _refusal(
-            asked,
+            wire_dtype,
             f"{function.declared.name} asks which neighbor is the {best}, and rounded "
             "rows tie",
             where,
@@ -162,7 +162,7 @@ def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
             continue
         if type_.kind is PropertyKind.VERTEX and not type_.is_real:
             raise _refusal(
-                asked,
+                wire_dtype,
                 f"{function.declared.name} reads {access.name} at a neighbor, which is "
                 "not real",
                 where,
@@ -171,6 +171,6 @@ def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
             )
 
 
-def _refusal(asked: str, why: str, where: str = "", **more: str) -> PlanError:
-    at = f"wire_dtype={asked!r}" + (f", {where}" if where else "")
+def _refusal(wire_dtype: str, why: str, where: str = "", **more: str) -> PlanError:
+    at = f"wire_dtype={wire_dtype!r}" + (f", {where}" if where else "")
     return PlanError(why, where=at, **more, fix="no wire_dtype")

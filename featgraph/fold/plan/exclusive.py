@@ -1,4 +1,4 @@
-"""How an exclusive function runs: conflicts, schedule, and what options ask of it."""
+"""Plans of exclusive functions: conflicts, schedules, and checks of options."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = [
 LEAST_VECTOR = 4
 #: How many times faster a schedule is that is not repeatable, to be taken by "auto".
 GAIN = 1.3
-#: Types of values that the lanes of a warp tell each other.
+#: Types of values that lanes of a warp can shuffle.
 _TOLD = frozenset({"int32", "int64", "float32", "float64"})
-#: Where the order of edges is asked for, as messages call it.
+#: The option of the order of edges, as messages show it.
 _RECORD = "record_order="
 
 
@@ -277,7 +277,7 @@ def exclusive_mapping(
     Raises
     ------
     PlanError
-        If the schedule asked for cannot run it.
+        If the schedule of the option cannot run it.
     """
     conflicts = conflicts_of(members, traits)
     sweep = sweep_of(members, width, analysis, traits)

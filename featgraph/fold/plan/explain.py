@@ -160,8 +160,8 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
     for number, (phase, halo) in enumerate(
         zip(plan.phases, plan.facts.halos, strict=True)
     ):
-        said = [*_explain_phase(plan, phase, halo)]
-        lines += [f"  phase {number}: {one}" for one in said or ["nothing is sent"]]
+        messages = [*_explain_phase(plan, phase, halo)]
+        lines += [f"  phase {number}: {one}" for one in messages or ["nothing is sent"]]
     if plan.facts.sent_rows or plan.options.overlap is True:
         lines.append(f"  overlap: {_explain_split(plan)}")
     lines.append("  behind the superstep: which vertices were committed, and how many")

@@ -206,8 +206,8 @@ def find_split(
     why = next(_reasons(analysis, phases, sent, options), "")
     if why:
         return Split(-1, why)
-    told = [n for n, phase in enumerate(phases) if not phase.kind.reduces]
-    return Split(told[-1], "")
+    sweeps = [n for n, phase in enumerate(phases) if not phase.kind.reduces]
+    return Split(sweeps[-1], "")
 
 
 def _reasons(
@@ -215,12 +215,12 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield the reasons against sweeping the last phase in pieces."""
     # Behind reduces, the rows that a superstep commits stay what they are.
-    told = [phase for phase in phases if not phase.kind.reduces]
-    if not told or not told[-1].kind.pulls or told[-1].kind.pulls_edges:
+    sweeps = [phase for phase in phases if not phase.kind.reduces]
+    if not sweeps or not sweeps[-1].kind.pulls or sweeps[-1].kind.pulls_edges:
         yield "which vertices were committed is known behind all edges"
         return
-    last = told[-1]
-    kinds = [phase.kind for phase in told]
+    last = sweeps[-1]
+    kinds = [phase.kind for phase in sweeps]
     if any(k.sweeps_edges or k.intersects or k.pulls_edges for k in kinds):
         yield "edges tell which vertices are active"
     if options.asynchronous or last.spreads or last.commits:

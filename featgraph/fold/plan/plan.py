@@ -83,7 +83,7 @@ class Phase:
     stops : tuple of str
         Temporaries whose gathers need not look at all edges.
     finds_due : bool
-        Whether its kernel can tell which of the vertices that it sweeps are due: those
+        Whether its kernel finds which of the vertices that it sweeps are due: those
         that are active, and those with an edge from an active one.
     along : str
         Which edges its gathers go along, as arrays of the graph list them.
@@ -102,7 +102,7 @@ class Phase:
     of_edges : tuple of str
         Properties of edges that its functions access.
     reverses : bool
-        Whether they ask for the reverse of an edge.
+        Whether they use the reverse of an edge.
     changed_only : bool
         Whether it sweeps edges of which something has changed, and no others, or is
         behind a phase that does (0069).
@@ -290,7 +290,7 @@ class PlanFacts:
     not_queued : str
         Why no compiled loop can run its supersteps; "" if one can.
     queue_keys : tuple of str
-        Properties by which such a loop can tell near vertices from far ones.
+        Properties by which such a loop separates near vertices from far ones.
     triangles_at : str
         Where a triangle function stands, which needs rows by degree; "" without one.
     twins_at : (str, str)
@@ -298,9 +298,9 @@ class PlanFacts:
     halos : tuple of Halo
         Of each phase: what it reads of vertices that other ranks may own.
     sent_rows : tuple of str
-        Properties whose committed rows go with the bits that say which those are.
+        Properties whose committed rows are sent with the set of their vertices.
     split : Split
-        Which phase may be swept piece by piece, and these rows be sent meanwhile.
+        The phase that may be swept in pieces, while rows of finished pieces are sent.
     not_shared : Refusal or None
         Why it does not run on several ranks.
     edges_at : str
@@ -384,7 +384,7 @@ class FoldPlan:
 
     @property
     def has_edge_state(self) -> bool:
-        """Whether a later phase must know which edges passed."""
+        """Whether a later phase needs the set of edges that passed."""
         edges = sum(p.kind.sweeps_edges for p in self.phases)
         return edges > 1 or any(p.from_edges for p in self.phases)
 
@@ -459,7 +459,7 @@ class FoldPlan:
         changes : Changes
             What all foldmaps of the run change.
         where : str
-            The option that asks for it.
+            The option that requires this.
 
         Raises
         ------
@@ -476,7 +476,7 @@ class FoldPlan:
         others : sequence of FoldPlan
             The other foldmaps of the run.
         where : str
-            The option that asks for it.
+            The option that requires this.
 
         Raises
         ------

@@ -59,7 +59,7 @@ def choose_mapping(
     Raises
     ------
     PlanError
-        If the schedule asked for cannot run these functions.
+        If the schedule of the option cannot run these functions.
     """
     if kind.intersects:
         on_gpu = options.target == "cuda"

@@ -78,13 +78,13 @@ class GraphTraits:
     long_rows : bool
         Whether some row has more edges than are summed one after the other.
     layout : str
-        How edges are stored, as `GraphView.layout` says: see `fold.lowering.layouts`.
+        How edges are stored, as `GraphView.layout` says: see `fold.tree.layout`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, to the
         nearest power of two, at most 1024; that, too, where all rows are short; 0 for
         no graph.
     renumbered : bool
-        Whether kernels know vertices by other numbers than the user: those of a shard.
+        Whether vertex ids in kernels differ from the user's: those of a shard.
     has_giant : bool
         Whether the row of some hub is so long that all others would wait for a block
         that takes it alone.
@@ -191,12 +191,12 @@ def backward_edge(graph: Graph) -> int | None:
 def traits_of_degrees(
     graph: Sized, longest: int, below_hubs: int, short: NDArray[np.int64]
 ) -> GraphTraits:
-    """Return the traits of a graph by what is known of its degrees.
+    """Return the traits of a graph from statistics of its degrees.
 
     Parameters
     ----------
     graph : Sized
-        A graph, or what says how large it is.
+        A graph, or an object with its sizes.
     longest, below_hubs : int
         The length of the longest row, and of the longest that is no hub's.
     short : ndarray of int64

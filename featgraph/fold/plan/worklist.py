@@ -127,7 +127,7 @@ def is_in_order(functions: Sequence[Analysed]) -> bool:
 
 
 def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Return the properties by which a loop can tell near vertices from far ones."""
+    """Return the properties by which a loop separates near vertices from far ones."""
     writes = phases[0].writes_next
     found = {
         a.name

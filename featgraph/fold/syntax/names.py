@@ -165,7 +165,7 @@ def name_temporaries(
     for into in intos:
         name = into
         while (
-            # Lanes ask whether ``all_found`` in other passes over edges than those that
+            # Lanes vote on ``all_found`` in other passes over edges than those that
             # renew an aggregate ``found`` aside, as ``all_found``.
             any(_is_generated(n, hidden) for n in forms_of(name) - {f"all_{name}"})
             or forms_of(name) & used

@@ -11,7 +11,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, every
 
 __all__ = ["unsigned_indices"]
 
-#: Functions of the device library that are told a row and a column.
+#: Functions of the device library with a row and a column as arguments.
 _MOVES = frozenset({"warp.load_row", "warp.store_row"})
 _CASTS = frozenset({"uint32", "uint64"})
 #: Functions that return what they are given first, in its type.

@@ -75,7 +75,7 @@ class Rewriting(ast.NodeTransformer):
         return out
 
 
-#: Class of a pass and of a node -> the method that says what becomes of it.
+#: Class of a pass and of a node -> the method that returns its replacement.
 _METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]] = {}
 
 
