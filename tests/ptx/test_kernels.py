@@ -18,7 +18,7 @@ if not dialect.is_installed():
 import numpy as np
 
 from featgraph.algorithms.als import cholesky_half
-from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.analysis.changes import Changes
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.plan.options import Options

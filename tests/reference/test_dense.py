@@ -20,7 +20,7 @@ from hypothesis import settings
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.analysis.announced_targets import not_announced
+from featgraph.fold.analysis.changes import not_announced
 from featgraph.graph import Graph
 
 EDGE_VALUES = (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from featgraph import reference
-from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.analysis.changes import Changes
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits

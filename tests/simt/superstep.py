@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from featgraph.device import ordering
-from featgraph.fold.analysis.announced_targets import tells_targets
+from featgraph.fold.analysis.changes import tells_targets
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from featgraph.base.errors import PlanError, UserFunctionError
-from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.analysis.changes import Changes
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits

@@ -9,7 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
-from featgraph.fold.analysis.announced_targets import is_announced
+from featgraph.fold.analysis.changes import is_announced
 from featgraph.runtime.devices.cpu_sweeps import CpuSets
 from tests.programs.combines import nearest_active, note_news, tell, tell_all
 

@@ -10,7 +10,7 @@ import featgraph as fg
 from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.fold.passes.bodies.passes import PASSES
-from featgraph.fold.syntax.fresh_names import FreshNames
+from featgraph.fold.syntax.names import FreshNames
 from featgraph.fold.tree.expressions import Access, is_same
 from featgraph.fold.tree.statements import code, copied, expression
 

@@ -27,6 +27,7 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     ToRow,
 )
+from featgraph.fold.tree.passes import Stage, TreeError, verify
 from featgraph.fold.tree.statements import (
     Body,
     agreed,
@@ -35,7 +36,6 @@ from featgraph.fold.tree.statements import (
     expression,
     when,
 )
-from featgraph.fold.tree.verify import Stage, TreeError, verify
 
 COMPANIES = {"edge": "", "vertex": "warp"}
 CSR = Csr("offsets", "ends", "", "int32", "uint32")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.analysis.sums import find_sums
+from featgraph.fold.analysis.gathers import find_sums
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules import intersect_rows
-from featgraph.fold.tree.verify import TreeError
+from featgraph.fold.tree.passes import TreeError
 from featgraph.program.names import GENERATED, TRIANGLES
 from tests.programs.triangles import PROGRAMS, make_state
 

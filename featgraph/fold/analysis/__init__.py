@@ -1,1 +1,1 @@
-"""What is known of a program: accesses, checks, what each function may change."""
+"""Analysis of a program: accesses, checks, gathers, and changes of properties."""

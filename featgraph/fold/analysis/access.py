@@ -1,4 +1,4 @@
-"""What a function reads and writes, and where.
+"""Access tables: the properties that a function reads and writes, and where.
 
 Folding, due sets and partitions rest on this table.
 """
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class AccessClass(Enum):
-    """Where an entry stands, seen from the vertex or edge that a function runs on."""
+    """Position of an entry relative to the vertex or edge that a function runs on."""
 
     OWN = "own"
     NEIGHBOR = "neighbor"
@@ -33,7 +33,7 @@ class AccessClass(Enum):
 
 
 class Mode(Enum):
-    """What is done to it."""
+    """Kind of an access."""
 
     READ = "read"
     WRITE = "write"
@@ -213,7 +213,7 @@ def check_accesses(
     iterated: frozenset[str],
     shared: frozenset[str],
 ) -> None:
-    """Refuse what S3, S5 and S6 of the model do not allow.
+    """Refuse accesses that S3, S5 and S6 of the model do not allow.
 
     Raises
     ------
@@ -403,10 +403,9 @@ def _check_write(
 
 
 def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
-    """Refuse reads of what the lane of another feature writes.
+    """Refuse reads of entries that the lane of another feature writes.
 
-    An entry without a feature is that of any end: what may be read there is told by
-    S6, and by S11.
+    S6 and S11 govern reads of entries without a feature.
     """
     targets = _targets(body)
     last = {

@@ -1,4 +1,4 @@
-"""The middle end as a whole, the same for every target: programs become analyses."""
+"""The middle end, the same for every target: from a program to its analysis."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from featgraph.fold.analysis.checks import (
     check_features,
     check_groups,
     check_matrices,
+    check_shared_entries,
     matrix_names,
     width_of,
     with_filter,
@@ -27,8 +28,7 @@ from featgraph.fold.analysis.gathered_values import (
     entry_stem,
     separate_gathered,
 )
-from featgraph.fold.analysis.outer_products import OuterProduct, find_outer_product
-from featgraph.fold.analysis.shared_entries import check_shared_entries
+from featgraph.fold.operations.products import OuterProduct, find_outer_product
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
 from featgraph.fold.syntax.names import (
@@ -97,7 +97,7 @@ _BUILTIN_DTYPES = {
 
 @dataclass(frozen=True)
 class Temporary:
-    """What a gather fills: ``d.name``, one entry of `item_shape` a vertex.
+    """The result of a gather, ``d.name``: one entry of `item_shape` a vertex.
 
     The user calls it `into`.
     """
@@ -197,7 +197,7 @@ class Analysed:
 
     @property
     def twin_operations(self) -> tuple[str, ...]:
-        """What it asks of edges that only an undirected graph can answer."""
+        """Operations on edges that need an undirected graph."""
         return tuple(n for n in sorted(self.operations) if OPERATIONS[n].edge_array)
 
     @property
@@ -264,11 +264,11 @@ class Analysis:
 
     @property
     def emitted(self) -> set[str]:
-        """What kernels call the results of gathers and reduces while they have them."""
+        """Names of accumulators in kernels."""
         return {f.accumulator for f in self.functions} - {""}
 
     def as_given(self, name: str) -> str:
-        """Return what users call a temporary, its sources or anything else in ``d``."""
+        """Return the user's name of a field of ``d``, such as a temporary."""
         base = base_name(name, self.temporaries)
         if base is None:
             return name

@@ -74,7 +74,7 @@ class _Walk:
     def block(
         self, body: list[ast.stmt], done: frozenset[str]
     ) -> frozenset[str] | None:
-        """Return what is written when `body` falls through, None if it never does."""
+        """Return entries written if `body` falls through; None if it never does."""
         current: frozenset[str] | None = done
         for node in body:
             if current is None:

@@ -1,4 +1,4 @@
-"""What functions read of gathered values beside those of their own feature.
+"""Reads of gathered values at other features than the function's own.
 
 A gather leaves ``d.into[v, f]`` to the lane of feature f. An entry at a constant
 feature is a value that all lanes need: it becomes an `Entry`, a temporary of its own
@@ -53,7 +53,7 @@ def base_name(name: str, temporaries: Iterable[str]) -> str | None:
 
 
 def entry_stem(name: str, temporaries: Iterable[str]) -> str:
-    """Return what the names of entries of a temporary begin with.
+    """Return the prefix of the names of entries of a temporary.
 
     With a number behind it, it is neither another temporary nor a copy of one.
     """

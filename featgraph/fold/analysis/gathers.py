@@ -1,13 +1,23 @@
-"""What is known of single gathers and reduces, and of what is read of them."""
+"""Properties of single gathers and reduces, and of triangle sums.
+
+`find_sums` finds the atomic additions of a triangle function that can be accumulated in
+registers over many triangles of one vertex or edge.
+
+A changed result of a reduce makes every vertex due in the superstep that reads it (S7).
+The change must be known before the first function runs on due vertices. A reduce that
+reads nothing that earlier functions write is therefore moved to the front
+(`order_of_reduces`). If it does read such values, every vertex is due (`late_reduces`).
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.operations.systems import is_solution
@@ -22,18 +32,25 @@ from featgraph.fold.tree.expressions import (
 )
 from featgraph.program.combines import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
-from featgraph.program.signature import Real
+from featgraph.program.signature import Real, Signature
 
 __all__ = [
+    "ROLES",
+    "Sum",
+    "added_by",
     "combine_of",
     "declared_along",
+    "find_sums",
     "has_one_rounding",
     "has_wide_key",
     "in_blocks",
     "is_matrix",
     "is_only_solved",
+    "late_reduces",
     "memory_dtype",
+    "order_of_reduces",
     "partial_dtype",
+    "read_where_due",
     "reduced_type",
     "rounds",
     "takes_active",
@@ -198,3 +215,106 @@ def _is_on_diagonal(node: Access | Whole) -> bool:
         return False
     row, column = map(ast.unparse, node.indices[-2:])
     return row == column
+
+
+ROLES = ("u", "v", "w", "e_uv", "e_uw", "e_vw")
+#: Types that sums can have.
+_SUMMED = ("int32", "int64", "uint32", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum that a function adds to ``d.name[role]``, in the type of its entries."""
+
+    into: str
+    role: str
+    dtype: str
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in generated code."""
+        return f"sum_{self.number}"
+
+    @property
+    def more(self) -> str:
+        """The name of the contribution of one triangle."""
+        return f"more_{self.number}"
+
+    @property
+    def zero(self) -> str:
+        """Return the text of nothing."""
+        return f"{self.dtype}({'0.0' if self.dtype.startswith('float') else '0'})"
+
+    def plus(self, value: str) -> str:
+        """Return the statement that adds `value`."""
+        return f"{self.name} = {self.dtype}({self.name} + {value})"
+
+
+def find_sums(function: Analysed, signature: Signature) -> tuple[Sum, ...]:
+    """Return the atomic additions that can be accumulated in registers.
+
+    Each is a statement, so that the old value is not used, and its only index is a
+    vertex or an edge of the triangle.
+    """
+    found: dict[Sum, None] = {}
+    for node in (n for s in function.body for n in ast.walk(s)):
+        added = added_by(node, signature)
+        if added is not None:
+            found[added] = None
+    return tuple(replace(s, number=n) for n, s in enumerate(found))
+
+
+def added_by(node: ast.AST, signature: Signature) -> Sum | None:
+    """Return the sum to which a statement adds; None if it is no such addition."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, Atomic):
+        return None
+    atomic = node.value
+    first = atomic.indices[0]
+    dtype = signature[atomic.name].dtype
+    alone = len(atomic.indices) == 1 and isinstance(first, ast.Name)
+    if atomic.op != "add" or not alone or dtype not in _SUMMED:
+        return None
+    role = first.id if isinstance(first, ast.Name) else ""
+    return Sum(atomic.name, role, dtype) if role in ROLES else None
+
+
+def late_reduces(functions: Sequence[Analysed]) -> frozenset[str]:
+    """Return the results that due vertices read, and that functions in front change."""
+    late = {str(functions[place].into) for place in _late(functions)}
+    return frozenset(late & read_where_due(functions))
+
+
+def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
+    """Return the places of functions, those of reduces in front where it matters.
+
+    One stays where it is if its result makes no vertex due.
+    """
+    late, wanted = _late(functions), read_where_due(functions)
+    first = next((n for n, f in enumerate(functions) if not f.kind.reduces), 0)
+    moved = list[int]()
+    for place in range(len(functions) - 1, first, -1):
+        function = functions[place]
+        if function.kind.reduces and place not in late and function.into in wanted:
+            moved.insert(0, place)
+            wanted |= {a.name for a in function.accesses}
+    others = [n for n in range(first, len(functions)) if n not in moved]
+    return [*range(first), *moved, *others]
+
+
+def read_where_due(functions: Sequence[Analysed]) -> set[str]:
+    """Return the names that functions of due vertices, or of their edges, read."""
+    return {a.name for f in functions if not f.kind.reduces for a in f.accesses}
+
+
+def _late(functions: Sequence[Analysed]) -> set[int]:
+    """Return the places of reduces that read what functions in front of them write."""
+    changed, late = set[tuple[str, str]](), set[int]()
+    for place, function in enumerate(functions):
+        if not function.kind.reduces:
+            accesses = (a for a in function.accesses if a.mode != "read")
+            changed |= {(a.name, a.version) for a in accesses}
+        elif changed & {(a.name, a.version) for a in function.accesses}:
+            late.add(place)
+            changed.add((str(function.into), "now"))
+    return late

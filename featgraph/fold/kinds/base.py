@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.sums import Sum
+from featgraph.fold.analysis.gathers import Sum
 from featgraph.fold.schedules.base import Binding, Schedule
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.layout import AdjacencyLayout

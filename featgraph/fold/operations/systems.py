@@ -18,9 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 from featgraph.base.dataclass import dataclass
-from featgraph.fold.operations.contexts import Looped, Unrolled
-from featgraph.fold.operations.lanes import named
-from featgraph.fold.operations.primitive import Primitive
+from featgraph.fold.operations.primitive import Looped, Primitive, Unrolled, named
 from featgraph.fold.tree.expressions import Operate, is_matrix_sum, narrowed
 from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import inverse, solve
@@ -386,7 +384,7 @@ def call_in_block(
 
 
 def _shared_number(value: ast.expr, copies: Unrolled) -> str:
-    """Have the first thread tell all others a number; return its name."""
+    """Broadcast a number of the first thread to all threads; return its name."""
     box, name = copies.fresh("box"), copies.fresh("shift")
     copies.line(f"{box} = cuda.shared.array(1, {copies.real})")
     with copies.block(f"if {THREAD} == 0:"):

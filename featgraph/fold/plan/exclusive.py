@@ -1,4 +1,4 @@
-"""How an exclusive function runs: conflicts, schedule, and what options ask of it."""
+"""Plans of exclusive functions: conflicts, schedules, and checks of options."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = [
 LEAST_VECTOR = 4
 #: How many times faster a schedule is that is not repeatable, to be taken by "auto".
 GAIN = 1.3
-#: Types of values that the lanes of a warp tell each other.
+#: Types of values that lanes of a warp can shuffle.
 _TOLD = frozenset({"int32", "int64", "float32", "float64"})
-#: Where the order of edges is asked for, as messages call it.
+#: The option of the order of edges, as messages show it.
 _RECORD = "record_order="
 
 
@@ -54,7 +54,7 @@ def conflicts_of(members: Sequence[Analysed], traits: GraphTraits) -> str:
 def in_order(
     phase: Phase, analysis: Analysis, options: Options, traits: GraphTraits
 ) -> Phase:
-    """Return a phase that knows where its edges conflict, and where turns go."""
+    """Return a phase with the ends of conflicts and the record of turns."""
     if not phase.kind.in_turns:
         return phase
     members = [analysis.functions[i] for i in phase.functions]
@@ -80,8 +80,8 @@ def _ordered(
 ) -> tuple[str, ...]:
     """Return the properties of edges that are given by value; () unless all may be.
 
-    An edge is given by its number where the function does more with it than read
-    numbers, and where lanes cannot tell each other these numbers.
+    An edge is passed by its id where the function uses more than values of numbers, and
+    where lanes cannot shuffle these.
     """
     [function] = members
     types = analysis.signature
@@ -232,7 +232,7 @@ def _chosen(
 
 
 def explain_exclusive(plan: FoldPlan) -> list[str]:
-    """Say why exclusive functions have their schedules, and what these promise."""
+    """Return lines on the schedules of exclusive functions and their guarantees."""
     lines = []
     for number, phase in enumerate(plan.phases):
         if phase.kind.in_turns:
@@ -277,7 +277,7 @@ def exclusive_mapping(
     Raises
     ------
     PlanError
-        If the schedule asked for cannot run it.
+        If the schedule of the option cannot run it.
     """
     conflicts = conflicts_of(members, traits)
     sweep = sweep_of(members, width, analysis, traits)

@@ -1,32 +1,37 @@
-"""What a runtime asks of a plan beside its phases, found once."""
+"""PlanFacts of a plan that the runtime needs besides its phases.
+
+`find_split` finds the phase that may be swept in pieces, so that rows of a finished
+piece are sent while the next one is swept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.announced_targets import is_announced, tells_targets
-from featgraph.fold.analysis.change_driven import changes_of
+from featgraph.fold.analysis.changes import changes_of, is_announced, tells_targets
 from featgraph.fold.analysis.gathers import (
     combine_of,
     declared_along,
     has_wide_key,
+    late_reduces,
     partial_dtype,
+    read_where_due,
     rounds,
     takes_active,
 )
-from featgraph.fold.analysis.reduce_order import late_reduces, read_where_due
-from featgraph.fold.plan.halos import find_halo, why_not_shared
-from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
-from featgraph.fold.plan.split import find_split, sent_rows
+from featgraph.fold.plan.halos import Halo, Split, find_halo, why_not_shared
+from featgraph.fold.plan.options import IN_PLACE, Options
+from featgraph.fold.plan.plan import GatherReads, Phase, PlanFacts, Reduction
 from featgraph.fold.plan.worklist import first_settles, is_free, keys_of, why_not_queued
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["find_facts"]
+__all__ = ["find_facts", "find_split", "sent_rows"]
 
 
-def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) -> Facts:
+def find_facts(
+    analysis: Analysis, phases: Sequence[Phase], options: Options
+) -> PlanFacts:
     """Return the facts of a plan with these phases."""
     functions = analysis.functions
     gathers = [f for f in functions if f.kind.gathers]
@@ -39,7 +44,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         find_halo([functions[i] for i in p.functions], analysis) for p in phases
     )
     sent = sent_rows(writes_next, halos, analysis)
-    return Facts(
+    return PlanFacts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
         may_push=_may_push(analysis, options),
@@ -100,7 +105,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
 
 
 def _edges_at(analysis: Analysis) -> str:
-    """Return where a function stands that writes edges, or reads what they will be."""
+    """Return the place of a function that writes edges or reads their next entries."""
     of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
     for function in analysis.functions:
         asks = (a.version == "next" for a in function.accesses if a.name in of_edges)
@@ -110,7 +115,7 @@ def _edges_at(analysis: Analysis) -> str:
 
 
 def _scalars(functions: Sequence[Analysed]) -> set[str]:
-    """Return the scalars, and what belongs to no vertex, that functions read."""
+    """Return the scalars and vectors that functions read."""
     names = {name for f in functions for name in f.scalars}
     return names | {
         a.name for f in functions for a in f.accesses if a.where == "global"
@@ -118,7 +123,7 @@ def _scalars(functions: Sequence[Analysed]) -> set[str]:
 
 
 def _read(functions: Sequence[Analysed], where: set[str]) -> frozenset[str]:
-    """Return what is read where entries stand so, seen from the vertex or edge."""
+    """Return the properties and degrees that are read at entries of some classes."""
     found = (a for f in functions for a in (*f.accesses, *f.degrees))
     return frozenset(a.name for a in found if a.mode == "read" and a.where in where)
 
@@ -170,3 +175,62 @@ def _may_push(analysis: Analysis, options: Options) -> bool:
         and not has_wide_key(analysis.temporaries[str(f.into)], analysis.real)
         for f in gathers
     )
+
+
+def sent_rows(
+    writes_next: Sequence[str], halos: Sequence[Halo], analysis: Analysis
+) -> tuple[str, ...]:
+    """Return the properties whose committed rows are sent with the set of vertices."""
+    read = {name for halo in halos for name in halo.reads}
+    ahead = {name for halo in halos for name in halo.reads_next}
+    signature = analysis.signature
+    return tuple(
+        name
+        for name in writes_next
+        if signature[name].kind is PropertyKind.VERTEX
+        and name in read
+        and name not in ahead
+    )
+
+
+def find_split(
+    analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
+) -> Split:
+    """Return which phase of a plan may be swept in pieces, if any.
+
+    Parameters
+    ----------
+    sent : sequence of str
+        What `sent_rows` returns.
+    """
+    why = next(_reasons(analysis, phases, sent, options), "")
+    if why:
+        return Split(-1, why)
+    sweeps = [n for n, phase in enumerate(phases) if not phase.kind.reduces]
+    return Split(sweeps[-1], "")
+
+
+def _reasons(
+    analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
+) -> Iterator[str]:
+    """Yield the reasons against sweeping the last phase in pieces."""
+    # Behind reduces, the rows that a superstep commits stay what they are.
+    sweeps = [phase for phase in phases if not phase.kind.reduces]
+    if not sweeps or not sweeps[-1].kind.pulls or sweeps[-1].kind.pulls_edges:
+        yield "which vertices were committed is known behind all edges"
+        return
+    last = sweeps[-1]
+    kinds = [phase.kind for phase in sweeps]
+    if any(k.sweeps_edges or k.intersects or k.pulls_edges for k in kinds):
+        yield "edges tell which vertices are active"
+    if options.asynchronous or last.spreads or last.commits:
+        yield f"vertices see what others commit ({IN_PLACE})"
+    functions = [analysis.functions[i] for i in last.functions]
+    if any(a.mode == "atomic" for f in functions for a in f.accesses):
+        yield "atomic operations would come in another order"
+    if not sent:
+        yield "no row goes with the bits that say what was committed"
+    if options.checked:
+        yield "checks tell which fault came first"
+    if options.exchange == "all":
+        yield "an owner's whole range is one message (exchange='all')"

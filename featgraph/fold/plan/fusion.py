@@ -1,18 +1,29 @@
-"""Which neighboring functions of a foldmap share a kernel, and why others do not."""
+"""The grouping of functions into kernels, and edge functions that are pulled.
+
+Consecutive functions share a kernel unless `group_functions` finds a reason against it.
+
+A vertex phase that gathers traverses the in-edges of its vertices. Edge functions
+directly before it can run there, on the edge at hand, in place of a kernel of their own
+over the out-edges of the active vertices. Their writes are then contiguous for each
+vertex, no set is marked with atomics, and the gathers find the values in registers or
+cache. docs/design/0004-pulled-edges.md has the rules.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.reduce_order import order_of_reduces
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import order_of_reduces, temporaries_of
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.kinds.table import kind_of
-from featgraph.fold.plan.layout import other_along
+from featgraph.fold.kinds.vertex import PULLED
+from featgraph.fold.plan.layout import SAID, other_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.pulled_edges import Group, conflict, drop_conflict
+from featgraph.fold.tree.expressions import Cast
 
-__all__ = ["Group", "group_functions"]
+__all__ = ["Group", "conflict", "drop_conflict", "group_functions", "pull_edges"]
 
 
 def group_functions(
@@ -91,3 +102,159 @@ def _boundary(
         if found:
             return found
     return None
+
+
+#: A phase to be: its kind, places of its functions in the foldmap, why it begins.
+Group = tuple[PhaseKind, list[int], str]
+
+
+def pull_edges(
+    groups: list[Group],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
+) -> list[Group]:
+    """Join the edge phase with the vertex phase behind it, where that is legal.
+
+    Where it is not, the second one has the reason.
+    """
+    place = next(
+        (
+            n
+            for n, (kind, _, _) in enumerate(groups[:-1])
+            if kind.sweeps_edges and groups[n + 1][0].pulls
+        ),
+        None,
+    )
+    if place is None:
+        return groups
+    (_, edges, begins), (kind, rest, boundary) = groups[place : place + 2]
+    against = _obstacle(groups, edges, rest, analysis, options, alongs)
+    before, after = groups[:place], groups[place + 2 :]
+    if against is None:
+        return [*before, (PULLED, [*edges, *rest], begins), *after]
+    reason = f"{boundary}, and is not folded with it: {against}"
+    return [*before, groups[place], (kind, rest, reason), *after]
+
+
+def _obstacle(
+    groups: list[Group],
+    edges: list[int],
+    rest: list[int],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
+) -> str | None:
+    """Return why edge functions cannot run along the in-edges of a vertex phase."""
+    functions = analysis.functions
+    sending, receiving = [functions[i] for i in edges], [functions[i] for i in rest]
+    if not options.folding:
+        return "folding is off"
+    if options.direction == "push":
+        return "direction is push"
+    if not receiving[0].kind.gathers:
+        return "no gather sweeps the in-edges behind it"
+    if alongs[receiving[0].name] != "in":
+        return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
+    if sum(kind.sweeps_edges for kind, _, _ in groups) > 1:
+        return "several phases sweep edges"
+    if any(kind.intersects for kind, _, _ in groups):
+        return "a triangle function asks which edges passed"
+    widths = {f.width for f in [*sending, *receiving] if not f.is_scalar}
+    if len(widths) > 1:
+        return f"widths differ ({', '.join(map(str, sorted(widths)))})"
+    for function in sending:
+        if any(a.mode == "atomic" for a in function.accesses):
+            return f"{function.name} uses atomics"
+        if temporaries_of(function, analysis):
+            return f"{function.name} reads what a gather has left"
+    found = _first_conflict(sending, receiving)
+    for place, function in zip(rest, receiving, strict=True):
+        if found is None and function.kind.writes_vertices:
+            found = drop_conflict(sending, function, functions[:place])
+    return found
+
+
+def _first_conflict(
+    sending: Sequence[Analysed], receiving: Sequence[Analysed]
+) -> str | None:
+    for earlier in sending:
+        for later in receiving:
+            found = conflict(earlier, later)
+            if found:
+                return found
+    return None
+
+
+def conflict(earlier: Analysed, later: Analysed) -> str | None:
+    """Return the access for which `earlier` must be done everywhere before `later`."""
+    for a in earlier.accesses:
+        for b in later.accesses:
+            if (a.name, a.version) != (b.name, b.version):
+                continue
+            a_changes, b_changes = a.mode != "read", b.mode != "read"
+            if not (a_changes or b_changes):
+                continue
+            if a.mode == b.mode == "atomic" and _commute(earlier, later, a.name):
+                continue
+            if a.where == b.where == "own":
+                continue
+            verb = "writes" if a_changes else "reads"
+            name = a.name + ("_next" if a.version == "next" else "")
+            return (
+                f"{earlier.name} {verb} {name} ({a.where}), which {later.name} "
+                f"{'writes' if b_changes else 'reads'} ({b.where})"
+            )
+    return None
+
+
+def drop_conflict(
+    earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
+) -> str | None:
+    """Return an entry that a function may drop and another one reads elsewhere.
+
+    A kernel puts ``_next`` entries back at the end of a vertex, or edge, of which a
+    function returns False. By then an earlier function may have yet to read them
+    elsewhere, and a later one has. All functions `before` may have written them.
+    """
+    written = {name for f in before for name in f.writes("next")}
+    for function in earlier:
+        found = None
+        if later.kind.writes_vertices:
+            found = _dropped(later, function, ("neighbor",), written)
+        if function.kind.writes:
+            at_vertices = function.kind.writes_vertices
+            places = ("neighbor", "foreign") if at_vertices else ("twin",)
+            found = found or _dropped(function, later, places, written)
+        if found is not None:
+            return found
+    return None
+
+
+def _dropped(
+    dropping: Analysed, reading: Analysed, places: Sequence[str], written: set[str]
+) -> str | None:
+    if all(_is_true(node.value) for node in _returns(dropping)):
+        return None
+    for a in reading.accesses:
+        if a.version == "next" and a.where in places and a.name in written:
+            return (
+                f"{dropping.name} may drop {a.name}_next, which {reading.name} reads "
+                f"({a.where})"
+            )
+    return None
+
+
+def _returns(function: Analysed) -> list[ast.Return]:
+    nodes = (node for statement in function.body for node in ast.walk(statement))
+    return [node for node in nodes if isinstance(node, ast.Return)]
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    inner = value.value if isinstance(value, Cast) else value
+    return isinstance(inner, ast.Constant) and inner.value is True
+
+
+def _commute(earlier: Analysed, later: Analysed, name: str) -> bool:
+    """Whether atomics of two functions on a property give the same in any order."""
+    return len(earlier.updates(name) | later.updates(name)) == 1

@@ -1,9 +1,9 @@
-"""What the ranks of a run send each other: found in the access table.
+"""Halos: the properties that ranks exchange, found in the access table.
 
-A rank runs the functions of its own vertices, and of the edges into them. What they
-read at neighbors, and at edges out of own vertices, stands in ghosts, rows that other
-ranks own: before a phase reads them, owners send what has changed. A halo says which
-properties these are.
+A rank runs the functions of its own vertices, and of the edges into them. Values at
+neighbors, and at edges out of own vertices, are in ghosts, copies of rows that other
+ranks own. Before a phase reads ghosts, their owners send the rows that have changed.
+A halo lists the properties that a phase reads there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EdgeHalo:
-    """What one phase reads at edges that may be another rank's, and what it writes.
+    """Edge properties that a phase reads at ghost edges, and those that it writes.
 
     An edge belongs to the owner of its target. Twins of its own edges, and edges out of
     its vertices, may belong to others.
@@ -40,9 +40,9 @@ class EdgeHalo:
     Attributes
     ----------
     reads, reads_next : tuple of str
-        What it reads there, now and for the next superstep.
+        Properties read at ghost edges, current and next entries.
     writes, writes_next : tuple of str
-        What edge functions write, in place and for the next superstep.
+        Properties that edge functions write, in place and next entries.
     outboxes : tuple of (str, str, str)
         Arrays that hold what is combined at twins, with the property and the operation
         of each.
@@ -57,7 +57,7 @@ class EdgeHalo:
 
 @dataclass(frozen=True)
 class TriangleHalo:
-    """What a triangle function reads at edges of others, and what it combines.
+    """Properties that a triangle function reads at ghost edges, and its atomics.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class TriangleHalo:
 
 @dataclass(frozen=True)
 class Halo:
-    """What one phase reads at ghosts, and what it writes that others may read there.
+    """Properties that a phase reads at ghosts, and writes that ghosts must receive.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Halo:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a program does not run on several ranks.
+    """The reason why a program does not run on several ranks.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Split:
-    """Whether what a superstep commits is known piece by piece.
+    """The phase that may be swept in pieces, so that commits of a piece are final.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
 def _outboxes(
     kind: PropertyKind, functions: Sequence[Analysed], analysis: Analysis
 ) -> tuple[tuple[str, str, str], ...]:
-    """Return what functions combine elsewhere, at vertices or at edges."""
+    """Return the outboxes of atomics at other vertices or edges."""
     updated = {(n.name, n.op) for f in functions for n in _atomics(f)}
     return tuple(
         (name, *of)
@@ -186,7 +186,7 @@ def _outboxes(
 def _find_triangles(
     functions: Sequence[Analysed], analysis: Analysis
 ) -> TriangleHalo | None:
-    """Return what a triangle function does; None where there is none."""
+    """Return the halo of a triangle function; None without one."""
     if not any(function.kind.intersects for function in functions):
         return None
     [function] = functions
@@ -206,9 +206,9 @@ def _find_triangles(
 
 
 def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
-    """Return what a phase with these functions reads and writes at edges.
+    """Return the edge halo of a phase with these functions.
 
-    Triangle functions see to that by themselves: they go to other edges, too.
+    Triangle functions are left out: `TriangleHalo` has their accesses.
     """
     found: dict[tuple[str, str], set[str]] = {}
     for function in (f for f in functions if not f.kind.intersects):
@@ -296,7 +296,7 @@ def why_not_shared(
 def _why_not_combined(
     functions: Sequence[Analysed], analysis: Analysis
 ) -> Refusal | None:
-    """Return which atomic is asked what was there, though only its owner will know."""
+    """Return an atomic whose old value is used, which only the owner has."""
     sent = {name: of for name, (of, _) in analysis.outboxes.items()}
     for function in functions:
         nodes = [n for s in function.body for n in ast.walk(s)]

@@ -80,7 +80,7 @@ class Rows:
 
     @property
     def arguments(self) -> list[str]:
-        """What a kernel that goes along them takes."""
+        """Names of the arrays that a kernel over these rows takes."""
         return [name for name in (self.offsets, self.ends, self.edges) if name]
 
 

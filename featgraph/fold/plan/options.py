@@ -8,7 +8,7 @@ from typing import Any
 from featgraph.base.arguments import near_name, shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import PlanError
-from featgraph.fold.analysis.change_driven import Changes, join_changes
+from featgraph.fold.analysis.changes import Changes, join_changes
 from featgraph.fold.schedules.base import AnyInteger
 from featgraph.fold.schedules.exclusive import ORDER
 from featgraph.fold.schedules.table import (
@@ -62,7 +62,7 @@ IN_PLACE = "asynchronous=True"
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller asked for.
+    """Options of a fold, checked and resolved.
 
     None but `asynchronous`, `racy` and `wire_dtype` changes a result (S8), and those
     that say in which order exclusive functions run.
@@ -132,7 +132,7 @@ class Options:
 def parse_options(
     target: str, checked: bool, given: dict[str, Any], functions: Sequence[Any] = ()
 ) -> Options:
-    """Return `Options` of a call of functions, or say which one is wrong.
+    """Return the `Options` of a call, checked.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def parse_options(
 
 
 def _check_racy(options: Options) -> None:
-    """Refuse what says how edges exclude each other where they do not."""
+    """Refuse options of exclusion together with ``racy=True``."""
     asked = {
         "schedule": options.schedule if options.schedule != "auto" else None,
         "deterministic": options.deterministic or None,
@@ -235,6 +235,6 @@ def _expected(values: tuple[Any, ...] | AnyInteger) -> str:
 
 
 def parse_change_driven(given: dict[str, Any]) -> bool | str:
-    """Return what checked options say of `change_driven`: True, False or "auto"."""
+    """Return the checked option `change_driven`: True, False or "auto"."""
     value: bool | str = given.get("change_driven", "auto")
     return value

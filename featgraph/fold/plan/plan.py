@@ -9,9 +9,12 @@ from typing import Any
 
 from featgraph.base.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.announced_targets import check_dense
-from featgraph.fold.analysis.any_order import check_any_order
-from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
+from featgraph.fold.analysis.changes import (
+    Changes,
+    IncrementalGathers,
+    check_any_order,
+    check_dense,
+)
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
@@ -24,7 +27,7 @@ from featgraph.fold.schedules.table import SCHEDULES, describe
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
 
-__all__ = ["WORKLIST", "Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
+__all__ = ["WORKLIST", "FoldPlan", "GatherReads", "Phase", "PlanFacts", "Reduction"]
 
 #: The form of a plan that has a loop over supersteps of few vertices, and nothing else.
 WORKLIST = "worklist"
@@ -80,7 +83,7 @@ class Phase:
     stops : tuple of str
         Temporaries whose gathers need not look at all edges.
     finds_due : bool
-        Whether its kernel can tell which of the vertices that it sweeps are due: those
+        Whether its kernel finds which of the vertices that it sweeps are due: those
         that are active, and those with an edge from an active one.
     along : str
         Which edges its gathers go along, as arrays of the graph list them.
@@ -99,7 +102,7 @@ class Phase:
     of_edges : tuple of str
         Properties of edges that its functions access.
     reverses : bool
-        Whether they ask for the reverse of an edge.
+        Whether they use the reverse of an edge.
     changed_only : bool
         Whether it sweeps edges of which something has changed, and no others, or is
         behind a phase that does (0069).
@@ -189,7 +192,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What one reduce fills: ``d.name``.
+    """The result of one reduce, ``d.name``.
 
     Attributes
     ----------
@@ -212,7 +215,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class GatherReads:
-    """What a gather reads, and how it combines what it makes of that.
+    """The properties that a gather reads, and its combine.
 
     Attributes
     ----------
@@ -223,7 +226,7 @@ class GatherReads:
     of_neighbors : tuple of str
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
-        All that it reads.
+        All properties that it reads.
     along : str
         Along which edges: "in", "out" or "both".
     from_active : bool
@@ -239,8 +242,8 @@ class GatherReads:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a runtime asks of a plan, beside its phases.
+class PlanFacts:
+    """Facts of a plan that the runtime needs, besides its phases.
 
     Attributes
     ----------
@@ -287,7 +290,7 @@ class Facts:
     not_queued : str
         Why no compiled loop can run its supersteps; "" if one can.
     queue_keys : tuple of str
-        Properties by which such a loop can tell near vertices from far ones.
+        Properties by which such a loop separates near vertices from far ones.
     triangles_at : str
         Where a triangle function stands, which needs rows by degree; "" without one.
     twins_at : (str, str)
@@ -295,9 +298,9 @@ class Facts:
     halos : tuple of Halo
         Of each phase: what it reads of vertices that other ranks may own.
     sent_rows : tuple of str
-        Properties whose committed rows go with the bits that say which those are.
+        Properties whose committed rows are sent with the set of their vertices.
     split : Split
-        Which phase may be swept piece by piece, and these rows be sent meanwhile.
+        The phase that may be swept in pieces, while rows of finished pieces are sent.
     not_shared : Refusal or None
         Why it does not run on several ranks.
     edges_at : str
@@ -347,7 +350,7 @@ class FoldPlan:
     analysis : Analysis
         The middle end's result.
     options : Options
-        What was asked for.
+        Options of the call.
     phases : tuple of Phase
         In the order in which they run.
     expands : tuple of str
@@ -355,8 +358,8 @@ class FoldPlan:
         due; empty where edge functions decide which are.
     incremental : IncrementalGathers
         Which gathers can be incremental; they are if `is_incremental`.
-    facts : Facts
-        What a runtime asks beside the phases.
+    facts : PlanFacts
+        Facts that the runtime needs besides the phases.
     form : str
         How its kernels come to the vertices of a set (CUDA): "plain", a place of the
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
@@ -371,7 +374,7 @@ class FoldPlan:
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
     incremental: IncrementalGathers
-    facts: Facts
+    facts: PlanFacts
     form: str = "plain"
 
     @property
@@ -381,7 +384,7 @@ class FoldPlan:
 
     @property
     def has_edge_state(self) -> bool:
-        """Whether a later phase must know which edges passed."""
+        """Whether a later phase needs the set of edges that passed."""
         edges = sum(p.kind.sweeps_edges for p in self.phases)
         return edges > 1 or any(p.from_edges for p in self.phases)
 
@@ -456,7 +459,7 @@ class FoldPlan:
         changes : Changes
             What all foldmaps of the run change.
         where : str
-            The option that asks for it.
+            The option that requires this.
 
         Raises
         ------
@@ -466,14 +469,14 @@ class FoldPlan:
         check_any_order(self.analysis, [changes], where)
 
     def check_dense(self, others: Sequence[FoldPlan], where: str) -> None:
-        """Refuse a foldmap where evaluating vertices that are not due shows.
+        """Refuse a foldmap whose result depends on which vertices are due.
 
         Parameters
         ----------
         others : sequence of FoldPlan
             The other foldmaps of the run.
         where : str
-            The option that asks for it.
+            The option that requires this.
 
         Raises
         ------

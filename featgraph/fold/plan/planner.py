@@ -14,9 +14,9 @@ import numpy as np
 
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
-from featgraph.fold.analysis.any_order import check_any_order
-from featgraph.fold.analysis.change_driven import (
+from featgraph.fold.analysis.changes import (
     changes_of,
+    check_any_order,
     find_incremental,
     join_changes,
 )
@@ -33,9 +33,7 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.kinds.base import PhaseKind
-from featgraph.fold.plan.asynchrony import check_in_place
-from featgraph.fold.plan.changed_edges import sweep_changed
-from featgraph.fold.plan.early_exit import find_stops, have_due_found
+from featgraph.fold.plan.checks import check_in_place, check_wire_dtype
 from featgraph.fold.plan.exclusive import (
     check_exclusive,
     exclusive_mapping,
@@ -43,7 +41,7 @@ from featgraph.fold.plan.exclusive import (
     with_record,
 )
 from featgraph.fold.plan.facts import find_facts
-from featgraph.fold.plan.fusion import Group, group_functions
+from featgraph.fold.plan.fusion import Group, group_functions, pull_edges
 from featgraph.fold.plan.layout import (
     along_of,
     expands_along,
@@ -52,9 +50,8 @@ from featgraph.fold.plan.layout import (
 )
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.pulled_edges import pull_edges
-from featgraph.fold.plan.rounded import check_wire_dtype
 from featgraph.fold.plan.schedules import choose_mapping
+from featgraph.fold.plan.skipping import find_stops, have_due_found, sweep_changed
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.plan.worklist import why_not_queued
 from featgraph.fold.schedules.exclusive import is_exclusive
@@ -126,7 +123,7 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
 
 
 def _check_atomics(analysis: Analysis, options: Options) -> None:
-    """Refuse atomics on types that a target has none for."""
+    """Refuse atomics on types for which a target has none."""
     known = dict(analysis.signature)
     for name, (of, _) in analysis.outboxes.items():
         known[name] = known[of]
@@ -258,7 +255,7 @@ def _kept(members: Sequence[Analysed], incremental: frozenset[str]) -> tuple[str
 
 
 def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
-    """Return phases that know what they ask of edges."""
+    """Return phases with the edge ids and arrays that they use."""
     types, found = analysis.signature, []
     for phase in phases:
         members = [analysis.functions[i] for i in phase.functions]
@@ -301,7 +298,7 @@ def _restores(
     written: Sequence[str],
     copies: Collection[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what a False verdict changes, in the kernel and behind it.
+    """Return the entries that a False verdict restores, in the kernel and behind it.
 
     That is all but copies that nothing has touched. Behind it are those that others of
     the kernel may read where a vertex, or an edge, drops them. Where a gather of a
@@ -340,7 +337,7 @@ def _touches_next(
 def _start_at_edges(
     phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Have triangle phases behind edge functions sweep the edges that passed.
+    """Let triangle phases behind edge functions sweep only the edges that passed.
 
     On several ranks they sweep those that a rank has: triangles begin at its vertices.
     """
@@ -356,7 +353,7 @@ def _start_at_edges(
 
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:
-    """Whether what commits has those run that gather from it, in the same sweep."""
+    """Whether vertices that commit make their gathering neighbors due in this sweep."""
     alongs = {declared_along(f) for f in members if f.kind.gathers}
     is_sweep = options.asynchronous and options.target == "cpu"
     return is_sweep and not alongs.isdisjoint({"in", "both"})
@@ -365,7 +362,7 @@ def _spreads(members: Sequence[Analysed], options: Options) -> bool:
 def _sum_in_trees(
     phases: list[Phase], functions: Sequence[Analysed], options: Options
 ) -> list[Phase]:
-    """Have reduces give the same bits on any number of threads and ranks.
+    """Sum reduces in trees: the same bits on any number of threads and ranks.
 
     What a user's combine does may be contracted with what it combines, and products are
     with what tiles have.
@@ -390,7 +387,7 @@ def _sum_in_trees(
 def _with_any_width(
     phases: list[Phase], analysis: Analysis, options: Options
 ) -> list[Phase]:
-    """Have phases of many features serve any K, where that leaves their bits.
+    """Let phases of many features serve any K, where the bits stay the same.
 
     They are reduces, and functions of vertices that gather nothing and go straight on.
     Phases of no features stand in the same module, which a new K finds compiled.
@@ -453,7 +450,7 @@ def _with_blocks(
     members: list[Analysed],
     traits: GraphTraits,
 ) -> ThreadMapping:
-    """Have sums of real numbers cut into blocks where they may have many terms."""
+    """Cut sums of real numbers with many terms into blocks."""
     many = kind.reduces or (kind.pulls and traits.long_rows)
     if not many or not any(map(in_blocks, members)):
         return mapping
@@ -511,7 +508,7 @@ def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
 
 
 def _definite(members: list[Analysed]) -> set[str]:
-    """Return what the first function that touches it writes for certain."""
+    """Return the next entries that the first function to access them always writes."""
     found: set[str] = set()
     touched: set[str] = set()
     for function in members:

@@ -1,12 +1,14 @@
-"""The choice of a phase's mapping: what schedules ask of it, and which one takes it.
+"""The choice of a phase's mapping by its schedules.
 
-How lanes, or a thread, have a vertex is in the files of schedules, with the constants
-that tune them: `map_lanes`, `map_threads`, `map_chunks` and `map_matrices`. What they
-go by is a `Work`, which is found here.
+The mappings of lanes, threads, chunks and matrices are in the files of schedules, with
+the constants that tune them: `map_lanes`, `map_threads`, `map_chunks` and
+`map_matrices`. Their input is a `Work`, which is found here, with the matrices that a
+phase sums along edges (`Products`).
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +23,8 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.kinds.base import PhaseKind
-from featgraph.fold.operations.table import OPERATIONS
+from featgraph.fold.operations.table import OPERATIONS, primitive_of
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.products import products_of
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.schedules.cpu import map_chunks
 from featgraph.fold.schedules.intersect_rows import rows_intersected
@@ -32,15 +33,17 @@ from featgraph.fold.schedules.mapping import (
     PIECE_BYTES,
     WARP,
     Mapping,
+    Products,
     Work,
     whole_piece,
 )
 from featgraph.fold.schedules.shares import map_matrices
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.thread import map_threads
+from featgraph.fold.tree.expressions import Operate
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["choose_mapping"]
+__all__ = ["choose_mapping", "products_of"]
 
 
 def choose_mapping(
@@ -56,7 +59,7 @@ def choose_mapping(
     Raises
     ------
     PlanError
-        If the schedule asked for cannot run these functions.
+        If the schedule of the option cannot run these functions.
     """
     if kind.intersects:
         on_gpu = options.target == "cuda"
@@ -126,7 +129,7 @@ def _work_of(
 
 
 def _is_plain(members: Sequence[Analysed]) -> bool:
-    """Whether all edges are gone through for one number, or a key and its source."""
+    """Whether gathers yield one number each, or a key and its source."""
     gathers = [f for f in members if f.kind.gathers]
     if len(gathers) != 1 or any(f.kind.writes_edges for f in members):
         return False
@@ -137,10 +140,10 @@ def _is_plain(members: Sequence[Analysed]) -> bool:
 
 
 def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) -> bool:
-    """Whether what parts of a row come to can be put together behind all of them.
+    """Whether the results of parts of a row can be combined behind all parts.
 
-    All gathers come first, and go through the row once; whatever else runs is behind
-    them. Nothing is to be known of an edge but what it contributes.
+    All gathers come first and share one pass over the row; other functions run behind
+    them. An edge has no other effect than its contribution.
     """
     gathers = [f for f in members if f.kind.gathers]
     if options.asynchronous or options.incremental is not None or not gathers:
@@ -163,7 +166,7 @@ def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) ->
 
 
 def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
-    """Return the mapping with what a bench has asked for instead."""
+    """Return the mapping with the fields that a benchmark sets."""
     forced: dict[str, Any] = dict(options.mapping)
     if not forced:
         return mapping
@@ -226,3 +229,61 @@ def _needs_matrices(members: Sequence[Analysed]) -> int:
     for function in members:
         count += sum(OPERATIONS[name].takes_area for name in function.operations)
     return count
+
+
+def products_of(
+    members: Sequence[Analysed], width: int, options: Options, piece: int
+) -> Products | None:
+    """Return the matrices that a phase sums, along edges or over all vertices.
+
+    None where there are none. A matrix of one element is a number.
+    """
+    gathers = [f for f in members if f.kind.combines and is_matrix(f)]
+    if not gathers or width == 1:
+        return None
+    parts = [f.outer_product for f in gathers]
+    calls = [n for f in members for s in f.body for n in _systems(s)]
+    solves = [n for n in calls if not primitive_of(n).is_matrix]
+    definite = [n for n in solves if n.constant("spd")]
+    inverses = len(calls) - len(solves)
+    columns = (len(solves) - len(definite)) * (width + 1) + inverses * 2 * width
+    return Products(
+        count=len(gathers),
+        symmetric=all(p is not None and p.symmetric for p in parts),
+        arrays=sum(2 - (p is not None and p.is_square) for p in parts),
+        refused=_refused(members, gathers, options),
+        solutions=len(definite),
+        area_columns=columns,
+        piece=piece,
+    )
+
+
+def _refused(
+    members: Sequence[Analysed], gathers: Sequence[Analysed], options: Options
+) -> str:
+    """Return the reason against summing matrices in tiles; "" if there is none."""
+    for function in gathers:
+        if function.outer_product is None:
+            return f"{function.name} contributes others"
+        if function.collective:
+            return f"{function.name} makes collaborative calls"
+    if any(f.kind.writes_edges for f in members):
+        return "edge functions run along the same edges"
+    if options.incremental is not None:
+        return "change_driven=True keeps what gathers have come to"
+    looping = [f for f in members if any(map(_solves_in_loop, f.body))]
+    if looping:
+        return f"{looping[0].name} solves systems in a loop"
+    return ""
+
+
+def _solves_in_loop(statement: ast.stmt) -> bool:
+    """Whether threads that do not write might leave a loop earlier than others."""
+    loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
+    return any(any(_systems(loop)) for loop in loops)
+
+
+def _systems(node: ast.AST) -> list[Operate]:
+    """Return the operations in `node` that need an area of memory."""
+    calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
+    return [n for n in calls if primitive_of(n).takes_area]

@@ -1,4 +1,4 @@
-"""What a plan depends on of a graph."""
+"""Traits of a graph on which a plan depends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MOST_SLOTS = 1024
 
 @dataclass(frozen=True)
 class GraphTraits:
-    """What planning knows of a graph.
+    """Traits of a graph that planning reads.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class GraphTraits:
     long_rows : bool
         Whether some row has more edges than are summed one after the other.
     layout : str
-        How edges are stored, as `GraphView.layout` says: see `fold.lowering.layouts`.
+        How edges are stored, as `GraphView.layout` says: see `fold.tree.layout`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, to the
         nearest power of two, at most 1024; that, too, where all rows are short; 0 for
         no graph.
     renumbered : bool
-        Whether kernels know vertices by other numbers than the user: those of a shard.
+        Whether vertex ids in kernels differ from the user's: those of a shard.
     has_giant : bool
         Whether the row of some hub is so long that all others would wait for a block
         that takes it alone.
@@ -110,7 +110,7 @@ class GraphTraits:
 
 
 class Sized(Protocol):
-    """What says how large a graph is."""
+    """Interface of an object with the sizes of a graph."""
 
     @property
     def edge_count(self) -> int:
@@ -124,7 +124,7 @@ class Sized(Protocol):
 
     @property
     def sides(self) -> tuple[int, ...] | None:
-        """How many vertices each side has; None without."""
+        """Number of vertices of each side; None without sides."""
         ...
 
 
@@ -144,7 +144,7 @@ _sizes: weakref.WeakKeyDictionary[Stamp, EdgeSizes] = weakref.WeakKeyDictionary(
 
 
 def set_traits(graph: Graph, traits: GraphTraits) -> None:
-    """Have a graph planned for as if it had these traits: those of a larger one."""
+    """Plan for a graph as if it had these traits, such as those of a larger graph."""
     _traits[graph.stamps.shape] = traits
 
 
@@ -191,12 +191,12 @@ def backward_edge(graph: Graph) -> int | None:
 def traits_of_degrees(
     graph: Sized, longest: int, below_hubs: int, short: NDArray[np.int64]
 ) -> GraphTraits:
-    """Return the traits of a graph by what is known of its degrees.
+    """Return the traits of a graph from statistics of its degrees.
 
     Parameters
     ----------
     graph : Sized
-        A graph, or what says how large it is.
+        A graph, or an object with its sizes.
     longest, below_hubs : int
         The length of the longest row, and of the longest that is no hub's.
     short : ndarray of int64

@@ -1,8 +1,12 @@
-"""Foldmaps whose supersteps can run one after the other in one compiled loop.
+"""Foldmaps whose supersteps run back to back in one compiled loop.
 
-Vertex functions, gathers from active sources that go along the same edges, and vertex
-functions behind them: then what one superstep announces is all that the next one needs,
-and its edges are gone along from those that are active.
+Such a foldmap has vertex functions, gathers from active sources along the same edges,
+and vertex functions behind them. The active set of one superstep is then all that the
+next one needs, and edges are traversed from active vertices.
+
+Commits normally go to a second buffer. `may_overwrite` finds the programs that need
+one buffer only: each vertex writes behind all gathers of the superstep, or before
+gathers that do not read the property.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from itertools import takewhile
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.analysis.gathers import (
     combine_of,
     has_wide_key,
@@ -20,11 +25,10 @@ from featgraph.fold.analysis.gathers import (
     rounds,
     takes_active,
 )
-from featgraph.fold.analysis.overwriting import may_overwrite
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
-from featgraph.fold.tree.expressions import Helper
+from featgraph.fold.tree.expressions import Access, Helper, Whole
 
 __all__ = [
     "as_worklist",
@@ -33,6 +37,7 @@ __all__ = [
     "is_free",
     "is_queued",
     "keys_of",
+    "may_overwrite",
     "overwrites",
     "parts_of",
     "settles_at_once",
@@ -122,7 +127,7 @@ def is_in_order(functions: Sequence[Analysed]) -> bool:
 
 
 def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Return the properties by which a loop can tell near vertices from far ones."""
+    """Return the properties by which a loop separates near vertices from far ones."""
     writes = phases[0].writes_next
     found = {
         a.name
@@ -146,9 +151,9 @@ def parts_of(
 
 
 def overwrites(plan: FoldPlan) -> bool:
-    """Whether the loop of one thread stores new entries over those that it reads.
+    """Whether the loop of one thread stores next entries over current ones.
 
-    All edges of a superstep have been gone along before a vertex writes.
+    All edges of a superstep have been traversed before a vertex writes.
     """
     [phase] = plan.phases
     before, _, behind = parts_of(plan.functions_of(phase))
@@ -278,8 +283,89 @@ def _is_own_filter(function: Analysed) -> bool:
 
 
 def _told(function: Analysed) -> tuple[object, ...]:
-    """Return a key of what a function does; with a helper, a key of its own."""
+    """Return a key, equal for functions with equal code; unique with a helper."""
     nodes = [n for s in function.body for n in ast.walk(s)]
     if any(isinstance(n, Helper) for n in nodes):
         return (object(),)
     return function.declared, *(ast.dump(s) for s in function.body)
+
+
+def may_overwrite(
+    before: Sequence[Analysed], behind: Sequence[Analysed], width: int
+) -> bool:
+    """Return whether next entries of a vertex may be stored over its current ones.
+
+    The functions `before` the gathers have run for all vertices when those `behind`
+    begin, and these run for one vertex after the other. Then it is the same where no
+    entry is written and then dropped, and none is read behind a write as it was.
+
+    Parameters
+    ----------
+    before, behind : sequence of Analysed
+        Vertex functions, in order.
+    width : int
+        Features that the functions are run for, one after the other.
+    """
+    early = [a for f in before for a in f.accesses if a.mode != "read"]
+    if any(a.version == "next" for a in early):
+        return False
+    if next_dropped([f.body for f in (*before, *behind)]):
+        return False
+    written: set[str] = set()
+    return all(_reads_old_first(f.body, written, width) for f in behind)
+
+
+def _reads_old_first(body: Sequence[ast.stmt], written: set[str], width: int) -> bool:
+    """Whether a function reads old entries before new ones are written, if at all.
+
+    Another feature may have been written before, by the same statement even: each reads
+    and writes entries of its own, then. What the function writes joins `written`.
+    """
+    nodes = [n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole)]
+    own = {n.name for n in nodes if n.version == "next"}
+    touched = [n for n in nodes if n.name in own]
+    if not all(_is_of_one_feature(n, width) for n in touched):
+        return False
+    return _in_order(body, written)
+
+
+def _is_of_one_feature(node: Access | Whole, width: int) -> bool:
+    """Whether no other feature accesses the same entry."""
+    if not isinstance(node, Access):
+        return False
+    names = [i.id if isinstance(i, ast.Name) else None for i in node.indices]
+    return names == ["v", "f"] or (names == ["v"] and width == 1)
+
+
+def _in_order(body: Sequence[ast.stmt], written: set[str]) -> bool:
+    """Whether no statement reads an old entry that one before it may have written."""
+    for node in body:
+        if isinstance(node, ast.If):
+            other = set(written)
+            if _reads(node.test, written) or not _in_order(node.body, written):
+                return False
+            if not _in_order(node.orelse, other):
+                return False
+            written |= other
+        elif isinstance(node, ast.For | ast.While):
+            head = node.iter if isinstance(node, ast.For) else node.test
+            for _ in range(2):  # a turn runs behind the writes of those before it
+                if _reads(head, written) or not _in_order(node.body, written):
+                    return False
+        elif _reads(node, written):
+            return False
+        elif isinstance(node, ast.Assign):
+            written |= {
+                t.name
+                for t in node.targets
+                if isinstance(t, Access) and t.version == "next"
+            }
+    return True
+
+
+def _reads(node: ast.AST, written: set[str]) -> bool:
+    """Whether a node reads the old entry of something that has been written."""
+    return any(
+        isinstance(n, Access | Whole) and n.version == "now" and n.name in written
+        for n in ast.walk(node)
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.change_driven import seen_name
+from featgraph.fold.analysis.changes import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of

@@ -1,18 +1,19 @@
-"""Python's arithmetic where Numba has another: which operations are calls, and widths.
+"""Python's arithmetic where Numba differs: library calls, widths, literals.
 
-Numba computes with the integers that it loads: unsigned ones stay unsigned, and `abs`
-of an int8 is one. Here every integer that an operation meets is an int64. Loads that
-are only an index, compared or converted stay as they are.
+Numba computes in the integer type that it loads: unsigned integers stay unsigned, and
+`abs` of an int8 is an int8. Here each integer operand of an operation is an int64. A
+load that is only an index, compared or converted keeps its type. `literal_value`
+evaluates an expression of literals as Python does.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from featgraph.fold.syntax.literals import integer_literal
 from featgraph.fold.tree.expressions import (
     Access,
     Atomic,
@@ -32,7 +33,9 @@ __all__ = [
     "compared",
     "contributed",
     "converted",
+    "integer_literal",
     "join",
+    "literal_value",
     "loaded",
     "operated",
     "plain_index",
@@ -131,9 +134,9 @@ def _counted(node: ast.expr) -> ast.expr:
 
 
 def loaded(node: ast.expr, dtype: str, real: Real) -> ast.expr:
-    """Return a load as an operand, where Numba would go on with its storage type.
+    """Return a load as an operand, converted where Numba would keep its storage type.
 
-    That is with unsigned integers, and with reals that are narrower than `real`.
+    Unsigned integers become int64; reals narrower than `real` become `real`.
     """
     if real.is_wider(dtype):
         return copy_location(Cast("real", node), node)
@@ -237,9 +240,9 @@ def _is_small(node: ast.expr, type_: str) -> bool:
 
 
 def plain_index(node: ast.expr) -> ast.expr:
-    """Return an index: what leaves the 64 bits there is out of range in any case.
+    """Return an index with plain operators: a 64-bit overflow is out of range anyway.
 
-    LLVM knows of Numba's own sums that they are not negative, and leaves out a test.
+    LLVM infers that sums of plain operators are not negative, and drops a test.
     """
     return _PlainIndex().visit(node)  # type: ignore[no-any-return]
 
@@ -343,3 +346,72 @@ def choice(
         sides = (value, result) if isinstance(node.op, ast.Or) else (result, value)
         result = copy_location(ast.IfExp(test, *sides), node)
     return result
+
+
+#: Numbers of more bits are not computed; these do not fit a kernel's either.
+_MOST_BITS = 200
+_TOO_LARGE = 1 << _MOST_BITS
+_OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift,
+}
+
+
+def integer_literal(node: ast.AST) -> int | None:
+    """Return the value of an integer, which may have a sign; None for anything else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = integer_literal(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
+
+
+def literal_value(node: ast.AST) -> int | None:
+    """Return the integer that an expression of literals is in Python.
+
+    None for anything else, also where Python raises. What is too large to matter is
+    2**200 with its sign.
+    """
+    if isinstance(node, ast.UnaryOp):
+        value = literal_value(node.operand)
+        if value is None or isinstance(node.op, ast.Not):
+            return None
+        signs = {ast.USub: -value, ast.UAdd: value, ast.Invert: ~value}
+        return signs[type(node.op)]
+    if isinstance(node, ast.BinOp):
+        left, right = literal_value(node.left), literal_value(node.right)
+        if left is None or right is None:
+            return None
+        return _bounded(_computed(node.op, left, right))
+    return integer_literal(node)
+
+
+def _computed(op: ast.operator, left: int, right: int) -> int | None:
+    if isinstance(op, ast.LShift | ast.RShift | ast.Pow) and right < 0:
+        return None
+    if isinstance(op, ast.LShift | ast.Pow):
+        is_power = isinstance(op, ast.Pow)
+        bits = left.bit_length() * right if is_power else left.bit_length() + right
+        if bits > 2 * _MOST_BITS and abs(left) > is_power:
+            return _TOO_LARGE
+        if is_power and abs(left) <= 1:
+            right = min(right, 2 - right % 2)
+        return int(left**right) if is_power else left << right if left else 0
+    if isinstance(op, ast.FloorDiv | ast.Mod) and right == 0:
+        return None
+    operate = _OPERATORS.get(type(op))
+    return None if operate is None else operate(left, right)
+
+
+def _bounded(value: int | None) -> int | None:
+    if value is None:
+        return None
+    return max(min(value, _TOO_LARGE), -_TOO_LARGE)

@@ -1,4 +1,8 @@
-"""What names mean in user functions, and which ones generated functions use."""
+"""Names in user functions, their meaning, and names of generated code.
+
+`Names` lists the properties, temporaries and vectors that ``d.name`` may mean.
+`FreshNames` makes names for passes that differ from every local of the user's.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import ast
 import keyword
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.tree.expressions import assigned_names
+from featgraph.fold.tree.statements import Body
 from featgraph.program.names import GENERATED
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "BUILTIN_SCALARS",
     "CANONICAL",
     "EDGES",
+    "FreshNames",
     "Names",
     "argument_counts",
     "forms_of",
@@ -72,7 +78,7 @@ _NUMPY_ALIASES = {
 
 @dataclass(frozen=True)
 class Names:
-    """What ``d.name`` may mean in one function.
+    """The meanings of ``d.name`` in one function.
 
     Attributes
     ----------
@@ -140,10 +146,10 @@ def forms_of(name: str) -> set[str]:
 def name_temporaries(
     intos: Iterable[str], hidden: Collection[str], fields: Collection[str]
 ) -> dict[str, str]:
-    """Return what generated code calls the results of gathers and reduces.
+    """Return the names of the results of gathers and reduces in generated code.
 
-    That is ``into``, with as many underscores behind it as make it and all that kernels
-    derive from it differ from every other name.
+    A name is ``into`` with as many underscores as are needed to make it, and the names
+    that kernels derive from it, unique.
 
     Parameters
     ----------
@@ -159,7 +165,7 @@ def name_temporaries(
     for into in intos:
         name = into
         while (
-            # Lanes ask whether ``all_found`` in other passes over edges than those that
+            # Lanes vote on ``all_found`` in other passes over edges than those that
             # renew an aggregate ``found`` aside, as ``all_found``.
             any(_is_generated(n, hidden) for n in forms_of(name) - {f"all_{name}"})
             or forms_of(name) & used
@@ -219,3 +225,53 @@ def argument_counts(name: str) -> tuple[int, int]:
         return 2, 1000
     count = _COUNTS.get(name, 1)
     return count, count
+
+
+#: Stands in a name for letters to come, with a number. Names of users are ASCII.
+_OPEN = re.compile(r"ø(\d+)")
+
+
+class FreshNames:
+    """Unique names made by several passes; letters follow the order of the final text.
+
+    The names of one statement are a group. Groups are ordered when all passes are done.
+    """
+
+    def __init__(self) -> None:
+        self.stems: list[str] = []
+        self.groups: list[list[int]] = []
+
+    def begin(self) -> None:
+        """Begin the group of a new statement."""
+        self.groups.append([])
+
+    def __call__(self, stem: str) -> str:
+        """Return a unique name; suffixes may be appended to it."""
+        self.groups[-1].append(len(self.stems))
+        self.stems.append(stem)
+        return f"{stem}_ø{len(self.stems) - 1}"
+
+    def settle(self, body: Body, taken: Collection[str]) -> None:
+        """Put letters into the names in `body`, so that none of them is `taken`."""
+        group_of = {n: group for group in self.groups for n in group}
+        final: dict[int, str] = {}
+        count = 0
+        for name in _names(body):
+            found = _OPEN.search(name.id)
+            if found is None:
+                continue
+            number = int(found[1])
+            for n in group_of[number] if number not in final else []:
+                count += 1
+                while f"{self.stems[n]}_{letters(count)}" in taken:
+                    count += 1
+                final[n] = letters(count)
+            name.id = _OPEN.sub(final[number], name.id)
+
+
+def _names(body: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """Yield names in the order of the text."""
+    for node in body:
+        if isinstance(node, ast.Name):
+            yield node
+        yield from _names(ast.iter_child_nodes(node))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from featgraph.base.dataclass import dataclass
-from featgraph.fold.syntax.literals import integer_literal
+from featgraph.fold.syntax.arithmetic import integer_literal
 from featgraph.fold.syntax.names import Names, rename_locals
 from featgraph.fold.syntax.resolve_calls import Calls
 from featgraph.fold.tree.expressions import (

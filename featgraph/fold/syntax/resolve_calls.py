@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.errors import UserFunctionError
-from featgraph.fold.syntax.literals import literal_value
+from featgraph.fold.syntax.arithmetic import literal_value
 from featgraph.fold.syntax.names import (
     BUILTIN_ARRAYS,
     BUILTIN_SCALARS,
@@ -300,7 +300,7 @@ def _shown(node: ast.AST) -> str:
 
 
 def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
-    """Return what stands for a captured value: a constant."""
+    """Return the constant for a captured value."""
     if isinstance(value, bool | np.bool_):
         return copy_location(ast.Constant(bool(value)), node)
     if isinstance(value, int | float | np.integer | np.floating):

@@ -109,7 +109,7 @@ def assign_types(
 
 
 class _Expressions:
-    """Types expressions; `variables` has what is known of locals."""
+    """Types expressions; `variables` has the types of locals found so far."""
 
     def __init__(
         self,

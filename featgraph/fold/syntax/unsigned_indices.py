@@ -1,4 +1,4 @@
-"""Unsigned indices, which CUDA wants of kernels and of functions that they call."""
+"""Cast indices to unsigned integers in CUDA kernels and functions that they call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, every
 
 __all__ = ["unsigned_indices"]
 
-#: Functions of the device library that are told a row and a column.
+#: Functions of the device library with a row and a column as arguments.
 _MOVES = frozenset({"warp.load_row", "warp.store_row"})
 _CASTS = frozenset({"uint32", "uint64"})
 #: Functions that return what they are given first, in its type.
@@ -57,7 +57,7 @@ class _Unsigned(Rewriting):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """Cast the places that a function of the device library is told."""
+        """Cast the indices that a function of the device library takes."""
         self.generic_visit(node)
         name = ast.unparse(node.func)
         if name in _MOVES:

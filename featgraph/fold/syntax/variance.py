@@ -1,8 +1,8 @@
-"""Fourth pass: what differs between the features of one vertex or edge.
+"""Fourth pass: find values that differ between the features of a vertex or edge.
 
 A value varies if it depends on `f`, or was assigned under a condition that does. A
-collaborative call, and a return in front of one, must not stand under such a condition:
-the lanes of a vertex would part.
+collaborative call, and a return in front of one, must not be under such a condition:
+the lanes of a vertex would diverge.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
 
 
 def loop_varies(node: ast.For | ast.While, names: set[str] | frozenset[str]) -> bool:
-    """Return whether features leave this loop, or an iteration of it, apart."""
+    """Return whether features may leave a loop or iteration at different times."""
     test = node.iter if isinstance(node, ast.For) else node.test
     return varies(test, names) or any(
         isinstance(inner, ast.If)
@@ -81,7 +81,7 @@ def _mark(body: list[ast.stmt], names: set[str], under_varying: bool) -> None:
 
 
 def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> None:
-    """Refuse collectives that not all lanes would reach."""
+    """Refuse collective calls that not all lanes reach."""
     parted: ast.stmt | None = None
     for node in body:
         if not has_collective(node):

@@ -1,9 +1,9 @@
-"""Numbers of vertices as the user knows them, where kernels have others (S10).
+"""Translation between the user's vertex ids and those of a shard's kernels (S10).
 
-In a shard `u` and `v` are places among its rows. They stay that in an index, and become
-what the shard's array of numbers has there wherever they are a value. What is read at
-any other vertex, by its number, stands in a mirror: the rows of all vertices. What is
-combined there, with an atomic, goes into an outbox: rows for all vertices.
+In a shard `u` and `v` are positions among its rows. In an index they stay positions;
+as a value they are translated by the shard's array of vertex ids. Reads at a computed
+vertex go to a mirror, an array with the rows of all vertices. Atomics there go to an
+outbox, an array with a row for each vertex.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NUMBER = "vertex_number"
 
 
 def ends_of(kind: FunctionKind) -> frozenset[str]:
-    """Return what functions of a kind call the vertices that they run on."""
+    """Return the parameter names of vertices in functions of a kind."""
     return frozenset({"u", "v", "w"} if kind.intersects else {"u", "v"})
 
 
@@ -78,7 +78,7 @@ class _Numbers(ast.NodeTransformer):
         return self._indexed(node)
 
     def _indexed(self, node: Access | Whole | Atomic) -> ast.AST:
-        """Leave the vertex alone that an entry belongs to."""
+        """Translate all indices but the vertex that owns the entry."""
         first, has_rows = node.indices[:1], self.kinds.get(node.name) != "vector"
         own = first if has_rows and isinstance(first[0], ast.Name) else []
         node.indices = node.indices[len(own) :]
@@ -93,7 +93,7 @@ def redirected(
     outboxes: Mapping[tuple[str, str], str],
     ends: frozenset[str],
 ) -> None:
-    """Have what is done at computed vertices done in rows of all vertices.
+    """Redirect accesses at computed vertices to mirrors and outboxes.
 
     Parameters
     ----------

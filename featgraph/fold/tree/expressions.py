@@ -43,7 +43,7 @@ class Access(_Node):
         self.indices = list(indices)
         #: Whether the row was given as a whole.
         self.is_row = False
-        #: What features of the row are loaded as, where that is said already.
+        #: The name of the loaded features of the row; "" before they are loaded.
         self.row = ""
 
 
@@ -110,7 +110,7 @@ class Operate(_Node):
 
     @property
     def is_collective(self) -> bool:
-        """Whether all lanes take part: everything but what is asked of an edge."""
+        """Whether all lanes take part: all operations but those on an edge."""
         return not isinstance(self.operation, Operation) or self.operation.collaborative
 
 
@@ -237,7 +237,7 @@ def narrowed(node: object, kind: type[Node]) -> Node:
 
 
 def is_same(a: object, b: object) -> bool:
-    """Return whether two trees say the same, wherever they come from."""
+    """Return whether two trees are equal, except for their locations."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(is_same, a, b))
     if not isinstance(a, ast.AST) or not isinstance(b, ast.AST):

@@ -1,7 +1,7 @@
-"""How the edges of a vertex are found, and walked: nothing else indexes an adjacency.
+"""Layouts of adjacency: statements that find and traverse the edges of a vertex.
 
-A lane that walks a row takes every n-th *place* of it, from 0 to its degree. Where a
-place stands in memory is the layout's affair.
+No other module indexes an adjacency. A lane that walks a row takes every n-th *place*
+of it, from 0 to its degree; the layout maps a place to an address in memory.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ class Walk:
 
 @dataclass(frozen=True)
 class OneRow:
-    """What a warp does all of whose lanes take edges of one row.
+    """Statements of a warp whose lanes take edges of one row.
 
     Attributes
     ----------
     starts : body
-        What stands in front of its first edge.
+        Statements in front of the first edge.
     takes : list of body
         As for `Together`; of an edge, its lane knows ``inside_edge`` alone.
     behind : body
@@ -115,7 +115,7 @@ class OneRow:
 
 @dataclass(frozen=True)
 class Together:
-    """What a warp does that goes through the rows of its lanes side by side.
+    """Statements of a warp that traverses the rows of its lanes side by side.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ class WalkedByPlace(ABC):
 
     @abstractmethod
     def edge_at(self, place: str) -> tuple[Body, str, str]:
-        """Return what finds an edge, where it stands in `ends`, and its number."""
+        """Return statements that find an edge, its position in `ends`, and its id."""
 
     @abstractmethod
     def slot_at(self, slot: str) -> tuple[str, str, str]:
@@ -247,7 +247,7 @@ class WalkedByPlace(ABC):
         """
 
     def begin(self) -> Body:
-        """Return what a walk needs before its first edge."""
+        """Return the statements in front of the first edge of a walk."""
         return []
 
     @property
@@ -546,7 +546,7 @@ _BOUNDS = {
 
 
 def _borrow(lent: Lent, width: int) -> Body:
-    """Return what takes from the lanes of ``row`` what an edge's lane must know."""
+    """Return shuffles of values from the lane of ``row`` to an edge's lane."""
     out = code("")
     for name, is_bool in lent.items():
         given = f"int32(own_{name})" if is_bool else f"own_{name}"

@@ -70,7 +70,7 @@ class Then(Node):
 
 @dataclass(eq=False)
 class Ordered(Node):
-    """What functions wrote is seen by all lanes that share the vertex, or the edge."""
+    """A barrier: writes become visible to all lanes that share the vertex or edge."""
 
     entity: str = "v"
 
@@ -131,7 +131,7 @@ class AllEdges(Node):
 
 
 def is_seldom(node: ForEdges) -> bool:
-    """Whether what is done for edges ends with what few of them come to."""
+    """Whether the body of a loop over edges ends with a branch that few edges take."""
     last = node.body[-1]
     return isinstance(last, Only) and last.seldom
 
@@ -229,21 +229,21 @@ class Stop(Node):
 
 @dataclass(eq=False)
 class FromMemory(Node):
-    """What earlier phases have gathered for a vertex is loaded."""
+    """Load the value that an earlier phase gathered for a vertex."""
 
     of: str
 
 
 @dataclass(eq=False)
 class ToMemory(Node):
-    """What has been gathered is stored, for all lanes that share the vertex."""
+    """Store a gathered value, for all lanes that share the vertex."""
 
     of: str
 
 
 @dataclass(eq=False)
 class Start(Node):
-    """An accumulator is its identity; it may have a `prefix`."""
+    """Set an accumulator, perhaps with a `prefix`, to the identity of its combine."""
 
     of: str
     prefix: str = ""
@@ -283,7 +283,7 @@ class AddStaged(Node):
 
 @dataclass(eq=False)
 class Settle(Node):
-    """What contributions have come to is in an accumulator, wherever it was so far."""
+    """Move the combined contributions of an edge loop to their accumulator."""
 
     of: str
     prefix: str = ""
@@ -291,7 +291,7 @@ class Settle(Node):
 
 @dataclass(eq=False)
 class Finish(Node):
-    """An accumulator, complete, gets the form in which functions read it."""
+    """Convert a complete accumulator to the form in which functions read it."""
 
     of: str
 
@@ -343,10 +343,10 @@ class Areas(Node):
 
 @dataclass(eq=False)
 class Waits(Node):
-    """What is added at corners and edges `at` of triangles waits while `body` runs.
+    """Accumulate additions at corners and edges `at` of triangles during `body`.
 
-    It does so in registers, and goes to memory behind that, from all lanes of a `scope`
-    at once. With an `index` it does so in `Places`, from where `FromPlace` takes it.
+    The sums are in registers, and are added to memory behind the body, once for all
+    lanes of a `scope`. With an `index` they are in `Places`, which `FromPlace` reads.
     """
 
     at: tuple[str, ...]
@@ -370,7 +370,7 @@ class Places(Node):
 
 @dataclass(eq=False)
 class FromPlace(Node):
-    """What waits at `index` of `Places`, for the corner and edge there, goes to memory.
+    """Add the sums at `index` of `Places` to memory, for the corner and edge there.
 
     `place` is that of the member in its row.
     """
@@ -449,14 +449,14 @@ class BeginPatch(Node):
 
 @dataclass(eq=False)
 class FinishPatch(Node):
-    """What patches came to goes into the aggregate, if that is as good as anew."""
+    """Add the combined patches to the aggregate, if that is as exact as recomputing."""
 
     function: str
 
 
 @dataclass(eq=False)
 class Select(Node):
-    """An accumulator is the one with `prefix` where it could not be patched."""
+    """Select the accumulator with `prefix` where the aggregate cannot be patched."""
 
     of: str
     prefix: str

@@ -40,7 +40,7 @@ class SortedRows(Csr):
 
 @dataclass(frozen=True)
 class Oriented:
-    """What kernels that look for triangles are given of the graph.
+    """Arguments of kernels that find triangles: the rows of an oriented graph.
 
     Attributes
     ----------

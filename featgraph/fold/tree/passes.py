@@ -1,16 +1,22 @@
-"""What a pass is: a function from tree to tree, and what its docstring says of it."""
+"""Passes over trees, and the invariants that tests verify after each of them.
+
+A pass is a function from tree to tree; the first sentence of its docstring is its
+description. A pass relies on the form that the previous one leaves. A tree that breaks
+an invariant would give wrong code in some kernels only: a branch in which some lanes
+wait for others, or a statement that occurs twice and is changed at one place.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from featgraph.base.dataclass import dataclass
-from featgraph.fold.tree.statements import Body
-from featgraph.fold.tree.verify import Stage, verify
+from featgraph.base.dataclass import dataclass, replace
+from featgraph.fold.tree import nodes
+from featgraph.fold.tree.statements import Body, Node, agrees, every
 
-__all__ = ["Pass", "run"]
+__all__ = ["Pass", "Stage", "TreeError", "run", "verify"]
 
 #: Whether trees are verified behind each pass; tests set it.
 verifying = False
@@ -20,19 +26,19 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True)
 class Pass(Generic[Facts]):
-    """A pass, and the nodes that none behind it will meet."""
+    """A pass, and the nodes that no later pass finds in the tree."""
 
     run: Callable[[Facts, Body], Body]
     rewrites: tuple[type[ast.AST], ...] = ()
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the pass."""
         return self.run.__name__
 
     @property
     def does(self) -> str:
-        """What it does, in a sentence; the docstring says why behind that."""
+        """Description in one sentence: the first line of the docstring."""
         return str(self.run.__doc__).partition("\n")[0]
 
 
@@ -41,12 +47,12 @@ def run(
     facts: Facts,
     stage_of: Callable[[Pass[Facts]], Stage] = lambda _: Stage(),
 ) -> Iterator[tuple[Pass[Facts], Body]]:
-    """Yield each pass, and the tree behind it; the next pass goes on with that.
+    """Yield each pass with its result, which is the input of the next pass.
 
     Parameters
     ----------
     stage_of : callable
-        What is known behind a pass, beside which nodes are gone.
+        Pass -> invariants after it, besides the nodes that are gone.
     """
     tree: Body = []
     gone: tuple[type[ast.AST], ...] = ()
@@ -56,3 +62,187 @@ def run(
         if verifying:
             verify(tree, stage_of(one).without(gone))
         yield one, tree
+
+
+#: Statements that end a branch: those behind them do not run.
+_LEAVES = (ast.Break, ast.Continue, ast.Return)
+
+
+class TreeError(AssertionError):
+    """A tree that breaks an invariant."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Invariants that hold after a pass.
+
+    Attributes
+    ----------
+    gone : tuple of classes
+        Nodes that passes up to this one rewrite, and that later ones do not create.
+    companies : mapping or None
+        Scope of a `Meet` -> lanes that must reach it together, "warp" or "block"; ""
+        for a single lane. None before lanes are assigned.
+    given : collection of str or None
+        Names that a kernel has without binding them. None while some have yet to
+        be bound.
+    """
+
+    gone: tuple[type[ast.AST], ...] = ()
+    companies: Mapping[str, str] | None = None
+    given: Collection[str] | None = None
+
+    def without(self, gone: tuple[type[ast.AST], ...]) -> Stage:
+        """Return it with the nodes that there should be no more."""
+        return replace(self, gone=gone)
+
+
+def verify(tree: Body, stage: Stage) -> None:
+    """Refuse a tree that later passes cannot be given.
+
+    Raises
+    ------
+    TreeError
+        For a node that stands twice, one that should be gone, a `Meet` in a branch or
+        loop that its lanes do not enter together, and a name that may not be bound.
+    """
+    _once(tree, stage.gone)
+    if stage.companies is not None:
+        _meets(tree, stage.companies, [])
+    if stage.given is not None:
+        _Bound(stage.given).body(tree)
+
+
+def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
+    """Refuse what is gone, and a node in two places: a pass would change both."""
+    found = list(every(tree))
+    for kind in set(map(type, found)):
+        if issubclass(kind, gone):
+            raise TreeError(f"{kind.__name__} is rewritten by an earlier pass")
+    seen = set(map(id, found))
+    if len(seen) == len(found):
+        return
+    for node in found:
+        if id(node) not in seen:
+            raise TreeError(f"this stands twice in the tree: {_shown(node)}")
+        seen.remove(id(node))
+
+
+def _meets(body: Body, companies: Mapping[str, str], apart: list[ast.stmt]) -> None:
+    """Refuse a meeting of lanes of which some may be elsewhere."""
+    for node in body:
+        if isinstance(node, nodes.Meet):
+            _meets_here(node, companies[node.scope], apart)
+        inner = (
+            [*apart, node] if isinstance(node, ast.If | ast.For | ast.While) else apart
+        )
+        for name in ("body", "orelse"):
+            _meets(getattr(node, name, []), companies, inner)
+
+
+def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
+    if not company:
+        return
+    for outer in around:
+        if isinstance(outer, Node):
+            continue
+        # What a whole block enters, all warps of it do.
+        if agrees(outer) not in {company, "block"}:
+            raise TreeError(
+                f"lanes meet to {node.what} the {node.scope}, but some may not enter "
+                f"{_shown(outer)}"
+            )
+
+
+class _Bound:
+    """Names that are bound on every way to a statement.
+
+    What one branch binds is bound behind it if the other binds it, too, or leaves. What
+    is bound under a test is so in the next branch under it, and, if bound again in the
+    next where it does not hold, in any case: a test may but become false meanwhile.
+    """
+
+    def __init__(self, given: Collection[str]) -> None:
+        self.names = set(given)
+        #: Test -> what a branch under it has bound.
+        self.under: dict[str, set[str]] = {}
+
+    def body(self, body: Body) -> None:
+        for node in body:
+            self._statement(node)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.If):
+            self._branches(node)
+        elif isinstance(node, ast.For | ast.While):
+            self._loop(node)
+        elif isinstance(node, ast.Assign):
+            self._reads(node.value)
+            for target in node.targets:
+                self._binds(target)
+        elif isinstance(node, ast.AugAssign):
+            self._reads(node.target)
+            self._reads(node.value)
+        elif isinstance(node, ast.Expr):
+            self._reads(node.value)
+
+    def _branches(self, node: ast.If) -> None:
+        self._reads(node.test)
+        before, ways = self.names, list[set[str]]()
+        known = self.under.get(ast.unparse(node.test), set())
+        for branch, more in ((node.body, known), (node.orelse, set[str]())):
+            self.names = before | more
+            self.body(branch)
+            if not (branch and isinstance(branch[-1], _LEAVES)):
+                ways.append(self.names)
+        test = ast.unparse(node.test)
+        if ways and isinstance(node.test, ast.UnaryOp):
+            other = self.under.get(ast.unparse(node.test.operand), set())
+            ways[-1] = ways[-1] | other
+        self.under[test] = ways[0] if ways else before
+        self.names = set.intersection(*ways) if ways else before
+
+    def _loop(self, node: ast.For | ast.While) -> None:
+        if isinstance(node, ast.For):
+            self._reads(node.iter)
+            self._binds(node.target)
+        else:
+            self._reads(node.test)
+        before = set(self.names)
+        self.body(node.body)
+        if not _runs(node):
+            self.names = before
+
+    def _binds(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.names.add(target.id)
+        elif isinstance(target, ast.Tuple):
+            for part in target.elts:
+                self._binds(part)
+        else:
+            self._reads(target)
+
+    def _reads(self, value: ast.expr) -> None:
+        for node in every([value]):
+            if not isinstance(node, ast.Name) or not node.id.isidentifier():
+                continue  # what has been printed already is no name
+            if node.id not in self.names:
+                raise TreeError(f"nothing binds {node.id} in {_shown(value)}")
+
+
+def _runs(node: ast.For | ast.While) -> bool:
+    """Whether the body of a loop runs once at least."""
+    if isinstance(node, ast.While):
+        return isinstance(node.test, ast.Constant)
+    args = node.iter.args if isinstance(node.iter, ast.Call) else []
+    return len(args) == 1 and isinstance(args[0], ast.Constant)
+
+
+def _shown(node: ast.AST) -> str:
+    """Return the first line of a node."""
+    if isinstance(node, Node):
+        return type(node).__name__
+    try:
+        return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0]
+    except (AttributeError, RecursionError, TypeError):  # a node of the nest
+        return type(node).__name__

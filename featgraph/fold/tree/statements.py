@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 Body = list[ast.stmt]
 
-#: What of syntax trees Python itself shares among all of them.
+#: Nodes of syntax trees of which Python has a single instance.
 SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 #: Where these stand.
 _NO_NODES = frozenset({"ctx", "op", "ops"})
@@ -29,7 +29,7 @@ class Node(ast.stmt):
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Have the syntax tree know all parts, or visitors would pass them by."""
+        """List all parts as fields of the syntax tree, so that visitors reach them."""
         cls._fields = tuple(cls.__annotations__)
 
 
@@ -46,10 +46,10 @@ _PARTS = _Parts()
 
 
 class Rewriting(ast.NodeTransformer):
-    """A pass, or a part of one: methods ``visit_X`` say what becomes of a node X.
+    """A pass, or a part of one: methods ``visit_X`` return the replacement of a node X.
 
-    What they say is as for Python's own class. Trees are walked for every pass of every
-    kernel, so nothing is looked up here that is no node, and a method once a class.
+    Their results are those of Python's own class. Each pass of each kernel walks trees,
+    so fields without nodes are skipped, and a method is looked up once for each class.
     """
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -75,12 +75,12 @@ class Rewriting(ast.NodeTransformer):
         return out
 
 
-#: Class of a pass and of a node -> the method that says what becomes of it.
+#: Class of a pass and of a node -> the method that returns its replacement.
 _METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]] = {}
 
 
 def _become(node: ast.AST, rewriting: Rewriting) -> Any:
-    """Return what becomes of a node."""
+    """Return the replacement of a node."""
     asked = type(rewriting), type(node)
     method = _METHODS.get(asked)
     if method is None:

@@ -13,14 +13,14 @@ import numpy as np
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.expressions import needs_guard
 from featgraph.fold.analysis.gathers import combine_of, temporaries_of
-from featgraph.fold.analysis.guarded import needs_guard
 from featgraph.fold.passes.bodies.index_checks import Site
 from featgraph.fold.passes.bodies.memory import Memory
 from featgraph.fold.passes.bodies.nodes import Row
 from featgraph.fold.passes.bodies.staging import Staged, shared_matrices_of
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.syntax.fresh_names import FreshNames
+from featgraph.fold.syntax.names import FreshNames
 from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.expressions import Access, Cast, Identity
 from featgraph.fold.tree.passes import Pass

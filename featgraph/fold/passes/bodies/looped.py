@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, cast
 
+from featgraph.fold.analysis.expressions import operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
-from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import FunctionFacts
 from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
-from featgraph.fold.operations.contexts import Column
+from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
+from featgraph.fold.operations.primitive import Column
 from featgraph.fold.passes.bodies.facts import FunctionFacts
 from featgraph.fold.passes.bodies.nodes import Array, Place
 from featgraph.fold.passes.bodies.staging import STAGED_REGISTERS, Staged, has_pieces

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import HelperFunction
-from featgraph.fold.analysis.sums import Sum, added_by, find_sums
+from featgraph.fold.analysis.gathers import Sum, added_by, find_sums
 from featgraph.fold.passes.bodies import definitions
 from featgraph.fold.passes.bodies import looped as loops
 from featgraph.fold.passes.bodies import predication as predicates

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.expressions import needs_guard
 from featgraph.fold.analysis.gathers import is_matrix, takes_active, temporaries_of
-from featgraph.fold.analysis.guarded import needs_guard
 from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
 from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.passes.bodies.vector_access import can_store, row_key

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, cast
 
+from featgraph.fold.analysis.expressions import operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
-from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.operations.contexts import Column
+from featgraph.fold.operations.primitive import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import FunctionFacts
 from featgraph.fold.passes.bodies.matrix_columns import MatrixColumns, inverse_element

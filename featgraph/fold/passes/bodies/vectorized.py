@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
-from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
 from featgraph.fold.passes.bodies.nodes import Array, Define

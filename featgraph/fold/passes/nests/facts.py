@@ -8,11 +8,10 @@ from typing import Protocol
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.change_driven import IncrementalGather
+from featgraph.fold.analysis.changes import IncrementalGather
+from featgraph.fold.analysis.expressions import needs_guard
 from featgraph.fold.analysis.gathered_values import base_name
-from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.analysis.guarded import needs_guard
-from featgraph.fold.analysis.sums import Sum, find_sums
+from featgraph.fold.analysis.gathers import Sum, find_sums, in_blocks
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of

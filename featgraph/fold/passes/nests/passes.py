@@ -28,9 +28,8 @@ from featgraph.fold.passes.nests.leaves import Leaves
 from featgraph.fold.passes.nests.meets import Meets
 from featgraph.fold.passes.nests.triangles import Intersections, Sums
 from featgraph.fold.tree import nodes
-from featgraph.fold.tree.passes import Pass, run
+from featgraph.fold.tree.passes import Pass, Stage, run
 from featgraph.fold.tree.statements import Body
-from featgraph.fold.tree.verify import Stage
 
 __all__ = ["PASSES", "lower", "stages_of"]
 

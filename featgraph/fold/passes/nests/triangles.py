@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from featgraph.fold.analysis.sums import ROLES, Sum
+from featgraph.fold.analysis.gathers import ROLES, Sum
 from featgraph.fold.passes.nests.facts import Facts
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.mapping import WARP

@@ -1,4 +1,9 @@
-"""Which foldmaps can commit inside of their kernel, where others see it at once."""
+"""Checks of options that not every program allows.
+
+`check_in_place` checks programs that commit inside of their kernel, where other
+vertices see the new values at once. `check_wire_dtype` checks programs whose ghosts
+receive rounded rows (``wire_dtype``).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from collections.abc import Sequence
 
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.any_order import place_of
-from featgraph.fold.analysis.change_driven import changes_of
+from featgraph.fold.analysis.changes import changes_of, place_of
+from featgraph.fold.analysis.gathers import combine_of
 from featgraph.fold.plan.options import IN_PLACE, Options
-from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.tree.expressions import Access, Whole
+from featgraph.program.signature import PropertyKind
 
-__all__ = ["check_in_place"]
+__all__ = ["check_in_place", "check_wire_dtype"]
 
 
 def check_in_place(
@@ -63,7 +69,7 @@ def check_in_place(
 
 
 def _check_torn(analysis: Analysis) -> None:
-    """Refuse reading several numbers of a vertex that is committing them."""
+    """Refuse reads of several values of a vertex that may be committing them."""
     changes = changes_of(analysis).announced
     seen: tuple[str, str] | None = None
     for function in analysis.functions:
@@ -86,7 +92,7 @@ def _check_torn(analysis: Analysis) -> None:
 
 
 def _check_feature(function: Analysed, name: str) -> None:
-    """Refuse what is read of several features at another vertex."""
+    """Refuse reads of several features at another vertex."""
     for node in (n for s in function.body for n in ast.walk(s)):
         if not isinstance(node, Access | Whole) or node.name != name:
             continue
@@ -110,3 +116,61 @@ def _check_feature(function: Analysed, name: str) -> None:
             where=IN_PLACE,
             fix="make no collaborative call in the gather, or drop the option",
         )
+
+
+def check_wire_dtype(plan: FoldPlan) -> None:
+    """Refuse programs in which rounded rows give a different, not a close, result.
+
+    Raises
+    ------
+    PlanError
+        For ``deterministic=True``, integers or booleans at neighbors, argmin and
+        argmax, and edge operations at the reverse of an edge.
+    """
+    wire_dtype = plan.options.wire_dtype
+    if wire_dtype is None:
+        return
+    if plan.options.deterministic:
+        raise _refusal(
+            wire_dtype,
+            "rounded rows give other bits on each number of ranks",
+            got="deterministic=True",
+        )
+    operation, where = plan.facts.twins_at
+    if operation:
+        raise _refusal(
+            wire_dtype, f"fg.{operation} reads edges as other ranks have them", where
+        )
+    for function in plan.analysis.functions:
+        _check_function(plan, function, wire_dtype)
+
+
+def _check_function(plan: FoldPlan, function: Analysed, wire_dtype: str) -> None:
+    where = function.declared.source.where()
+    if function.kind.gathers and combine_of(function).is_arg:
+        best = "least" if combine_of(function).rules.order == "min" else "largest"
+        raise _refusal(
+            wire_dtype,
+            f"{function.declared.name} asks which neighbor is the {best}, and rounded "
+            "rows tie",
+            where,
+        )
+    types = plan.analysis.signature
+    for access in function.accesses:
+        type_ = types.get(access.name)
+        if type_ is None or (access.mode, access.where) != ("read", "neighbor"):
+            continue
+        if type_.kind is PropertyKind.VERTEX and not type_.is_real:
+            raise _refusal(
+                wire_dtype,
+                f"{function.declared.name} reads {access.name} at a neighbor, which is "
+                "not real",
+                where,
+                got=f"{access.name} of {type_.dtype}",
+                expected="float32 or float64",
+            )
+
+
+def _refusal(wire_dtype: str, why: str, where: str = "", **more: str) -> PlanError:
+    at = f"wire_dtype={wire_dtype!r}" + (f", {where}" if where else "")
+    return PlanError(why, where=at, **more, fix="no wire_dtype")

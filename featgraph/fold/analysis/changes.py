@@ -1,0 +1,675 @@
+"""The changes that foldmaps make, and the options that depend on them.
+
+- `Changes` lists the properties that the foldmaps of a run change, announced by the
+  active set or not.
+- Incremental gathers keep aggregates in memory between supersteps. Where a source has
+  changed, its old contribution is removed and the new one added. That needs a combine
+  that can be patched, contributions that depend on nothing else that changes, and a
+  copy of the sources as they were.
+- An asynchronous run ends where a synchronous one does if every function is monotone.
+  That cannot be proved of a user's function: the caller promises it (docs/model.md,
+  S8). Programs whose access table contradicts the promise are refused.
+- Edge functions run on the out-edges of A. Where one reads its twin, targets of edges
+  that returned True are active, too, so that the edge is due where its twin was
+  committed (docs/model.md, S3 and S4). `not_announced` finds other reads of an edge or
+  gather that may change while it is not due.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from featgraph.base.dataclass import dataclass, field, replace
+from featgraph.base.errors import PlanError
+from featgraph.fold.analysis.access import AccessRecord
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import combine_of, declared_along, takes_active
+from featgraph.fold.syntax.names import CANONICAL
+from featgraph.fold.tree.expressions import Access, Whole, is_reversed
+from featgraph.program.combines import SELECTIVE
+from featgraph.program.names import GENERATED
+from featgraph.program.signature import PropertyKind, Real, Signature
+
+__all__ = [
+    "Changes",
+    "IncrementalGather",
+    "IncrementalGathers",
+    "Unannounced",
+    "changes_of",
+    "check_any_order",
+    "check_dense",
+    "entry_bytes",
+    "find_incremental",
+    "is_announced",
+    "join_changes",
+    "not_announced",
+    "place_of",
+    "seen_name",
+    "tells_targets",
+]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The properties that the foldmaps of a run change.
+
+    Attributes
+    ----------
+    announced : tuple of str
+        Iterated vertex properties, whose changed vertices are in the active sets.
+    silent : tuple of str
+        Properties whose changed entries are in no active set: edge properties, those
+        written in place or atomically, and those of foldmaps that announce targets.
+    """
+
+    announced: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class IncrementalGather:
+    """A gather whose aggregates stay in memory and are patched there.
+
+    Attributes
+    ----------
+    into : str
+        Its temporary, which is the array that stays.
+    is_constant : bool
+        Nothing that it reads changes: it is never patched.
+    reads : tuple of str
+        Properties of which it needs a copy of what the sources were.
+    is_exact : bool
+        Patches leave nothing to rounding: everything but sums and products of reals.
+    seen : Analysed or None
+        The function as it was: it reads the copies. None for a constant gather.
+    """
+
+    into: str
+    is_constant: bool
+    reads: tuple[str, ...]
+    is_exact: bool
+    seen: Analysed | None
+
+
+@dataclass(frozen=True)
+class IncrementalGathers:
+    """The gathers of a plan that can be incremental.
+
+    Attributes
+    ----------
+    gathers : dict
+        ``into`` -> data for patching it.
+    recomputed : dict
+        ``into`` -> why it cannot be.
+    """
+
+    gathers: dict[str, IncrementalGather] = field(default_factory=dict)
+    recomputed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Properties of which the previous values are kept."""
+        return tuple(sorted({n for k in self.gathers.values() for n in k.reads}))
+
+
+def changes_of(analysis: Analysis) -> Changes:
+    """Return the changes of one foldmap."""
+    functions = [f for f in analysis.functions if not f.kind.is_silent]
+    announcing = functions[-1:]
+    functions = [f for f in analysis.functions if not f.kind.reduces]
+    tells_targets = any(f.kind.writes_edges for f in announcing)
+    announced, silent = set(), set()
+    for function in functions:
+        for record in function.accesses:
+            if record.mode == "read":
+                continue
+            type_ = analysis.signature.get(record.name)
+            is_vertex = type_ is not None and type_.kind is PropertyKind.VERTEX
+            if is_vertex and record.version == "next" and not tells_targets:
+                announced.add(record.name)
+            else:
+                silent.add(record.name)
+    return join_changes([Changes(tuple(announced), tuple(silent))])
+
+
+def join_changes(several: Iterable[Changes]) -> Changes:
+    """Return the changes of several foldmaps together."""
+    all_of = list(several)
+    silent = {n for c in all_of for n in c.silent}
+    announced = {n for c in all_of for n in c.announced} - silent
+    return Changes(tuple(sorted(announced)), tuple(sorted(silent)))
+
+
+def find_incremental(analysis: Analysis, changes: Changes) -> IncrementalGathers:
+    """Find the gathers whose aggregates can stay and be patched.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        The middle end's result.
+    changes : Changes
+        What the foldmaps of the run change, this one included.
+    """
+    incremental = IncrementalGathers()
+    earlier: list[Analysed] = []
+    for function in analysis.functions:
+        if function.kind.gathers:
+            into = str(function.into)
+            found = _incremental(function, earlier, analysis, changes)
+            if isinstance(found, str):
+                incremental.recomputed[into] = found
+            else:
+                incremental.gathers[into] = found
+        earlier.append(function)
+    for into in incremental.recomputed:  # one that stands twice is nowhere
+        incremental.gathers.pop(into, None)
+    return incremental
+
+
+def _incremental(
+    function: Analysed,
+    earlier: Sequence[Analysed],
+    analysis: Analysis,
+    changes: Changes,
+) -> IncrementalGather | str:
+    """Return how a gather is incremental, or why it is not."""
+    problem = _problem(function, earlier, analysis)
+    if problem is not None:
+        return problem
+    changing = {*changes.announced, *changes.silent}
+    moving = [a for a in function.accesses if a.name in changing]
+    temporary = analysis.temporaries[str(function.into)]
+    is_real = temporary.type == "real"
+    exact = not (is_real and temporary.combine.rules.rounds)
+    if not moving:
+        return IncrementalGather(temporary.name, True, (), True, None)
+    for record in moving:
+        problem = _moving_problem(record, changes)
+        if problem is not None:
+            return problem
+    if not temporary.combine.rules.patch:
+        return f"combines with {temporary.combine.name}"
+    if temporary.combine.rules.patch == "quotient" and not is_real:
+        return "a product of integers cannot be divided"
+    reads = tuple(sorted({a.name for a in moving}))
+    seen = _as_seen(function, reads, analysis)
+    return IncrementalGather(temporary.name, False, reads, exact, seen)
+
+
+def _problem(
+    function: Analysed, earlier: Sequence[Analysed], analysis: Analysis
+) -> str | None:
+    """Return why a gather by itself cannot keep its aggregates; None if it can."""
+    temporary = analysis.temporaries[str(function.into)]
+    behind = next((f for f in earlier if f.kind.writes), None)
+    if behind is not None:
+        return f"runs behind {behind.declared.name}, which may leave vertices out"
+    if takes_active(function):
+        return "combines active sources only"
+    if len(temporary.item_shape) == 2:
+        size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
+        return f"matrix: would take {size} bytes a vertex"
+    if temporary.combine.is_arg:
+        return temporary.combine.name
+    if "superstep" in function.scalars:
+        return "reads d.superstep"
+    for record in function.accesses:
+        if record.where == "foreign":
+            return f"reads {record.name} at foreign vertices"
+        if record.name in analysis.reductions:
+            return f"reads {record.name}, which a reduce of the same foldmap fills"
+        if record.name.removesuffix("_source") in analysis.temporaries:
+            return f"reads {record.name}, what another gather has left"
+    return None
+
+
+def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
+    """Return why a gather with a changing input cannot be patched."""
+    if record.name in changes.silent:
+        return f"reads {record.name}, and no active set tells where it changes"
+    if record.where == "own":
+        return f"reads {record.name} of the vertex that gathers"
+    if record.version == "next":
+        return f"reads {record.name}_next"
+    return None
+
+
+def entry_bytes(shape: tuple[int, ...], type_: str, real: Real) -> int:
+    """Return the memory that one entry of a kept array takes."""
+    dtype = {"real": real, "bool": "int32"}.get(type_, type_)
+    return int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def seen_name(name: str, signature: Signature) -> str:
+    """Return the field that holds what property `name` was; no property has it."""
+    field_name = f"{name}_seen"
+    while field_name in signature:
+        field_name += "_"
+    return field_name
+
+
+def _as_seen(
+    function: Analysed, reads: tuple[str, ...], analysis: Analysis
+) -> Analysed:
+    """Return a gather over the previous values of sources: its old contribution."""
+    body = copy.deepcopy(function.body)
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, Access | Whole) and node.name in reads:
+                node.version = "seen"
+    taken = {*GENERATED, *CANONICAL, *analysis.emitted}
+    taken |= {f.name for f in analysis.functions} | {h.name for h in analysis.helpers}
+    name = f"{function.name}_seen"
+    while name in taken:
+        name += "_"
+    return replace(function, name=name, body=body)
+
+
+def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -> None:
+    """Refuse functions whose result could depend on which vertices run when.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        The middle end's result for one foldmap.
+    others : iterable of Changes
+        What the other foldmaps of the run change.
+    where : str
+        The option that requires this.
+
+    Raises
+    ------
+    PlanError
+        Names the function, what it does, and a fix.
+    """
+    changes = join_changes([changes_of(analysis), *others])
+    #: Names whose values change during the run, and gathers that read such names.
+    moving = {*changes.announced, *changes.silent}
+    waiting: list[Analysed] = []
+    for function in analysis.functions:
+        read = sorted({a.name for a in function.accesses if _moves(a.name, moving)})
+        problem, fix = _order_problem(function, read)
+        if problem is not None:
+            raise PlanError(f"{place_of(function)} {problem}", where=where, fix=fix)
+        if function.kind.gathers:
+            for earlier, name in _filters(waiting, moving):
+                raise PlanError(
+                    f"{place_of(earlier)} runs before a gather and reads {name}, which "
+                    "changes in the run: a vertex that it stops would not see what is "
+                    "better and comes later",
+                    where=where,
+                    fix="let it read what does not change, or drop the option",
+                )
+            if read:
+                moving.add(str(function.into))
+        waiting.append(function)
+
+
+def place_of(function: Analysed) -> str:
+    """Return where a function stands, and its name."""
+    return f"{function.declared.source.where()}: {function.declared.name}"
+
+
+def _moves(name: str, moving: set[str]) -> bool:
+    return name in moving or name.removesuffix("_source") in moving
+
+
+def _order_problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
+    """Return why a function forbids any order, and the fix; None if it does not."""
+    drop = "drop the option"
+    if not (function.kind.combines or function.kind.writes_vertices):
+        article = "an" if function.kind.writes_edges else "a"
+        return (
+            f"is {article} {function.kind} function: it runs where the superstep "
+            "before has committed"
+        ), f"write it as a gather, or {drop}"
+    if "superstep" in function.scalars:
+        return "reads d.superstep, and supersteps do not count the same", drop
+    written = sorted(function.writes("now"))
+    if written:
+        return (
+            f"writes {written[0]} in place, which shows how often it ran"
+        ), f"declare {written[0]} with iterated=True and write d.{written[0]}_next"
+    if any(a.mode == "atomic" for a in function.accesses):
+        return "uses fg.atomic, which shows how often it ran", drop
+    if function.kind.reduces and read:
+        return (
+            f"reduces {read[0]}, which changes in the run: its result shows how far "
+            "others have come"
+        ), f"reduce it behind the run, or {drop}"
+    if not function.kind.gathers or not read:
+        return None, ""
+    combine = combine_of(function)
+    if not combine.rules.selects:
+        return (
+            f"combines {read[0]}, which changes in the run, with "
+            f"{combine.name!r}: what was counted early would stay in it"
+        ), f"combine with {', '.join(SELECTIVE)}, or {drop}"
+    any_will_do = getattr(function.declared, "first", False)
+    if any_will_do and combine.rules.gives != "bool":
+        return (
+            f"takes the first of what {read[0]} contributes, which changes in the run: "
+            "another one may be better"
+        ), f"drop first=True, or {drop}"
+    return None, ""
+
+
+def _filters(
+    earlier: Sequence[Analysed], moving: set[str]
+) -> list[tuple[Analysed, str]]:
+    """Return the vertex functions that may stop a vertex for what it is now."""
+    return [
+        (function, access.name)
+        for function in earlier
+        if function.kind.writes_vertices
+        for access in function.accesses
+        if access.mode == "read" and _moves(access.name, moving)
+    ]
+
+
+Functions = Sequence[Analysed]
+
+
+@dataclass(frozen=True)
+class Unannounced:
+    """A read that may change while its function is not due, and the reason."""
+
+    function: Analysed
+    node: ast.AST | None
+    problem: str
+
+
+def tells_targets(functions: Functions) -> bool:
+    """Whether the targets of edges that returned True are active behind a superstep."""
+    written = _written(functions)
+    return any(
+        a.name in written and a.where == "twin"
+        for function in functions
+        if function.kind.writes_edges
+        for a in function.accesses
+    )
+
+
+def not_announced(
+    functions: Functions, others: Sequence[Functions]
+) -> Unannounced | None:
+    """Return the first read of a foldmap that may change without an announcement.
+
+    Parameters
+    ----------
+    functions : sequence of Analysed
+        Of the foldmap.
+    others : sequence of sequences of Analysed
+        Of the other foldmaps of the run.
+    """
+    return next(_Reads(functions, others).find(), None)
+
+
+def is_announced(function: Analysed) -> bool:
+    """Whether all that a function changes is announced, and nothing else."""
+    at_vertices = function.kind.combines or function.kind.writes_vertices
+    return at_vertices and _untold(function) is None
+
+
+def _untold(function: Analysed) -> str | None:
+    """Return an effect of a function that no active set announces; None without one."""
+    if any(a.mode == "atomic" for a in function.accesses):
+        return "uses fg.atomic, also where it is not due"
+    written = function.writes("now")
+    if written:
+        return f"writes {min(written)} in place, also where it is not due"
+    if takes_active(function):
+        return "gathers from active vertices only"
+    if "superstep" in function.scalars:
+        return "reads d.superstep, so a vertex that is not due may change"
+    return None
+
+
+def check_dense(functions: Functions, others: Sequence[Functions], where: str) -> None:
+    """Check that running a foldmap on vertices that are not due changes no result.
+
+    Parameters
+    ----------
+    functions, others
+        As for `not_announced`.
+    where : str
+        The option that requires this.
+
+    Raises
+    ------
+    PlanError
+        Names the function, and what it does or reads.
+    """
+    fix = "use change_driven='auto'"
+    for function in functions:
+        problem = _untold(function)
+        if problem is not None:
+            name = function.declared.name
+            raise PlanError(f"{name} {problem}", where=where, fix=fix)
+    found = not_announced(functions, others)
+    if found is not None:
+        declared = found.function.declared
+        raise PlanError(
+            f"{declared.name} {found.problem}",
+            where=f"{where}: {declared.source.where(found.node)}",
+            fix=fix,
+        )
+
+
+def _written(functions: Functions, of: str = "edge") -> frozenset[str]:
+    """Return the properties of an owner whose next entries functions write."""
+    return frozenset(
+        n for f in functions if f.kind.writes == of for n in f.writes("next")
+    )
+
+
+class _Reads:
+    """The reads of one foldmap, compared with the changes of all foldmaps of a run."""
+
+    def __init__(self, functions: Functions, others: Sequence[Functions]) -> None:
+        self.functions = functions
+        every = (functions, *others)
+        self.vertices = frozenset().union(*(_written(fs, "vertex") for fs in every))
+        self.own = _written(functions)
+        self.others = frozenset().union(*map(_written, others))
+        #: Written by a foldmap that does not announce targets.
+        self.silent = frozenset().union(
+            *(
+                _written(fs)
+                for fs in every
+                if not tells_targets(fs) and not fs[-1].kind.writes_edges
+            )
+        )
+        #: What a gather at the source compares with what it was.
+        self.compared = frozenset().union(
+            *(_compared(f) for f in functions if f.kind.gathers)
+        )
+
+    def find(self) -> Iterator[Unannounced]:
+        """Give all such reads."""
+        yield from self._asked_before()
+        sent: set[str] = set()
+        is_behind = False
+        for function in self.functions:
+            if function.kind.writes_edges:
+                yield from self._of_edge(function)
+                sent |= function.writes("next")
+                is_behind = True
+            elif function.kind.gathers:
+                yield from self._of_gather(function, sent, is_behind)
+
+    def _asked_before(self) -> Iterator[Unannounced]:
+        """Give vertex functions before edge functions that lead to vertices again.
+
+        A vertex due only as a target runs just the functions behind the edge functions;
+        with everything due, one before them may stop it.
+        """
+        for place, function in enumerate(self.functions):
+            later = iter(self.functions[place + 1 :])
+            any(f.kind.writes_edges for f in later)  # goes on to the first one
+            leads_back = any(f.kind.writes_vertices or f.kind.gathers for f in later)
+            if function.kind.writes_vertices and leads_back:
+                problem = "may stop vertices that are due only as targets of edges"
+                yield Unannounced(function, None, problem)
+
+    def _of_edge(self, function: Analysed) -> Iterator[Unannounced]:
+        lasting = _own_in_writes(function)
+        for node in _reads(function):
+            first, name = node.indices[0] if node.indices else None, node.name
+            problem = None
+            if isinstance(first, ast.Name) and first.id == "v":
+                if name in self.vertices:
+                    problem = f"reads d.{name} of its target"
+            elif first is not None and is_reversed(first):
+                if name in self.silent - self.own:
+                    problem = f"reads d.{name} of its twin, which another foldmap sends"
+            elif name in self.others:
+                problem = f"reads d.{name}, which another foldmap sends"
+            elif node in lasting and name in self.own - self.compared:
+                problem = f"makes d.{name}_next of what d.{name} was at the same edge"
+            if problem is not None:
+                why = "and an edge is due when its source is"
+                yield Unannounced(function, node, f"{problem}, {why}")
+
+    def _of_gather(
+        self, function: Analysed, sent: set[str], is_behind: bool
+    ) -> Iterator[Unannounced]:
+        is_in = declared_along(function) == "in"
+        for node in _reads(function):
+            first, name = node.indices[0] if node.indices else None, node.name
+            is_new = node.version == "next" and name in sent
+            if isinstance(first, ast.Name) and first.id == "u":
+                if is_behind and name in self.vertices:
+                    why = "and behind an edge function only targets of edges are due"
+                    problem = f"gathers d.{name} of its sources, {why}"
+                    yield Unannounced(function, node, problem)
+                continue
+            if is_new or name not in self.own | self.others:
+                continue
+            by_target = is_in and not (first is not None and is_reversed(first))
+            if by_target and name in self.silent:
+                problem = f"reads d.{name}, whose changes do not make the target due"
+                yield Unannounced(function, node, problem)
+            elif not by_target and name not in _compared(function):
+                problem = f"reads d.{name}, whose changes do not make the source due"
+                yield Unannounced(function, node, problem)
+
+
+def _compared(gather: Analysed) -> set[str]:
+    """Return properties of out-edges that a gather reads as current and next entries.
+
+    A vertex that compares them announces itself where its own messages have moved.
+    """
+    twins = {(a.name, a.version) for a in gather.accesses if a.where == "twin"}
+    return {n for n, version in twins if version == "now" and (n, "next") in twins}
+
+
+def _reads(function: Analysed) -> Iterator[Access | Whole]:
+    """Give the places where a function reads properties."""
+    for statement in function.body:
+        targets = {
+            id(node.targets[0])
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Assign)
+        }
+        for node in ast.walk(statement):
+            if isinstance(node, Access | Whole) and id(node) not in targets:
+                yield node
+
+
+def _own_in_writes(function: Analysed) -> set[ast.AST]:
+    """Return the reads at the function's own edge that what it writes depends on.
+
+    Its verdict may depend on others: that an edge which is not due would return
+    something else changes nothing, since what it writes is what is there.
+    """
+    return _Dependence(function).reads()
+
+
+class _Dependence:
+    """Which reads of a function at its own edge reach what it writes.
+
+    By names, not by paths: what any assignment to a local depends on, each does.
+    """
+
+    def __init__(self, function: Analysed) -> None:
+        self.function = function
+        #: Local -> reads that it depends on.
+        self.locals: dict[str, set[ast.AST]] = {}
+        self.written: set[ast.AST] = set()
+
+    def reads(self) -> set[ast.AST]:
+        """Return them."""
+        before = -1
+        while before != self._size():
+            before = self._size()
+            self._go(self.function.body, set())
+        return self.written
+
+    def _size(self) -> int:
+        return len(self.written) + sum(map(len, self.locals.values()))
+
+    def _of(self, node: ast.AST) -> set[ast.AST]:
+        found: set[ast.AST] = set()
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name):
+                found |= self.locals.get(each.id, set())
+            if isinstance(each, Access | Whole) and self._is_own(each):
+                found.add(each)
+        return found
+
+    def _is_own(self, node: Access | Whole) -> bool:
+        first = node.indices[0] if node.indices else None
+        is_own = isinstance(first, ast.Name) and first.id == "e"
+        return is_own and not (
+            node.version == "next" and node.name in self.function.next_definite
+        )
+
+    def _go(self, body: Sequence[ast.stmt], under: set[ast.AST]) -> set[ast.AST]:
+        """Go through statements that run under some reads; return what ends them."""
+        under = set(under)
+        for statement in body:
+            if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+                self._assign(statement, under)
+            elif isinstance(statement, ast.If | ast.While):
+                inner = under | self._of(statement.test)
+                for part in (statement.body, statement.orelse):
+                    ends = self._go(part, inner)
+                    if any(_leaves(each) for each in part):
+                        under |= inner | ends
+            elif isinstance(statement, ast.For):
+                inner = under | self._of(statement.iter)
+                self._take(statement.target, inner)
+                under |= self._go(statement.body, inner)
+        return under
+
+    def _assign(
+        self, statement: ast.Assign | ast.AugAssign | ast.AnnAssign, under: set[ast.AST]
+    ) -> None:
+        value = under | (self._of(statement.value) if statement.value else set())
+        targets = (
+            statement.targets
+            if isinstance(statement, ast.Assign)
+            else [statement.target]
+        )
+        for target in targets:
+            self._take(target, value)
+
+    def _take(self, target: ast.AST, value: set[ast.AST]) -> None:
+        if isinstance(target, Access):
+            self.written |= value
+        elif isinstance(target, ast.Name):
+            self.locals.setdefault(target.id, set()).update(value)
+        else:
+            for each in ast.walk(target):
+                if isinstance(each, ast.Name):
+                    self.locals.setdefault(each.id, set()).update(value)
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    kinds = ast.Return | ast.Break | ast.Continue
+    return any(isinstance(node, kinds) for node in ast.walk(statement))
