@@ -34,8 +34,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.passes.nests.passes import PASSES
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.printing.emit import emit
-from featgraph.fold.printing.nests import changed_lines
-from featgraph.fold.printing.shown import shown
+from featgraph.fold.printing.nests import changed_lines, shown
 from featgraph.fold.tree import expressions
 
 ROOT = Path(__file__).resolve().parents[1]

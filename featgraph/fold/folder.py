@@ -15,7 +15,7 @@ from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.passes.nests.due_sets import KERNELS, SetFacts
-from featgraph.fold.passes.nests.layouts import LAYOUTS
+from featgraph.fold.passes.nests.facts import LAYOUTS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits

@@ -69,7 +69,7 @@ FAULTS = (
      "lanes = min(WARP, pieces)"),
     ("emulator", "fold/passes/bodies/predication.py",
      '_all(outer, expression(f"not {taken}"))', 'expression(f"not {taken}")'),
-    ("emulator", "fold/passes/nests/edges.py",
+    ("emulator", "fold/passes/nests/diverge.py",
      'alive = f"is_due or (edge_passed and {allowed})"', 'alive = "is_due"'),
     ("emulator", "fold/passes/nests/converge.py",
      'tests = [self.masks[node.entity], "not alive"]',

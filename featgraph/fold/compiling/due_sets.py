@@ -7,11 +7,59 @@ from typing import Any
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
+from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.compiling.compile import load_module
 from featgraph.fold.passes.nests.due_sets import SetFacts
-from featgraph.fold.printing.due_sets import IN_CHUNKS, print_due_set
+from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
+from featgraph.fold.printing.writer import Writer, make_function, print_function
+from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["DueSetKernel"]
+
+#: What follows the name of a kernel that is called for each chunk.
+_IN_CHUNKS = "_in_chunks"
+_HEADS = {
+    "cpu": [
+        "from numba import int64, njit, uint32",
+        "",
+        "from featgraph.device import cpu",
+        "",
+        'CODE = {"error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}',
+        'CALLED = {**CODE, "cache": True, "nogil": True}',
+    ],
+    "cuda": [
+        import_of_numbers("int32", "int64", "uint32", "uint64"),
+        "",
+        "from featgraph.cuda.dialect import cuda, kernel",
+        "from featgraph.device import warp",
+    ],
+}
+
+
+def _print_due_set(facts: SetFacts) -> str:
+    """Return the text of the module."""
+    kernel, arguments, body = facts.kernel, facts.arguments, facts.body
+    writer, traits = Writer(), facts.traits
+    wide = ", 64-bit offsets" if traits.wide_offsets else ""
+    writer.line(f'"""A set of vertices, and rows of edges: {traits.layout}{wide}."""')
+    writer.line()
+    for line in _HEADS[facts.target]:
+        writer.line(line)
+    if facts.target == "cuda":
+        decorator = "kernel(cache=True)"
+        body = unsigned_indices(body)
+    else:
+        decorator = "njit(**CALLED)"
+        body = unsigned_vertices(body, traits.wide_offsets)
+    made = make_function(decorator, kernel.name, arguments, kernel.doc, body)
+    print_function(writer, made)
+    if facts.is_cut:
+        of_all = kernel.name + _IN_CHUNKS
+        _, _, _, *inner = arguments
+        swept = in_parallel(kernel.name, inner)
+        given = ("chunks", *inner)
+        print_function(writer, make_function(decorator, of_all, given, "", swept))
+    return writer.text
 
 
 @dataclass(frozen=True)
@@ -38,7 +86,7 @@ class DueSetKernel:
     @cached_property
     def text(self) -> str:
         """The generated module's text."""
-        return print_due_set(self.facts)
+        return _print_due_set(self.facts)
 
     @cached_property
     def module(self) -> ModuleType:
@@ -53,7 +101,7 @@ class DueSetKernel:
     @property
     def in_chunks(self) -> Any:
         """The function that calls it for each chunk, on all threads (CPU)."""
-        return getattr(self.module, self.name + IN_CHUNKS)
+        return getattr(self.module, self.name + _IN_CHUNKS)
 
     @property
     def threads(self) -> int:

@@ -14,7 +14,7 @@ from featgraph.fold.passes.bodies import passes as functions
 from featgraph.fold.passes.nests import passes as nests
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
-from featgraph.fold.printing import cpu_queue, cuda_queue
+from featgraph.fold.printing import cpu, cuda
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource, StageSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
@@ -158,7 +158,7 @@ class Kernel:
         """Return the loop over supersteps that runs a stage where nothing is due."""
         if stage not in self._staged:
             modules = self.module.__name__, stage.module.__name__
-            target = cuda_queue if self.plan.target == "cuda" else cpu_queue
+            target = cuda if self.plan.target == "cuda" else cpu
             sources = self.kernel_source, stage.kernel_source
             self._staged[stage] = StagedKernel(target.print_stage(*sources, modules))
         return self._staged[stage]

@@ -15,23 +15,28 @@ from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of
 from featgraph.fold.passes.bodies.facts import Callee, Context, FunctionFacts
 from featgraph.fold.passes.bodies.index_checks import Site
+from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.passes.bodies.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.passes.bodies.staging import find_staged
 from featgraph.fold.passes.bodies.store_forwarding import find_forwarded
 from featgraph.fold.passes.nests.accumulators import indexed_forms
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
-from featgraph.fold.printing import cpu_kernels, cuda_kernels
-from featgraph.fold.printing.functions import print_functions
+from featgraph.fold.printing import cpu, cuda
 from featgraph.fold.printing.module import Entry, Field, KernelSource
-from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import make_function, print_function
-from featgraph.fold.printing.writer import Writer
+from featgraph.fold.printing.writer import (
+    PhaseToPrint,
+    Writer,
+    make_function,
+    print_function,
+)
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
 from featgraph.fold.syntax.vertex_numbers import NUMBER
+from featgraph.fold.tree.expressions import narrowed
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body, code
 from featgraph.fold.tree.target import Target
+from featgraph.program.source import FunctionSource
 
 __all__ = ["emit"]
 
@@ -65,7 +70,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
 
 def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> KernelSource:
     """Print the phases of these numbers as a module."""
-    target = cuda_kernels if plan.target == "cuda" else cpu_kernels
+    target = cuda if plan.target == "cuda" else cpu
     writer = Writer()
     sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
@@ -81,7 +86,7 @@ def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> Kernel
         _print_guard(writer, target.DECORATOR, Target(plan.target))
     for helper in plan.analysis.helpers:
         tree = lower_helper(helper, plan.real, plan.target == "cuda")
-        print_functions(writer, helper.source, tree)
+        _print_functions(writer, helper.source, tree)
     entries: list[Entry] = []
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.incremental.reads}
@@ -176,7 +181,7 @@ def _print_function(
 ) -> Callee:
     facts = FunctionFacts(context, function, form_of(context, phase, function))
     tree = lower_function(facts)
-    print_functions(writer, function.declared.source, tree)
+    _print_functions(writer, function.declared.source, tree)
     return callee_of(facts, tree)
 
 
@@ -294,3 +299,13 @@ def _add_scalar(
     else:
         rank = int(name == "superstep" and target == "cuda")
         found[name] = Field(name, "builtin", "int64", rank, name)
+
+
+def _print_functions(writer: Writer, source: FunctionSource, tree: Body) -> None:
+    """Write what a function of the user's has become."""
+    for node in tree:
+        one = narrowed(node, Define)
+        arguments = (*one.roles, *one.more)
+        made = make_function(one.decorator, one.name, arguments, "", one.body)
+        made.lineno = source.line
+        print_function(writer, made, source.file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.passes.nests.accumulators import accumulator_of
-from featgraph.fold.passes.nests.layouts import layout_along
+from featgraph.fold.passes.nests.facts import layout_along
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.schedules.base import GraphArray, Schedule

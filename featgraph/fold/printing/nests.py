@@ -6,16 +6,24 @@ import ast
 import difflib
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from featgraph.base.dataclass import MISSING, dataclass, fields
+from featgraph.fold.passes.bodies import nodes as functions
 from featgraph.fold.passes.bodies.nodes import Define
-from featgraph.fold.printing.shown import shown_body
-from featgraph.fold.printing.statements import head_of, line_of
+from featgraph.fold.printing.writer import head_of, line_of
+from featgraph.fold.tree import expressions
 from featgraph.fold.tree.nodes import Comment
-from featgraph.fold.tree.statements import Body, Node, agrees, note_of
+from featgraph.fold.tree.statements import (
+    Body,
+    Node,
+    Rewriting,
+    agrees,
+    copied,
+    note_of,
+)
 
-__all__ = ["Behind", "changed_lines", "changes_of", "print_nest"]
+__all__ = ["Behind", "changed_lines", "changes_of", "print_nest", "shown"]
 
 _INDENT = "    "
 #: Lines around a change that are shown.
@@ -51,7 +59,7 @@ def print_nest(body: Body) -> str:
     Parts that are as they are by default are left out. What follows ``#`` are remarks,
     and which lanes enter a branch or a loop together.
     """
-    return "\n".join(_lines(shown_body(body)))
+    return "\n".join(_lines(_shown_body(body)))
 
 
 def changes_of(behind: Sequence[Behind], name: str = "") -> str:
@@ -153,3 +161,88 @@ def _part(value: Any) -> str:
     if hasattr(value, "array"):  # a row that is loaded
         return f"{value.array}[{value.index}]" if value.array else str(value.name)
     return str(value)
+
+
+_VERSIONS = {"next": "_next", "seen": "_seen"}
+
+
+def shown(node: ast.AST) -> str:
+    """Return a statement or an expression as text."""
+    return ast.unparse(ast.fix_missing_locations(_Shown().visit(copied(node))))
+
+
+def _shown_body(body: Body) -> Body:
+    """Return statements whose expressions are Python's."""
+    return [cast("ast.stmt", _Shown().visit(copied(node))) for node in body]
+
+
+class _Shown(Rewriting):
+    """Turns nodes that Python does not have into names that it prints."""
+
+    def _name(self, form: str, *parts: Any) -> ast.Name:
+        texts = (
+            ", ".join(map(shown, part)) if isinstance(part, list) else shown(part)
+            for part in parts
+        )
+        return ast.Name(form.format(*texts))
+
+    def visit_Access(self, node: expressions.Access) -> ast.Name:
+        """Show the element, and that it has been loaded with its row."""
+        if node.row:
+            return ast.Name(f"{node.row}[f]")
+        name = f"d.{node.name}{_VERSIONS.get(node.version, '')}"
+        return self._name(f"{name}[{{}}]", node.indices)
+
+    def visit_Whole(self, node: expressions.Whole) -> ast.Name:
+        """Show the row or matrix."""
+        form = f"d.{node.name}[{{}}]" if node.indices else f"d.{node.name}"
+        return self._name(form, node.indices)
+
+    def visit_Array(self, node: functions.Array) -> ast.Name:
+        """Show the array."""
+        return ast.Name(f"d.{node.name}{_VERSIONS.get(node.version, '')}")
+
+    def visit_Scalar(self, node: expressions.Scalar) -> ast.Name:
+        """Show the scalar."""
+        return ast.Name(f"d.{node.name}")
+
+    def visit_Operate(self, node: expressions.Operate) -> ast.Name:
+        """Show the call; what is chosen is left out."""
+        return self._name(f"fg.{node.name}({{}})", node.args)
+
+    def visit_Atomic(self, node: expressions.Atomic) -> ast.Name:
+        """Show the call."""
+        form = f"fg.atomic.{node.op}(d.{node.name}[{{}}], {{}})"
+        return self._name(form, node.indices, node.value)
+
+    def visit_Helper(self, node: expressions.Helper) -> ast.Name:
+        """Show the call."""
+        return self._name(f"{node.emitted}({{}})", node.args)
+
+    def visit_MathCall(self, node: expressions.MathCall) -> ast.Name:
+        """Show the call."""
+        return self._name(f"{node.name}({{}})", node.args)
+
+    def visit_Numeric(self, node: expressions.Numeric) -> ast.Name:
+        """Show the call."""
+        return self._name(f"{node.name}({{}})", node.args)
+
+    def visit_Cast(self, node: expressions.Cast) -> ast.Name:
+        """Show the conversion."""
+        return self._name(f"{node.to}({{}})", node.value)
+
+    def visit_Identity(self, node: expressions.Identity) -> ast.Name:
+        """Show that there is nothing to combine."""
+        return ast.Name("fg.nothing")
+
+    def visit_AnyFeature(self, node: functions.AnyFeature) -> ast.Name:
+        """Show whose verdict it is."""
+        return self._name("any_feature({})", node.value)
+
+    def visit_Place(self, node: functions.Place) -> ast.AST:
+        """Show the index."""
+        return cast("ast.AST", self.visit(node.value))
+
+    def visit_Checked(self, node: functions.Checked) -> ast.Name:
+        """Show that an index is checked."""
+        return self._name("checked({})", node.value)

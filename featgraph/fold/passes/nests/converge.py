@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
 from featgraph.fold.passes.nests.blocks import in_blocks_of
-from featgraph.fold.passes.nests.calls import registers_of
-from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows
-from featgraph.fold.passes.nests.edges import found_due, passed
-from featgraph.fold.passes.nests.facts import Facts, RowFacts
+from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows, found_due, passed
+from featgraph.fold.passes.nests.facts import Facts, RowFacts, registers_of
 from featgraph.fold.passes.nests.gathers import announced
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.schedules.mapping import WARP

@@ -13,7 +13,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.passes.nests.converge import ConvergeRows
 from featgraph.fold.passes.nests.diverge import DivergeRows
-from featgraph.fold.passes.nests.layouts import layout_along
+from featgraph.fold.passes.nests.facts import layout_along
 from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.apart import ApartSchedule

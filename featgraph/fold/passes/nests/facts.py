@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from featgraph.base.cached import cached_property
@@ -10,24 +11,38 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import IncrementalGather
 from featgraph.fold.analysis.gathered_values import base_name
-from featgraph.fold.analysis.gathers import in_blocks
+from featgraph.fold.analysis.gathers import in_blocks, is_matrix
 from featgraph.fold.analysis.guarded import needs_guard
 from featgraph.fold.analysis.sums import Sum, find_sums
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
-from featgraph.fold.passes.nests.layouts import layout_along, layout_of, types_of
-from featgraph.fold.plan.layout import rows_along
+from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
-from featgraph.fold.tree.layout import AdjacencyLayout
+from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
+from featgraph.fold.tree.nodes import RowLoad
 from featgraph.fold.tree.oriented import Oriented, SortedRows
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.fold.tree.target import Target
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind, Real
 
-__all__ = ["Facts", "RowFacts", "element", "shape_of"]
+__all__ = [
+    "LAYOUTS",
+    "Facts",
+    "RowFacts",
+    "call_for_all",
+    "call_for_one",
+    "call_of_part",
+    "element",
+    "layout_along",
+    "layout_of",
+    "registers_of",
+    "rows_of",
+    "shape_of",
+]
 
 #: What the compiler of a GPU contracts with nothing, by the type of what is added.
 _ADDS = {
@@ -171,7 +186,7 @@ class Facts:
         kind = self.phase.kind
         return KernelShape(
             self.phase.width, kind.pulls, kind.reduces, self.phase.spreads, form,
-            self.threads, self.covers, by_feature, count, *types_of(self.plan),
+            self.threads, self.covers, by_feature, count, *_types_of(self.plan),
         )  # fmt: skip
 
     @cached_property
@@ -202,7 +217,7 @@ class Facts:
 
     def number(self, text: str) -> str:
         """Return the text of a number of an edge, in the type of these."""
-        _, number = types_of(self.plan)
+        _, number = _types_of(self.plan)
         return f"{number}({text})" if number else text
 
     # -- triangles
@@ -217,7 +232,7 @@ class Facts:
     def oriented(self) -> Oriented:
         """The rows in which a triangle phase looks for neighbors."""
         [function] = self.functions.values()
-        place, number = types_of(self.plan)
+        place, number = _types_of(self.plan)
         upper, lower, both = (
             SortedRows(
                 f"{rows}_offsets", f"{rows}_orders", f"{rows}_{numbers}", place, number
@@ -347,3 +362,194 @@ class Facts:
             and not self.callees[name].vectors
             and self.filled(name).is_wide
         }
+
+
+#: The array with the edge of each edge's reverse.
+TWINS = "edge_twin"
+
+
+@dataclass(frozen=True)
+class _Runs(WalkedByPlace):
+    """Rows that are runs of slots in a pool, in any order; a place is a slot.
+
+    The start of an empty row is a slot of the pool. Slots in no row have some vertex
+    and some number, too.
+
+    Attributes
+    ----------
+    prefix : str
+        The first part of the names of its arrays.
+    ends : str
+        The vertex at the other end of each slot's edge.
+    numbers : str
+        The number of each edge; "" where it is the slot, or none is used.
+    twins : str
+        The number of each twin, where rows lead to the other ends of twins.
+    """
+
+    prefix: str
+    ends: str
+    numbers: str
+    place_type: str = ""
+    number_type: str = ""
+    twins: str = ""
+
+    @classmethod
+    def of(cls, rows: Rows, place_type: str, number_type: str) -> _Runs:
+        """Return the layout of some rows."""
+        prefix = f"{rows.offsets.removesuffix('offsets')}run"
+        has_ids = rows.finds_edges and not rows.by_slot
+        numbers = f"{prefix}_ids" if has_ids else ""
+        twins = TWINS if has_ids and rows.edges == TWINS else ""
+        return cls(prefix, f"{prefix}_ends", numbers, place_type, number_type, twins)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that a kernel is given."""
+        bounds = f"{self.prefix}_starts", f"{self.prefix}_stops"
+        return (*bounds, self.ends, *filter(None, [self.numbers, self.twins]))
+
+    @property
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
+        return f"{self.prefix}_starts.size"
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex."""
+        starts, stops, *_ = self.arrays
+        return code(f"start, stop = {starts}[{vertex}], {stops}[{vertex}]")
+
+    def edge_at(self, place: str) -> tuple[Body, str, str]:
+        """Return the slot of the edge at a place, and its number."""
+        at = self._number(place)
+        return [], at, self._number_at(at)
+
+    def slot_at(self, slot: str) -> tuple[str, str, str]:
+        """Return the end and the number that a slot has: copies alone ask all slots."""
+        return "", f"{self.ends}[{slot}]", self._number_at(self._number(slot))
+
+    def _number_at(self, number: str) -> str:
+        """Return the number of the edge in a slot."""
+        for array in filter(None, (self.numbers, self.twins)):
+            number = self._number(f"{array}[{number}]")
+        return number
+
+
+def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
+    return Csr(rows.offsets, rows.ends, rows.edges, place_type, number_type)
+
+
+#: `GraphTraits.layout` -> what makes one, from rows and the types of places and of
+#: numbers of edges. Names of arrays begin as those in `Rows` do: by that the runtime
+#: tells that they are the graph's.
+LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {
+    "csr": _csr,
+    "runs": _Runs.of,
+}
+
+
+def layout_along(rows: Rows, traits: GraphTraits, target: str) -> AdjacencyLayout:
+    """Return how the edges of some rows are found."""
+    make = LAYOUTS[traits.layout]
+    if traits.undirected and rows.edges in {"out_edges", "row_edges"}:
+        rows = replace(rows, edges=rows.edges if make is _csr else TWINS)
+    if target == "cpu":
+        return make(rows, "", "")
+    if traits.wide_offsets:
+        return make(rows, "", "uint64")
+    return make(rows, "int32", "uint32")
+
+
+def layout_of(plan: FoldPlan, phase: Phase) -> AdjacencyLayout:
+    """Return how edges are found: the rows that the phase goes along."""
+    return layout_along(phase.rows, plan.traits, plan.target)
+
+
+def _types_of(plan: FoldPlan) -> tuple[str, str]:
+    """Return the types of places and of numbers of edges; "" where Python's will do."""
+    if plan.target == "cpu":
+        return "", ""
+    return ("int64", "uint64") if plan.traits.wide_offsets else ("int32", "uint32")
+
+
+def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
+    """Return the call of a function for feature f."""
+    declared = callee.function.declared.roles
+    args = ["i"] * ("i" in declared)
+    args += [] if callee.function.is_scalar else ["f"]
+    args += _roles(facts, callee)
+    for name in callee.temporaries:
+        wide = facts.is_wide(name)
+        args.append(f"{name}[f]" if wide else _entry(facts, name))
+    index = "i" if is_matrix(callee.function) else "f"
+    args += [f"{row.register or row.name}[{index}]" for row in callee.rows]
+    return expression(f"{callee.name}({', '.join(args)})")
+
+
+def call_for_all(
+    facts: Facts, callee: Callee, mask: str = "", left: Sequence[str] = ()
+) -> ast.expr:
+    """Return the call of a function that takes all features of a lane.
+
+    Parameters
+    ----------
+    mask : str
+        Where lanes make shuffles: whose call counts.
+    left : sequence of str
+        Arrays in which loops leave what is contributed.
+    """
+    args = _roles(facts, callee) + (["lane", mask] if mask else [])
+    axis = facts.binding.features
+    for name in callee.temporaries:
+        if name in facts.phase.solved:
+            args += [axis.element(name, i, j) for i, j in axis.elements()]
+            continue
+        args.append(f"*{name}" if facts.is_wide(name) else _entry(facts, name))
+    args += left
+    if callee.arrays:
+        kinds = {"rows": "real", "flags": "int64"}
+        args += [name for name, kind in kinds.items() if callee.arrays[kind]]
+    args += callee.areas_and_matrices
+    return expression(f"{callee.name}({', '.join(args)})")
+
+
+def call_of_part(facts: Facts, callee: Callee, part: str, feature: str = "") -> str:
+    """Return the text of a call: "row", "column" or "scale" of an outer product."""
+    args = [feature] * bool(feature) + _roles(facts, callee)
+    args += [_entry(facts, name) for name in callee.temporaries]
+    if part == "column":
+        args += [f"{row.name}[f]" for row in callee.rows]
+    return f"{callee.name}_{part}({', '.join(args)})"
+
+
+def rows_of(callee: Callee) -> tuple[RowLoad, ...]:
+    """Return the rows of which a function takes features behind the temporaries."""
+    return tuple(
+        RowLoad(row.register)
+        if row.register
+        else RowLoad(row.name, row.key[0], row.index)
+        for row in callee.rows
+    )
+
+
+def registers_of(facts: Facts, name: str) -> list[str]:
+    """Return the names under which a lane has a temporary of its vertex."""
+    axis = facts.binding.features
+    return axis.names(name) if facts.is_wide(name) else [_entry(facts, name)]
+
+
+def _roles(facts: Facts, callee: Callee) -> list[str]:
+    """Return the vertices, edges and data that a function takes."""
+    values = [f"{name}_e" for name in facts.phase.ordered]
+    roles = [r for r in callee.function.declared.roles if r not in {"f", "i"}]
+    return [r for role in roles for r in (values if values and role == "e" else [role])]
+
+
+def _entry(facts: Facts, name: str) -> str:
+    """Return a temporary that is the same for all features."""
+    entry, axis = facts.plan.analysis.entries.get(name), facts.binding.features
+    if entry is None or axis.lanes > 1 or not facts.is_filled_here(name):
+        return name
+    if axis.is_looped:
+        return f"{entry.of}[{entry.feature}]"
+    return axis.name(entry.of, entry.feature)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import math
+from functools import partial
 
-from featgraph.fold.analysis.gathers import in_blocks, takes_active
+from featgraph.fold.analysis.gathers import in_blocks, memory_dtype, takes_active
 from featgraph.fold.passes.bodies.memory import reached
 from featgraph.fold.passes.bodies.store_sinking import leaving_test
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.passes.nests.homes import home_of
-from featgraph.fold.passes.nests.joins import joined
+from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.passes.nests.homes import Home, home_of
+from featgraph.fold.schedules.block import JOINED_ENTRIES
 from featgraph.fold.tree.expressions import Access
 from featgraph.fold.tree.nodes import (
     Begin,
     Comment,
     Contribute,
+    Features,
     Finish,
     ForEdges,
     Gathers,
@@ -31,9 +34,24 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, expression
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    agreed,
+    code,
+    expression,
+    noted,
+    when,
+)
 
-__all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
+__all__ = [
+    "Accumulators",
+    "ActiveSources",
+    "ChangeDriven",
+    "EarlyExit",
+    "LeaveEarly",
+    "part_arrays",
+]
 
 
 class _OfGathers(Rewriting):
@@ -176,7 +194,7 @@ class Accumulators(_OfGathers):
             # What is staged is in memory behind that, where parts are left.
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
-            out += joined(facts, filled)
+            out += _joined(facts, filled)
         out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in rest]
         out += [Meet("sync", "edge")] if matrices else []
@@ -218,3 +236,121 @@ def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
 def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
     edges = ForEdges("v", [Contribute(name, prefix) for name in functions])
     return Gathers(functions, edges, prefix)
+
+
+#: Where blocks count that they have left a part: at the place of the row's first one.
+MET = "joined_met"
+_INDEX = {"one": "", "wide": ", f"}
+
+
+def part_arrays(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the arrays of what parts come to: argument -> dtype and shape of one."""
+    if not facts.binding.joins:
+        return {}
+    found: dict[str, tuple[str, tuple[int, ...]]] = {MET: ("int32", ())}
+    for home in map(partial(home_of, facts), _filled(facts)):
+        accumulator = home.accumulator
+        shape = accumulator.shape
+        if home.is_staged:
+            shape = (math.prod(home.areas()[0].shape),)
+        dtype = memory_dtype(accumulator.type, facts.context.real)
+        found[_array(facts, home)] = dtype, shape
+    return found
+
+
+def _joined(facts: Facts, filled: list[str]) -> Body:
+    """Return what joins the parts of a row; blocks but the last one end there."""
+    homes = [home_of(facts, name) for name in filled]
+    staged = [home for home in homes if home.is_staged]
+    others = [home for home in homes if not home.is_staged]
+    out = code(
+        f"joined_first = joined_parts[uint32(place + uint32(3))]\n"
+        f"joined_part = place // uint32({JOINED_ENTRIES})"
+    )
+    out += [part for home in others for part in _left(facts, home)]
+    for home in staged:
+        entry = f"{_array(facts, home)}[joined_part, joined_entry]"
+        own = f"{home.name}[joined_row, joined_column]"
+        out += _each_entry(facts, home, code(f"{entry} = {own}"))
+    # All that the block has stored is there before it counts as left.
+    out += code("cuda.threadfence()\ncuda.syncthreads()\njoined_last = False")
+    counted = f"cuda.atomic.add({MET}, joined_first, int32(1))"
+    out += when(["thread == 0"], code(f"joined_last = {counted} == joined_count - 1"))
+    out += code("joined_last = cuda.syncthreads_or(int32(joined_last)) != 0")
+    leave = noted([ast.Continue()], "the whole block")
+    out += agreed(when(["not joined_last"], leave), "block")
+    # Nothing that was loaded before stands for what other blocks have stored.
+    out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
+    out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
+    out += [part for home in others for part in _taken(facts, home)]
+    out += [part for home in staged for part in _summed(facts, home)]
+    out += code("cuda.syncthreads()") if staged else []
+    front = code("joined_count = joined_parts[uint32(place + uint32(4))]")
+    return front + agreed(when(["joined_count > 1"], out), "block")
+
+
+def _filled(facts: Facts) -> list[str]:
+    """Return what the gathers of a phase fill, in order."""
+    gathers = (f for f in facts.functions.values() if f.kind.gathers)
+    return [str(f.into) for f in gathers]
+
+
+def _array(facts: Facts, home: Home) -> str:
+    """Return the array of what parts come to; no user can have named it."""
+    return f"joined_{_filled(facts).index(home.name)}"
+
+
+def _entry(facts: Facts, home: Home, place: str) -> str:
+    """Return what a part has come to, of an element."""
+    index = _INDEX.get(shape_of(home.accumulator), ", i, f")
+    return f"{_array(facts, home)}[{place}{index}]"
+
+
+def _left(facts: Facts, home: Home) -> Body:
+    """Leave what all lanes have come to together, by those of one edge."""
+    line = f"{_entry(facts, home, 'joined_part')} = {element(home.accumulator)}"
+    alone = ["edge"] * (home.shape == "one")
+    tests = facts.binding.one("vertex", *alone)
+    return when(tests, [Features(home.shape, code(line), guarded=True)])
+
+
+def _taken(facts: Facts, home: Home) -> Body:
+    """Combine all parts: lanes take some of them each, as they do of edges."""
+    accumulator, walk = home.accumulator, facts.binding.walk
+    value = _entry(facts, home, "joined_place")
+    line = accumulator.update(element(accumulator), value)
+    own = f" + {walk.own}" if walk.own else ""
+    places = f"range(joined_first{own}, joined_end, {walk.lanes})"
+    # A loop for each element: loads of all at a time would take registers.
+    loop = code(f"for joined_place in {places}:\n    {line}")
+    meet: Body = [Meet("combine", "vertex", (home.name, ""))]
+    taken: Body = [Start(home.name), Features(home.shape, loop)]
+    return taken + (meet if walk.lanes > 1 else [])
+
+
+def _summed(facts: Facts, home: Home) -> Body:
+    """Add up a matrix that is in memory: threads take some entries each."""
+    accumulator = home.accumulator
+    each = code(f"joined_sum = {accumulator.identity}")
+    line = f"{_array(facts, home)}[joined_place, joined_entry]"
+    each += code(
+        "for joined_place in range(joined_first, joined_end):\n    BODY",
+        BODY=code(accumulator.update("joined_sum", line)),
+    )
+    each += code(f"{home.name}[joined_row, joined_column] = joined_sum")
+    return _each_entry(facts, home, each)
+
+
+def _each_entry(facts: Facts, home: Home, each: Body) -> Body:
+    """Do something for each entry of a matrix of the block that was stored."""
+    [area] = home.areas()
+    side, tile = area.shape[0], facts.phase.mapping.tile
+    tests = []
+    if home.is_one_triangle:  # of tiles
+        tests = [f"joined_column // {tile} <= joined_row // {tile}"]
+    body = code(
+        f"joined_row = joined_entry // {side}\njoined_column = joined_entry % {side}"
+    )
+    entries = f"range(int32(thread), {side * side}, {facts.threads})"
+    loop = f"for joined_entry in {entries}:\n    BODY"
+    return code(loop, BODY=body + when(tests, each))

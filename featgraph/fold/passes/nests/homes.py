@@ -16,13 +16,15 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.passes.bodies.vectorized import pieces
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
-from featgraph.fold.passes.nests.calls import (
+from featgraph.fold.passes.nests.facts import (
+    Facts,
     call_for_all,
     call_for_one,
     call_of_part,
+    element,
     rows_of,
+    shape_of,
 )
-from featgraph.fold.passes.nests.facts import Facts, element, shape_of
 from featgraph.fold.schedules.block_tiles import padded_to_tiles
 from featgraph.fold.schedules.shares import BUFFERS
 from featgraph.fold.tree.nodes import (

@@ -14,8 +14,14 @@ from featgraph.fold.passes.nests.accumulators import (
     was_packed,
 )
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
-from featgraph.fold.passes.nests.calls import call_for_all, call_for_one, rows_of
-from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.passes.nests.facts import (
+    Facts,
+    call_for_all,
+    call_for_one,
+    element,
+    rows_of,
+    shape_of,
+)
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.tree.nodes import (
     AllFound,

@@ -9,11 +9,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 
-from featgraph.fold.passes.nests.areas import DeclareAreas
 from featgraph.fold.passes.nests.blocks import Blocks
 from featgraph.fold.passes.nests.converge import Converge
-from featgraph.fold.passes.nests.diverge import Diverge
-from featgraph.fold.passes.nests.edges import PulledEdges, StoreForwarding
+from featgraph.fold.passes.nests.diverge import Diverge, PulledEdges, StoreForwarding
 from featgraph.fold.passes.nests.facts import Facts
 from featgraph.fold.passes.nests.features import Unrolled
 from featgraph.fold.passes.nests.gathers import (
@@ -25,7 +23,7 @@ from featgraph.fold.passes.nests.gathers import (
 )
 from featgraph.fold.passes.nests.homes import Homes
 from featgraph.fold.passes.nests.leaves import Leaves
-from featgraph.fold.passes.nests.meets import Meets
+from featgraph.fold.passes.nests.meets import DeclareAreas, Meets
 from featgraph.fold.passes.nests.triangles import Intersections, Sums
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.passes import Pass, run

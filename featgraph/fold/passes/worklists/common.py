@@ -14,8 +14,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.passes.nests.layouts import layout_of
+from featgraph.fold.passes.nests.facts import Facts, layout_of
 from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import parts_of

@@ -10,21 +10,120 @@ from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.facts import Facts, element
 from featgraph.fold.passes.nests.homes import AtVertices
-from featgraph.fold.passes.worklists import at_once
 from featgraph.fold.passes.worklists.common import Worklist
-from featgraph.fold.passes.worklists.warps import (
-    contributes,
-    degree,
-    each_edge,
-    in_warps,
-)
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import first_settles
 from featgraph.fold.schedules.thread import ThreadSchedule
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import AllFound, Contribute, Start
 from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
-__all__ = ["CudaWorklist"]
+__all__ = [
+    "CudaWorklist",
+    "ends_if_again",
+    "gather_at_once",
+    "loop_at_once",
+    "settled_at_once",
+]
+
+_WARPS = """
+first_chunk = int32(cuda.grid(1) >> 5)
+chunk_stride = int32(cuda.gridsize(1) >> 5)
+"""
+_EACH_EDGE = """
+chunk = first_chunk
+while chunk * 32 < edge_count:
+    u, place, inside_edge = queues.edge_of(
+        lists, chunk, rows, edge_count, step_number
+    )
+    EDGE
+    chunk += chunk_stride
+"""
+
+
+def _in_warps(worklist: Worklist) -> Body:
+    """Return the names of the features, and which chunks are a warp's."""
+    return worklist.front() + code(_WARPS)
+
+
+def _each_edge(worklist: Worklist, body: Body) -> Body:
+    """Return a walk over the edges, from ``u`` to ``v``."""
+    layout = worklist.facts.layout
+    edge = layout.row("u") + layout.at_place("u", Walk("together"), "start", body)
+    return agreed(code(_EACH_EDGE, EDGE=edge), "warp")
+
+
+def _degree(worklist: Worklist) -> Body:
+    """Return how many edges lead out of `v`."""
+    layout = worklist.facts.layout
+    return layout.row("v") + code(f"out_degree = int64({layout.degree})")
+
+
+def _contributes(worklist: Worklist) -> Body:
+    """Return what all gathers take of an edge."""
+    return [Contribute(f.name) for f in worklist.gathers]
+
+
+_LOOP_AT_ONCE = """
+step_number, meets = int64(0), int64(0)
+BEGIN
+meets = queues.meet(lists, meets)
+while queues.goes_on(lists, step_number):
+    rows, leaf_count, edge_count = queues.sizes_of(lists, step_number)
+    queues.clear(lists, step_number)
+    queues.watch(lists, step_number)
+    GATHER
+    meets = queues.meet(lists, meets)
+    step_number += 1
+queues.leave(lists, step_number)
+"""
+
+
+def loop_at_once(begin: Body, gather: Body) -> Body:
+    """Return the loop over supersteps, each of which is `gather`."""
+    return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
+
+
+def settled_at_once(worklist: Worklist, facts: Facts) -> Body:
+    """Return what `v` does by an edge from ``u``, if that finds everything.
+
+    It returns whether `v` commits: once, whatever edges find it. All that is to be
+    loaded before that is known is on its way at the same time. It is lowered with
+    `facts`, by which what an edge finds is in registers.
+    """
+    filled = [facts.filled(f.name) for f in worklist.gathers]
+    out = worklist.front() + [Start(a.name) for a in filled] + _contributes(worklist)
+    out += [AllFound([expression(found(a, element(a))) for a in filled])]
+    out += code(
+        "alive = goes_on_0(v, d)\n"
+        "is_met = queues.is_unsettled(lists, v, step_number)\n"
+        "is_met = is_met & alive & all_found & inside_edge\n"
+        "alive = False"
+    )
+    written = frozenset(facts.phase.writes_next)
+    commits = worklist.copied(written, commits=True) + ends_if_again("step_number")
+    ends = when(["alive"], commits, worklist.dropped())
+    out += when(["is_met"], code("is_met = queues.settles(lists, v, step_number)"))
+    out += when(["is_met"], worklist.settled() + ends)
+    return out + code("return alive")
+
+
+def gather_at_once(worklist: Worklist) -> Body:
+    """Return what settles vertices along the edges out of the sources."""
+    body = _degree(worklist) + code(
+        "alive = settled_0(u, v, e, d, lists, step_number, inside_edge)\n"
+        "queues.append_row(alive, v, out_degree, lists, step_number + 1)"
+    )
+    return _in_warps(worklist) + _each_edge(worklist, body)
+
+
+def ends_if_again(number: str) -> Body:
+    """Return what ends the loop where a source goes on: it waits for all edges."""
+    return when(["goes_on_0(v, d)"], code(f"queues.end_behind(lists, {number})"))
+
 
 #: The last warps have fewest edges.
 _EACH_SOURCE = """
@@ -190,9 +289,9 @@ class CudaWorklist(Worklist):
 
     def refill(self) -> Body:
         """Return what moves the limit where no vertex is near, and lists those."""
-        move = code(_EACH_FAR, DEGREE=when(["is_near"], degree(self)))
+        move = code(_EACH_FAR, DEGREE=when(["is_near"], _degree(self)))
         parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
-        return in_warps(self) + code(_REFILL, **parts)
+        return _in_warps(self) + code(_REFILL, **parts)
 
     def _keys(self, test: str) -> Body:
         """Return a test of each entry of the property by which vertices wait."""
@@ -218,12 +317,12 @@ class CudaWorklist(Worklist):
 
     def begin(self) -> Body:
         """Return what lists the vertices that are active at first."""
-        append, found = self._append("is_active", "0", "0"), degree(self)
+        append, found = self._append("is_active", "0", "0"), _degree(self)
         if self.at_once:
-            found += at_once.ends_if_again("-1")
+            found += ends_if_again("-1")
         bits = code(_EACH_BIT, DEGREE=found, APPEND=append)
         words = code(_EACH_ACTIVE, WORD=agreed(bits, "warp"))
-        return in_warps(self) + agreed(words, "warp")
+        return _in_warps(self) + agreed(words, "warp")
 
     def meet(self) -> Body:
         """Return what puts sources, and the ends of their edges, on the list."""
@@ -231,12 +330,12 @@ class CudaWorklist(Worklist):
             "queues.append(is_met, v, lists, step_number)"
         )
         found = code("is_met = False") + meets
-        return in_warps(self) + each_edge(self, found) + self._each_source()
+        return _in_warps(self) + _each_edge(self, found) + self._each_source()
 
     def push(self) -> Body:
         """Return what contributes along the edges to vertices that went on."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
-        return in_warps(self) + each_edge(self, when(wanted, contributes(self)))
+        return _in_warps(self) + _each_edge(self, when(wanted, _contributes(self)))
 
     def gather(self) -> Body:
         """Return what does both at once.
@@ -244,16 +343,16 @@ class CudaWorklist(Worklist):
         A vertex that goes on does so for all who ask, and none of them need wait for
         the first.
         """
-        claim = code("is_met = queues.claim(lists, v)") + contributes(self)
+        claim = code("is_met = queues.claim(lists, v)") + _contributes(self)
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
         body = code("is_met = False") + when(tests, claim)
         body += code("queues.append(is_met, v, lists, step_number)")
-        return in_warps(self) + each_edge(self, body) + self._each_source()
+        return _in_warps(self) + _each_edge(self, body) + self._each_source()
 
     def commit(self) -> Body:
         """Return what the vertices on the list do behind all edges."""
         written = frozenset(self.facts.phase.writes_next)
-        commits = self.copied(written, commits=True) + degree(self)
+        commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
         settled = self.settled() + ends
         if self.repeats:
@@ -264,13 +363,13 @@ class CudaWorklist(Worklist):
         inside = when(["place < met_count"], body)
         append = self._append("alive", "step_number + 1", "far_side")
         met = code(_EACH_MET, COMMIT=inside, APPEND=append)
-        return in_warps(self) + agreed(met, "warp")
+        return _in_warps(self) + agreed(met, "warp")
 
     def loop(self, first: str, arguments: str) -> Body:
         """Return the loop; what lists, and all else, is given these arguments."""
         begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
         if self.at_once:
-            return at_once.loop(begin, gather)
+            return loop_at_once(begin, gather)
         if not self.repeats:
             gather = code(f"meet_0({arguments})\nmeets = queues.meet(lists, meets)")
             gather += code(f"push_0({arguments})")

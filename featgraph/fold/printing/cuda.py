@@ -1,22 +1,36 @@
-"""Prints supersteps over few vertices as one loop, for the CUDA target (0042, 0098)."""
+"""Kernels of the CUDA target: where the emitter begins.
+
+Words that a kernel sets bits in (`passed`, `targets`) are zero before.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
+from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import replace
 from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.bodies.staging import STRIDES
 from featgraph.fold.passes.nests.accumulators import accumulator_of
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.passes.nests.layouts import layout_of
+from featgraph.fold.passes.nests.blocks import finished_by_blocks
+from featgraph.fold.passes.nests.facts import Facts, layout_of
+from featgraph.fold.passes.nests.gathers import part_arrays
+from featgraph.fold.passes.nests.homes import home_of
+from featgraph.fold.passes.nests.meets import group_areas, scratch_of
 from featgraph.fold.passes.nests.passes import lower
-from featgraph.fold.passes.worklists import at_once
-from featgraph.fold.passes.worklists.cuda import CudaWorklist
+from featgraph.fold.passes.worklists.cuda import (
+    CudaWorklist,
+    gather_at_once,
+    settled_at_once,
+)
 from featgraph.fold.plan.layout import along_to_push
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.printing.module import (
     Entry,
@@ -25,18 +39,242 @@ from featgraph.fold.printing.module import (
     Queue,
     StageSource,
 )
-from featgraph.fold.printing.statements import make_function, print_function
-from featgraph.fold.printing.writer import Writer
+from featgraph.fold.printing.writer import (
+    PhaseToPrint,
+    Writer,
+    make_function,
+    print_function,
+)
+from featgraph.fold.schedules.base import GraphArray, Schedule
+from featgraph.fold.schedules.lanes import SHARED_BYTES
+from featgraph.fold.schedules.mapping import BLOCK_THREADS, HUB_THREADS
+from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.statements import Body, code, when
 
-__all__ = ["QUEUE_THREADS", "print_queue", "print_stage"]
+__all__ = [
+    "DECORATOR",
+    "constants",
+    "imports",
+    "print_phase",
+    "print_queue",
+    "print_stage",
+]
+
+DECORATOR = "device_function"
+
+
+def imports(plan: FoldPlan) -> list[str]:
+    """Return the import statements of the module."""
+    solving = [
+        p
+        for p in plan.phases
+        if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))
+    ]
+    areas = (p.mapping.lanes_per_edge > 1 and not p.mapping.tile for p in solving)
+    alone = [p for p in solving if p.mapping.lanes_per_edge == 1]
+    modules = {
+        "warp": True,
+        "linalg_cuda as linalg": any(areas),
+        "linalg_thread": any(not _in_registers(plan, p) for p in alone),
+    }
+    for phase in plan.phases:
+        modules |= dict.fromkeys(phase.schedule.modules, True)
+    if plan.form == WORKLIST:
+        modules["queue_cuda as queues"] = True
+    modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
+    numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
+    lines = ["import math", "from collections import namedtuple", ""]
+    lines += [import_of_numbers(*numbers), ""]
+    lines += ["from featgraph.cuda.dialect import cuda, device_function, kernel"]
+    lines += [
+        f"from featgraph.device import {n}" for n, used in modules.items() if used
+    ]
+    return lines
+
+
+def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
+    """Whether a thread solves the systems of a phase in its registers."""
+    inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
+    return phase.width <= phase.schedule.most_held and not inverts
+
+
+def constants(plan: FoldPlan) -> list[str]:
+    """Return the module's constants."""
+    return []
+
+
+def print_phase(one: PhaseToPrint) -> list[Entry]:
+    """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
+    entries = _CudaPhase(one).run()
+    # Launched first, for they take longest.
+    if one.phase.mapping.hubs and one.plan.form == "plain":
+        entries = _HubPhase(one).run() + entries
+    return entries
+
+
+_FORMS = {
+    "plain": "",
+    "packed": " Warps pack those that they find.",
+    "listed": " They are on a list.",
+}
+
+
+class _CudaPhase:
+    """What the kernels of all mappings have in common."""
+
+    role = "main"
+    #: What the names of its kernels end with.
+    suffix = ""
+
+    def __init__(self, one: PhaseToPrint) -> None:
+        plan, phase = one.plan, one.phase
+        self.one, self.plan, self.phase, self.number = one, plan, phase, one.number
+        self.context, self.writer = one.context, one.writer
+        self.functions = plan.functions_of(phase)
+        self.form = plan.form
+        form = "" if plan.form == "plain" else f"{plan.form}_"
+        self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
+        self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.parts = dict(self.scratch)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How vertices, edges and features go to threads."""
+        return self.phase.schedule
+
+    @property
+    def arrays(self) -> tuple[GraphArray, ...]:
+        """The arrays by which threads come to what they sweep."""
+        own = self.schedule.arrays(self.phase.mapping, self.form)
+        return (*own, *self.one.ordered)
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a block."""
+        own = self.schedule.threads(self.phase.mapping)
+        shares = self._strides() > 1  # a copy of a matrix
+        return own if own and not shares else BLOCK_THREADS
+
+    def run(self) -> list[Entry]:
+        """Print the phase's kernels of this mapping."""
+        facts = self.facts(self.threads)
+        self.scratch, self.parts = scratch_of(facts), part_arrays(facts)
+        arguments = (*self._arguments(facts), *self.scratch, *self.parts)
+        facts = replace(facts, arguments=arguments, covers=self.covers)
+        decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
+        body = unsigned_indices(lower(facts))
+        made = make_function(decorator, self.name, arguments, self._doc(facts), body)
+        print_function(self.writer, made)
+        return self._entries(facts)
+
+    def facts(self, threads: int) -> Facts:
+        """Return what passes ask about the kernel, for blocks of some threads."""
+        return self.one.facts(self.schedule, threads)
+
+    @property
+    def covers(self) -> bool:
+        """Whether the grid has a place for each vertex, so that no thread goes round.
+
+        The loop alone took up to 1.6 times as long as all else that a thread did for a
+        vertex of few edges (H200). Where groups work in memory of their own, or begin
+        with what is worth more than one vertex, grids are smaller.
+        """
+        loops = bool(self.scratch) or self._strides() > 1
+        loops = loops or not self.phase.kind.reports_due or self.phase.kind.in_turns
+        lists = self.phase.mapping.lists_rows or self.phase.changed_only
+        return not (loops or lists) and self.form == "plain"
+
+    # -- around the kernel
+
+    def _arguments(self, facts: Facts) -> list[str]:
+        mapping, is_main = self.phase.mapping, self.role == "main"
+        places = [array.name for array in self.arrays] or ["vertex_count"]
+        places += self.schedule.launched
+        listed = ["listed"] * (self.form == "listed")
+        more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
+        return self.phase.kind.arguments(facts, places, more)
+
+    def _doc(self, facts: Facts) -> str:
+        """Return what the kernel does, in words."""
+        doc = self.phase.kind.title(facts)
+        if self.phase.kind.intersects:
+            return doc
+        if self.role == "hubs":
+            part = "part of the row of a " if facts.binding.part else ""
+            doc += f" A block for each {part}hub."
+        else:
+            doc += _FORMS[self.form]
+        if self.phase.mapping.lists_rows:
+            doc += " Warps have equal shares of their edges."
+        return doc
+
+    def _bounds(self) -> int | tuple[int, int]:
+        """Return threads a block, and the blocks that must fit a multiprocessor."""
+        mapping = self.phase.mapping
+        blocks, threads = max(mapping.resident, self.schedule.fitting), BLOCK_THREADS
+        if self.role == "hubs":
+            threads = mapping.hub_threads or HUB_THREADS
+            blocks = mapping.hub_resident
+        resident = blocks * threads // self.threads
+        return (self.threads, resident) if resident else self.threads
+
+    def _strides(self) -> int:
+        """Return how many vertices a group of lanes takes in turn, at least."""
+        in_blocks = any(not s.in_registers for s in self.context.staged.values())
+        return STRIDES if in_blocks else 1
+
+    def _entries(self, facts: Facts) -> list[Entry]:
+        main = Entry(
+            self.name, self.number, self.role, facts.arguments, dict(self.scratch),
+            self.threads, self._bounds(), self._strides(),
+            self.covers and self.role == "main", dict(self.parts), self.schedule,
+            self.arrays,
+        )  # fmt: skip
+        if not self.phase.kind.reduces or self.phase.in_a_tree:
+            return [main]
+        home = home_of(facts, facts.reduced)
+        body = unsigned_indices(finished_by_blocks(home, BLOCK_THREADS))
+        decorator = f"kernel(cache=True, launch_bounds={BLOCK_THREADS})"
+        doc = "Combine the partial results pairwise, a block for each element."
+        finish = f"{self.name}_finish"
+        return [main, self.one.finish(finish, decorator, doc, body, BLOCK_THREADS)]
+
+
+class _HubPhase(_CudaPhase):
+    """A block takes one vertex of high degree: all its lanes take edges of it."""
+
+    role = "hubs"
+    suffix = "_hubs"
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule to which that of the phase leaves hubs."""
+        own = super().schedule
+        if self.phase.kind.pushes:  # what is pushed meets in memory
+            return SCHEDULES[own.parts]
+        return SCHEDULES[own.joins if self.phase.mapping.in_parts else own.hubs]
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a block: as many as their areas leave room for."""
+        mapping = self.phase.mapping
+        own = self.schedule.threads(mapping)
+        if own:
+            return own
+        threads, lanes = mapping.hub_threads or HUB_THREADS, mapping.lanes_per_edge
+        areas = group_areas(self.facts(BLOCK_THREADS))
+        size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)
+        while threads > BLOCK_THREADS and threads // lanes * size > SHARED_BYTES:
+            threads //= 2
+        return threads
+
 
 #: Threads of a block of the loop.
-QUEUE_THREADS = 512
+_QUEUE_THREADS = 512
 #: One block has a multiprocessor, which is told to the compiler: it made do with 32
 #: registers otherwise, and spilled.
-_BOUNDS = (QUEUE_THREADS, 1)
+_BOUNDS = (_QUEUE_THREADS, 1)
 _OF_A_STEP = ["d", "lists", "step_number", "rows", "leaf_count", "edge_count"]
 
 
@@ -98,7 +336,7 @@ class _QueuePrinter:
             "Run supersteps while few edges lead out of active vertices.",
         )  # fmt: skip
         entry = Entry(
-            "supersteps_0", 0, "main", tuple(arguments), {}, QUEUE_THREADS,
+            "supersteps_0", 0, "main", tuple(arguments), {}, _QUEUE_THREADS,
             _BOUNDS,
         )  # fmt: skip
         return Queue(
@@ -135,12 +373,12 @@ class _QueuePrinter:
         self._function(
             "settled_0",
             ["u", "v", "e", "d", "lists", "step_number", "inside_edge"],
-            partial(at_once.settled, worklist, worklist.of_an_edge),
+            partial(settled_at_once, worklist, worklist.of_an_edge),
             "Run vertex `v` by an edge that finds all it gathers, and if it commits.",
             worklist.of_an_edge,
         )  # fmt: skip
         self._function(
-            "gather_0", inner, partial(at_once.gather, worklist),
+            "gather_0", inner, partial(gather_at_once, worklist),
             "Settle vertices along the edges out of the sources, which come next.",
         )  # fmt: skip
 
