@@ -49,10 +49,10 @@ FAULTS = (
      "walk.written"),
     ("emulator", "fold/analysis/guarded.py",
      "isinstance(n, Atomic) for n", "False for n"),
-    ("emulator", "fold/passes/bodies/store_sinking.py",
+    ("emulator", "fold/passes/bodies/stores.py",
      "return not (reads & changed or names_read(statement)"
      " & bound)", "return True"),
-    ("emulator", "fold/passes/bodies/store_forwarding.py",
+    ("emulator", "fold/passes/bodies/stores.py",
      '(f"d.{node.name}_next", "e") for',
      "row_key(node, memory) for"),
     ("emulator", "fold/analysis/change_driven.py",

@@ -10,8 +10,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
-from featgraph.fold.passes.bodies import passes as functions
-from featgraph.fold.passes.nests import passes as nests
+from featgraph.fold.passes.passes import BODY_PASSES, NEST_PASSES
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
 from featgraph.fold.printing import cpu, cuda
@@ -206,7 +205,7 @@ class Kernel:
         found: list[Behind] = []
 
         def watch(kernel: str, one: Pass[Any], tree: Body) -> None:
-            text, of_function = print_nest(tree), one in functions.PASSES
+            text, of_function = print_nest(tree), one in BODY_PASSES
             found.append(Behind(kernel, one.name, one.does, text, of_function))
 
         emit(self.plan, watch)
@@ -218,16 +217,15 @@ class Kernel:
         Parameters
         ----------
         name : str
-            A pass of `fold/passes/bodies/passes.py`, over user functions, or of
-            `fold/passes/nests/passes.py`, over kernels: the tree before and behind it
-            is returned; "" for all passes.
+            A pass of `fold/passes/passes.py`, over user functions or over kernels: its
+            tree before and after is returned; "" for all passes.
 
         Raises
         ------
         PlanError
             If there is no such pass.
         """
-        names = [one.name for one in (*functions.PASSES, *nests.PASSES)]
+        names = [one.name for one in (*BODY_PASSES, *NEST_PASSES)]
         if name and name not in names:
             raise PlanError(
                 "there is no such pass", got=repr(name)[:80], expected=", ".join(names)

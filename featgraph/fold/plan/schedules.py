@@ -25,6 +25,7 @@ from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.schedules.block_reduce import map_matrices
 from featgraph.fold.schedules.cpu import map_chunks
 from featgraph.fold.schedules.intersect_rows import rows_intersected
 from featgraph.fold.schedules.lanes import map_lanes
@@ -35,7 +36,6 @@ from featgraph.fold.schedules.mapping import (
     Work,
     whole_piece,
 )
-from featgraph.fold.schedules.shares import map_matrices
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.thread import map_threads
 from featgraph.program.signature import PropertyKind

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.nests.blocks import finished
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.passes.nests.passes import lower
+from featgraph.fold.passes.nests.facts import NestFacts
+from featgraph.fold.passes.passes import lower
 from featgraph.fold.passes.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import (
@@ -285,7 +285,7 @@ class _QueuePrinter:
         arguments: list[str],
         nest: Callable[[], Body],
         doc: str,
-        facts: Facts | None = None,
+        facts: NestFacts | None = None,
     ) -> None:
         """Print a function that runs some of the user's; `facts` are the loop's."""
         facts = facts or self.facts

@@ -19,11 +19,11 @@ from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.bodies.staging import STRIDES
 from featgraph.fold.passes.nests.accumulators import accumulator_of
 from featgraph.fold.passes.nests.blocks import finished_by_blocks
-from featgraph.fold.passes.nests.facts import Facts, layout_of
+from featgraph.fold.passes.nests.facts import NestFacts, layout_of
 from featgraph.fold.passes.nests.gathers import part_arrays
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.passes.nests.meets import group_areas, scratch_of
-from featgraph.fold.passes.nests.passes import lower
+from featgraph.fold.passes.passes import lower
 from featgraph.fold.passes.worklists.cuda import (
     CudaWorklist,
     gather_at_once,
@@ -168,7 +168,7 @@ class _CudaPhase:
         print_function(self.writer, made)
         return self._entries(facts)
 
-    def facts(self, threads: int) -> Facts:
+    def facts(self, threads: int) -> NestFacts:
         """Return what passes ask about the kernel, for blocks of some threads."""
         return self.one.facts(self.schedule, threads)
 
@@ -187,7 +187,7 @@ class _CudaPhase:
 
     # -- around the kernel
 
-    def _arguments(self, facts: Facts) -> list[str]:
+    def _arguments(self, facts: NestFacts) -> list[str]:
         mapping, is_main = self.phase.mapping, self.role == "main"
         places = [array.name for array in self.arrays] or ["vertex_count"]
         places += self.schedule.launched
@@ -195,7 +195,7 @@ class _CudaPhase:
         more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
         return self.phase.kind.arguments(facts, places, more)
 
-    def _doc(self, facts: Facts) -> str:
+    def _doc(self, facts: NestFacts) -> str:
         """Return what the kernel does, in words."""
         doc = self.phase.kind.title(facts)
         if self.phase.kind.intersects:
@@ -224,7 +224,7 @@ class _CudaPhase:
         in_blocks = any(not s.in_registers for s in self.context.staged.values())
         return STRIDES if in_blocks else 1
 
-    def _entries(self, facts: Facts) -> list[Entry]:
+    def _entries(self, facts: NestFacts) -> list[Entry]:
         main = Entry(
             self.name, self.number, self.role, facts.arguments, dict(self.scratch),
             self.threads, self._bounds(), self._strides(),
@@ -404,7 +404,7 @@ class _QueuePrinter:
         arguments: list[str],
         nest: Callable[[], Body],
         doc: str,
-        facts: Facts | None = None,
+        facts: NestFacts | None = None,
     ) -> None:
         """Print a function that runs some of the user's."""
         own = facts or self.facts

@@ -13,13 +13,13 @@ from featgraph.fold.analysis.change_driven import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of
-from featgraph.fold.passes.bodies.facts import Callee, Context, FunctionFacts
-from featgraph.fold.passes.bodies.index_checks import Site
+from featgraph.fold.passes.bodies.facts import BodyFacts, Callee, Context
+from featgraph.fold.passes.bodies.memory import Site
 from featgraph.fold.passes.bodies.nodes import Define
-from featgraph.fold.passes.bodies.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.passes.bodies.staging import find_staged
-from featgraph.fold.passes.bodies.store_forwarding import find_forwarded
+from featgraph.fold.passes.bodies.stores import find_forwarded
 from featgraph.fold.passes.nests.accumulators import indexed_forms
+from featgraph.fold.passes.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing import cpu, cuda
@@ -179,7 +179,7 @@ def _waits(plan: FoldPlan, callees: dict[str, Callee]) -> bool:
 def _print_function(
     writer: Writer, context: Context, phase: Phase, function: Analysed
 ) -> Callee:
-    facts = FunctionFacts(context, function, form_of(context, phase, function))
+    facts = BodyFacts(context, function, form_of(context, phase, function))
     tree = lower_function(facts)
     _print_functions(writer, function.declared.source, tree)
     return callee_of(facts, tree)

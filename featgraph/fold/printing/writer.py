@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.facts import Facts
+from featgraph.fold.passes.nests.facts import NestFacts
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.schedules.base import GraphArray, Schedule
@@ -309,9 +309,9 @@ class PhaseToPrint:
     number: int
     callees: dict[str, Callee]
 
-    def facts(self, schedule: Schedule, threads: int = 0) -> Facts:
+    def facts(self, schedule: Schedule, threads: int = 0) -> NestFacts:
         """Return what passes ask about a kernel of the phase, in some schedule."""
-        return Facts(
+        return NestFacts(
             self.context, self.plan, self.phase, self.callees, schedule, threads
         )
 

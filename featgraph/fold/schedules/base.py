@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.schedules import grids
-from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
-from featgraph.fold.schedules.registers import bounded, resident_blocks
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when

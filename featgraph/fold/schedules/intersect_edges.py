@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.grids import LaunchSizes
-from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.schedules.intersect_rows import Intersection
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
 from featgraph.fold.tree.oriented import Oriented

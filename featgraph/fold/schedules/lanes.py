@@ -17,7 +17,6 @@ from featgraph.fold.schedules.base import (
     in_blocks,
     strides_together,
 )
-from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     BLOCK_THREADS,
     WARP,
@@ -33,9 +32,75 @@ from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "FEW_LONG_ROWS", "MOST_ROWS", "SHARED_BYTES", "LaneSchedule", "lanes_of",
-    "leave_idle", "leaves_matrices", "map_lanes", "marked", "shared",
-]  # fmt: skip
+    "ALONE",
+    "FEW_LONG_ROWS",
+    "MOST_ROWS",
+    "SHARED_BYTES",
+    "ApartSchedule",
+    "LaneSchedule",
+    "each_listed",
+    "each_packed",
+    "lanes_of",
+    "leave_idle",
+    "leaves_matrices",
+    "map_lanes",
+    "marked",
+    "shared",
+]
+
+
+def each_packed(node: Sweep, lanes: int, body: Body) -> Body:
+    """Return a warp's loop over the vertices of a set, `lanes` lanes for each.
+
+    A warp looks at up to 32 words together and takes the vertices that it finds there
+    side by side, however far apart they are. Its words are far apart, so that warps
+    find about as many. All its lanes stay in the loop; those without a vertex of their
+    own, for which ``node.wanted`` is False, have the last one.
+    """
+    shift = lanes.bit_length() - 1
+    own = {1: "cuda.laneid", WARP: "0"}.get(lanes, f"(cuda.laneid >> {shift})")
+    each = code(
+        f"nth = int32(done + {own})\n"
+        f"{node.wanted} = nth < count\n"
+        "bit = warp.nth_bit(word, bits_before, min(nth, int32(count - 1)))\n"
+        f"{node.vertex} = warp.vertex_at(first_place, warp_count, bit)"
+    )
+    loop = code(
+        f"for done in range(0, count, {WARP // lanes}):\n    BODY", BODY=each + body
+    )
+    turn = code(
+        "place = int32(first_place + cuda.laneid * warp_count)\n"
+        f"word = warp.word_of_lane({node.words}, place, turn)\n"
+        "bits_before, count = warp.bits_before(word)"
+    )
+    turn += agreed(loop, "warp")
+    turn += code("first_place = int32(first_place + turn * warp_count)")
+    out = code(
+        f"turn = warp.words_a_turn({node.words})\n"
+        "warp_count = int32(cuda.gridsize(1) >> 5)\n"
+        "first_place = int32(cuda.grid(1) >> 5)"
+    )
+    loop = code(f"while first_place < {node.words}.size:\n    BODY", BODY=turn)
+    return out + agreed(loop, "warp")
+
+
+def each_listed(node: Sweep, lanes: int, body: Body) -> Body:
+    """Return which vertex of a list a lane has, `lanes` lanes for each.
+
+    The list has all of the set, none twice, and the grid `lanes` lanes for each of the
+    list. Lanes behind its end have the last one; there ``node.wanted`` is False.
+    """
+    shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
+    test = f"warp.test_bit({node.words}, {node.vertex})"
+    return (
+        body[:0]
+        + code(
+            f"nth = int32(cuda.grid(1){shift})\n"
+            f"{node.vertex} = listed[min(nth, int32(listed.size - 1))]\n"
+            f"{node.wanted} = nth < listed.size and {test}"
+        )
+        + body
+    )
 
 
 #: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
@@ -323,3 +388,22 @@ def leave_idle(node: Sweep, end: str) -> Body:
     noted(out, "the whole warp")
     test = f"not warp.group_any({node.wanted}, {WARP})"
     return agreed(when([test], out), "warp")
+
+
+#: Edges of a row that one lane takes alone.
+ALONE = 8
+
+
+class ApartSchedule(LaneSchedule):
+    """A lane has a vertex; the whole warp comes to one that has many edges.
+
+    For sets of which nothing is known, and no more is done than a bit is set.
+    """
+
+    name = "apart"
+    is_asked_for = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        walk = Walk("apart", WARP, alone=ALONE)
+        return replace(super().bind(mapping, shape), walk=walk)

@@ -10,41 +10,41 @@ from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule
+from featgraph.fold.schedules.block_reduce import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule, TileJoinSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.exclusive_groups import (
+    BlockDiagonalSchedule,
+    BlocksSchedule,
     DiagonalSchedule,
     LevelSchedule,
     MatchingEdgeSchedule,
     MatchingNodeSchedule,
     RacySchedule,
+    RowsSchedule,
+    SerialSchedule,
     SubgraphMatchingSchedule,
 )
 from featgraph.fold.schedules.exclusive_locks import (
     EdgeLockedSchedule,
-    TicketedSchedule,
-)
-from featgraph.fold.schedules.exclusive_nodes import (
     HybridSchedule,
     NodeLockedSchedule,
+    TicketedSchedule,
 )
-from featgraph.fold.schedules.exclusive_tasks import (
-    BlockDiagonalSchedule,
-    BlocksSchedule,
-    RowsSchedule,
-    SerialSchedule,
-)
-from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
     ChangedWordSchedule,
     ChunkedEdgeSchedule,
     ListedEdgeSchedule,
     WarpEdgeSchedule,
 )
-from featgraph.fold.schedules.intersect_rows import BitmapSchedule, SearchSchedule
+from featgraph.fold.schedules.intersect_rows import (
+    BitmapSchedule,
+    MarkSchedule,
+    MergeSchedule,
+    SearchSchedule,
+)
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
-from featgraph.fold.schedules.shares import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.thread import EdgeWordSchedule, ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule

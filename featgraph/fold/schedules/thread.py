@@ -14,8 +14,8 @@ from featgraph.fold.schedules.base import (
     Scope,
     in_strides,
 )
-from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.lanes import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     MOST_COPIES,
     Mapping,

@@ -5,26 +5,38 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
+from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
+from featgraph.fold.analysis.sums import Sum, added_by, find_sums
+from featgraph.fold.passes.bodies.facts import BodyFacts, Context
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
-from featgraph.fold.passes.bodies.store_forwarding import stores_rows
+from featgraph.fold.passes.bodies.stores import stores_rows
 from featgraph.fold.passes.bodies.vectorized import column_form, vector_form
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.variance import returns_apart
 from featgraph.fold.tree.expressions import (
     Access,
+    Atomic,
     assigned_names,
     copy_location,
     names_read,
 )
-from featgraph.fold.tree.statements import Rewriting, copied
+from featgraph.fold.tree.statements import Body, Rewriting, code, copied, noted, placed
+from featgraph.program.signature import Signature
 
-__all__ = ["apart", "decorator_of", "defined", "form_of", "parts_of", "with_keys"]
+__all__ = [
+    "apart",
+    "decorator_of",
+    "defined",
+    "form_of",
+    "parts_of",
+    "with_keys",
+    "with_sums",
+]
 
 
 def form_of(context: Context, phase: Phase, function: Analysed) -> str:
-    """Return what becomes of the features of a function: see `FunctionFacts`."""
+    """Return what becomes of the features of a function: see `BodyFacts`."""
     if phase.kind.intersects:
         return "triangle"
     summed = function.outer_product is not None and function.into in phase.in_registers
@@ -41,7 +53,7 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
     )
 
 
-def defined(facts: FunctionFacts) -> Define:
+def defined(facts: BodyFacts) -> Define:
     """Return a user function as it was analysed."""
     function, form = facts.function, facts.form
     body = [copied(statement) for statement in function.body]
@@ -61,11 +73,11 @@ def decorator_of(cuda: bool) -> str:
     return "device_function" if cuda else "njit(**INLINE)"
 
 
-def _is_taken(facts: FunctionFacts, role: str) -> bool:
+def _is_taken(facts: BodyFacts, role: str) -> bool:
     return role != "f" or not facts.function.is_scalar
 
 
-def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
+def parts_of(facts: BodyFacts, node: Define) -> list[Define]:
     """Return the functions of the column, the row and the scale of an outer product."""
     parts = facts.function.outer_product
     if parts is None:
@@ -95,7 +107,7 @@ def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
     return made
 
 
-def apart(facts: FunctionFacts, node: Define) -> list[Define]:
+def apart(facts: BodyFacts, node: Define) -> list[Define]:
     """Return a function, and the rest that features leave at different places."""
     body = node.body
     cut = next(
@@ -120,7 +132,7 @@ def _named(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 
-def _given(facts: FunctionFacts, temporary: str) -> ast.expr:
+def _given(facts: BodyFacts, temporary: str) -> ast.expr:
     """Return a temporary as a function reads it."""
     indices = ["v", "f"] if facts.is_wide(temporary) else ["v"]
     return Access(temporary, "now", list(map(_named, indices)))
@@ -132,17 +144,50 @@ def _united(
     return set().union(*map(names, body))
 
 
-def with_keys(facts: FunctionFacts, node: Define) -> Define:
+def with_keys(facts: BodyFacts, node: Define) -> Define:
     """Have a function return key and source, where it is an argmin's or argmax's."""
     node.body = _Returned(facts).over(node.body)
     return node
 
 
 class _Returned(Rewriting):
-    def __init__(self, facts: FunctionFacts) -> None:
+    def __init__(self, facts: BodyFacts) -> None:
         self.facts = facts
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if node.value is not None:
             node.value = self.facts.returned(node.value)
         return node
+
+
+def with_sums(facts: BodyFacts, node: Define) -> Define:
+    """Return a function that adds to locals, and returns these."""
+    sums = find_sums(facts.function, facts.analysis.signature)
+    starts: Body = []
+    for each in sums:
+        start = code(f"{each.name} = {each.zero}")
+        starts += noted(start, f"into d.{each.into}[{each.role}]")
+    node.body = starts + _Added(sums, facts.analysis.signature).over(node.body)
+    return node
+
+
+class _Added(Rewriting):
+    """Replaces additions to memory by additions to the locals that are returned."""
+
+    def __init__(self, sums: tuple[Sum, ...], signature: Signature) -> None:
+        self.sums, self.signature = sums, signature
+        self.numbered = {replace(s, number=0): s for s in sums}
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Add to a local."""
+        found = added_by(node, self.signature)
+        added = None if found is None else self.numbered.get(found)
+        if added is None or not isinstance(node.value, Atomic):
+            return node
+        [more] = code(added.plus("MORE"), MORE=node.value.value)
+        return ast.copy_location(more, node)
+
+    def visit_Return(self, node: ast.Return) -> Body:
+        """Return the locals."""
+        returned = ", ".join(each.name for each in self.sums)
+        return placed(code(f"return {returned}"), node)

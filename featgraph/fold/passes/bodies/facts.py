@@ -15,8 +15,7 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, temporaries_of
 from featgraph.fold.analysis.guarded import needs_guard
-from featgraph.fold.passes.bodies.index_checks import Site
-from featgraph.fold.passes.bodies.memory import Memory
+from featgraph.fold.passes.bodies.memory import Memory, Site
 from featgraph.fold.passes.bodies.nodes import Row
 from featgraph.fold.passes.bodies.staging import Staged, shared_matrices_of
 from featgraph.fold.schedules.mapping import Mapping
@@ -28,7 +27,7 @@ from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 
-__all__ = ["Callee", "Context", "FunctionFacts", "gather_identity"]
+__all__ = ["BodyFacts", "Callee", "Context", "gather_identity"]
 
 
 @dataclass
@@ -116,7 +115,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class FunctionFacts:
+class BodyFacts:
     """One user function, in one form.
 
     Attributes

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
 from featgraph.fold.syntax.normal_form import has_collective, is_collective
@@ -42,7 +42,7 @@ from featgraph.fold.tree.statements import (
 __all__ = ["Loops", "looped"]
 
 
-def looped(facts: FunctionFacts, node: Define) -> Define:
+def looped(facts: BodyFacts, node: Define) -> Define:
     """Return a function with loops over features, between what they do together."""
     loops = Loops(facts, node.varying)
     node.body = loops.body(node.body)
@@ -57,7 +57,7 @@ def looped(facts: FunctionFacts, node: Define) -> Define:
 class Loops:
     """Where each local of a function is, and what is done for all features."""
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         self.areas: list[int] = []
         self.rows = {"real": 0, "int64": 0}
@@ -212,7 +212,7 @@ class _Element(Rewriting):
 class _Loops(Protocol):
     """The arrays of a function: see `looped.Loops`."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     varying: frozenset[str]
     areas: list[int]
     arrays: dict[str, str]

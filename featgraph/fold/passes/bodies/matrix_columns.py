@@ -7,7 +7,7 @@ from typing import Protocol
 
 from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.operations.contexts import Column
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.nodes import Array, Place
 from featgraph.fold.passes.bodies.staging import STAGED_REGISTERS, Staged, has_pieces
 from featgraph.fold.tree.expressions import (
@@ -25,7 +25,7 @@ __all__ = ["MatrixColumns", "inverse_element", "matrix_element"]
 class _Copies(Protocol):
     """The copies of a function's names: see `unrolled.Copies`."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     matrices: dict[str, str]
 
     def feature(self, j: int) -> ast.expr:

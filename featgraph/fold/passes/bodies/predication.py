@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.nodes import (
     AnyFeature,
     Collective,
@@ -21,7 +21,7 @@ from featgraph.fold.passes.bodies.nodes import (
     GoOn,
     Masked,
 )
-from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
+from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.syntax.normal_form import has_collective
 from featgraph.fold.syntax.variance import loop_varies, varies
 from featgraph.fold.tree.expressions import (
@@ -38,7 +38,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, code, expression
 __all__ = ["predicated"]
 
 
-def predicated(facts: FunctionFacts, node: Define) -> Define:
+def predicated(facts: BodyFacts, node: Define) -> Define:
     """Return a function through which all lanes go to its end."""
     starts = code("result = False")
     if facts.returns_value:
@@ -63,7 +63,7 @@ def _placed(body: Body, node: ast.stmt) -> Body:
     return body
 
 
-def _finish(facts: FunctionFacts, node: Define) -> Body:
+def _finish(facts: BodyFacts, node: Define) -> Body:
     """Return the end of a function: what lanes have found."""
     if facts.returns_value:
         return code("return (*result,)")
@@ -78,7 +78,7 @@ def _finish(facts: FunctionFacts, node: Define) -> Body:
 class _Predication:
     """Goes through a function with what must hold where it stands."""
 
-    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+    def __init__(self, facts: BodyFacts, node: Define) -> None:
         self.facts, self.varying = facts, node.varying
         self.live = facts.live
         #: Locals that have a value on all lanes.
@@ -276,7 +276,7 @@ class _LateStores(Rewriting):
     Lanes that share an edge read such an entry at different times (S11).
     """
 
-    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+    def __init__(self, facts: BodyFacts, node: Define) -> None:
         self.facts, self.define = facts, node
         self.starts: Body = []
         self.kept: list[tuple[ast.expr, str, str]] = []
@@ -320,7 +320,7 @@ class _LateStores(Rewriting):
 class _Stores(Rewriting):
     """Masks what leaves a trace in memory."""
 
-    def __init__(self, facts: FunctionFacts) -> None:
+    def __init__(self, facts: BodyFacts) -> None:
         self.facts = facts
 
     def _masked(self, node: ast.stmt) -> Masked:
@@ -335,7 +335,7 @@ class _Stores(Rewriting):
         return self._masked(node)
 
 
-def _tests(facts: FunctionFacts) -> list[ast.expr]:
+def _tests(facts: BodyFacts) -> list[ast.expr]:
     """Return what must hold for a feature of a lane to leave a trace."""
     names = [facts.live, *(["inside"] if facts.padded else [])]
     return [ast.Name(name, ast.Load()) for name in names]

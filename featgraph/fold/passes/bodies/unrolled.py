@@ -18,7 +18,7 @@ from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.matrix_columns import MatrixColumns, inverse_element
 from featgraph.fold.passes.bodies.nodes import (
     AnyFeature,
@@ -48,7 +48,7 @@ from featgraph.fold.tree.statements import (
 __all__ = ["Copies", "unrolled"]
 
 
-def unrolled(facts: FunctionFacts, node: Define) -> Define:
+def unrolled(facts: BodyFacts, node: Define) -> Define:
     """Return a function with a copy of each varying name for each feature."""
     copies = Copies(facts, node.varying)
     body = copies.body(node.body)
@@ -92,7 +92,7 @@ class Copies:
         Names of which there is a copy for each feature.
     """
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         #: Columns of the work areas that operations have asked for.
         self.areas: list[int] = []
@@ -327,7 +327,7 @@ def _either(node: ast.expr) -> list[ast.expr]:
 class CopiesLike(Protocol):
     """The copies of a function's names: see `unrolled.Copies`."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     varying: frozenset[str]
     areas: list[int]
     matrices: dict[str, str]

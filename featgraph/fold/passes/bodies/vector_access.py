@@ -16,7 +16,7 @@ import numpy as np
 from featgraph.fold.analysis.analyse import Analysis
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.memory import Memory, array_of, reached
 from featgraph.fold.passes.bodies.nodes import Define, Key, LoadRows, Row
 from featgraph.fold.schedules.mapping import Mapping
@@ -39,7 +39,7 @@ def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
     return type_.item_shape == (width,) and size in {4, 8}
 
 
-def with_rows(facts: FunctionFacts, node: Define) -> Define:
+def with_rows(facts: BodyFacts, node: Define) -> Define:
     """Have a function take the rows that it reads in any case, or load them."""
     function, mapping, feature = facts.function, facts.mapping, "f"
     if node.form == "feature" and is_matrix(function) and facts.form == "feature":
@@ -85,7 +85,7 @@ def row_key(node: Access, memory: Memory, feature: str = "f") -> Key | None:
 
 
 def _find_rows(
-    facts: FunctionFacts, body: Body, mapping: Mapping, feature: str, goes_on: bool
+    facts: BodyFacts, body: Body, mapping: Mapping, feature: str, goes_on: bool
 ) -> tuple[Row, ...]:
     """Return the rows that `body` reads in any case, in order of first reading.
 
@@ -183,7 +183,7 @@ def _certain_in(node: ast.AST) -> Iterator[Access]:
         yield from _certain_in(child)
 
 
-def _with_forwarded(rows: tuple[Row, ...], facts: FunctionFacts) -> tuple[Row, ...]:
+def _with_forwarded(rows: tuple[Row, ...], facts: BodyFacts) -> tuple[Row, ...]:
     """Return `rows` with what a gather reads of edges whose entries are forwarded."""
     reads = {a.name for a in facts.function.accesses if a.version == "next"}
     in_registers = [
@@ -205,7 +205,7 @@ def copied(name: str, commits: bool) -> tuple[str, str]:
     return (current, next_) if commits else (next_, current)
 
 
-def can_store(facts: FunctionFacts, node: ast.stmt) -> bool:
+def can_store(facts: BodyFacts, node: ast.stmt) -> bool:
     """Return whether an assignment to a row can be made in pieces.
 
     What it assigns must not read what it writes: the copies come one after the other

@@ -18,7 +18,7 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts, Context
 from featgraph.fold.passes.bodies.nodes import Array, Define
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.normal_form import is_collective
@@ -131,7 +131,7 @@ class VectorTypes:
         return is_real_matrix(node, self.function, self.context.analysis)
 
 
-def matrix_array(facts: FunctionFacts, matrix: ast.expr) -> ast.expr:
+def matrix_array(facts: BodyFacts, matrix: ast.expr) -> ast.expr:
     """Return the array of a matrix given as a whole."""
     if not isinstance(matrix, Whole):
         raise TypeError(f"{type(matrix).__name__} is no matrix")
@@ -157,7 +157,7 @@ class InVectors(Rewriting):
     """
 
     def __init__(
-        self, facts: FunctionFacts, varying: frozenset[str], piece: tuple[int, int],
+        self, facts: BodyFacts, varying: frozenset[str], piece: tuple[int, int],
         place: str = "",
     ) -> None:  # fmt: skip
         self.facts, self.varying = facts, varying
@@ -341,7 +341,7 @@ class _Fitting(VectorTypes):
         )
 
 
-def vectorized(facts: FunctionFacts, node: Define) -> Define:
+def vectorized(facts: BodyFacts, node: Define) -> Define:
     """Return a function with a statement for each vector of a row.
 
     A gather returns its contributions, a vector each of `pieces`.
@@ -357,7 +357,7 @@ def vectorized(facts: FunctionFacts, node: Define) -> Define:
 class Vectors:
     """The vectors of a function's names and expressions."""
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         self.types = VectorTypes(facts.context, facts.function)
         self.pieces = pieces(facts.width, facts.context.real)

@@ -8,7 +8,7 @@ blocks doubles.
 from __future__ import annotations
 
 from featgraph.fold.passes.nests.accumulators import Accumulator
-from featgraph.fold.passes.nests.facts import Facts, element
+from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import Home, home_of
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
@@ -31,7 +31,7 @@ TOGETHER, MANY = 8, 512
 CPU_LEVELS = 32
 
 
-def levels(facts: Facts) -> int:
+def levels(facts: NestFacts) -> int:
     """Return how many sums of blocks wait; 1: all earlier blocks as one sum.
 
     Of several, entry i has 2**i blocks, as in a binary counter.
@@ -42,13 +42,13 @@ def levels(facts: Facts) -> int:
     return CPU_LEVELS if facts.target is Target.CPU else 1
 
 
-def waiting(facts: Facts, name: str) -> str:
+def waiting(facts: NestFacts, name: str) -> str:
     """Return the array in which sums of blocks wait; no user can have named it."""
     return f"block_sums_{facts.summed.index(name)}"
 
 
 def in_blocks_of(
-    facts: Facts, node: ForEdges, walk: Walk, body: Body | Together
+    facts: NestFacts, node: ForEdges, walk: Walk, body: Body | Together
 ) -> Body:
     """Return the walk over edges, cut into blocks where some rows are long."""
     layout, block = facts.layout, facts.binding.block
@@ -67,7 +67,9 @@ def in_blocks_of(
     return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
 
 
-def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> Body:
+def _walked(
+    facts: NestFacts, node: ForEdges, walk: Walk, body: Body | Together
+) -> Body:
     if isinstance(body, Together):
         return facts.layout.together(node.vertex, walk, node.part, body)
     return facts.layout.edges(node.vertex, walk, node.part, body)
@@ -147,7 +149,7 @@ def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
 class Blocks(Rewriting):
     """Says where sums of blocks wait, and how they are added up."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.levels = facts, levels(facts)
 
     def visit_PutBy(self, node: PutBy) -> Body:

@@ -13,7 +13,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
 from featgraph.fold.passes.nests.blocks import in_blocks_of
 from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows, found_due, passed
-from featgraph.fold.passes.nests.facts import Facts, RowFacts, registers_of
+from featgraph.fold.passes.nests.facts import NestFacts, RowFacts, registers_of
 from featgraph.fold.passes.nests.gathers import announced
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.schedules.mapping import WARP
@@ -123,7 +123,7 @@ class ConvergeRows(Rewriting):
 class Converge(ConvergeRows):
     """Masks instead of branches, for all lanes that share a vertex."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
         self.facts, self.wanted = facts, ""
         #: Entity -> the test that a lane's own is swept.
@@ -411,7 +411,7 @@ class Converge(ConvergeRows):
 class _Parted(Rewriting):
     """Leaves what is staged, as the n-th edge that a lane has; or else all others."""
 
-    def __init__(self, facts: Facts, number: int | None = None) -> None:
+    def __init__(self, facts: NestFacts, number: int | None = None) -> None:
         self.facts, self.number, self.found = facts, number, False
 
     def visit_Contribute(self, node: Contribute) -> ast.AST | Body:
@@ -426,7 +426,7 @@ class _Parted(Rewriting):
         return []
 
 
-def _called(facts: Facts, node: Contribute | Patch | Push, mask: str) -> Body:
+def _called(facts: NestFacts, node: Contribute | Patch | Push, mask: str) -> Body:
     """Return the calls that all lanes make, of a function with shuffles."""
     if not facts.shuffles(node.function):
         return []
@@ -438,7 +438,7 @@ def _called(facts: Facts, node: Contribute | Patch | Push, mask: str) -> Body:
     return out
 
 
-def _is_staged(facts: Facts, node: Contribute) -> bool:
+def _is_staged(facts: NestFacts, node: Contribute) -> bool:
     """Whether lanes bring what edges contribute, and a block adds it together."""
     return home_of(facts, facts.filled(node.function).name).is_staged
 
@@ -461,7 +461,7 @@ class _Endless(Rewriting):
         return []
 
 
-def _meets(facts: Facts, body: Body) -> bool:
+def _meets(facts: NestFacts, body: Body) -> bool:
     """Whether lanes that share an edge meet there, in a function or behind one."""
     takes = [n for n in every(body) if isinstance(n, TAKES)]
     shuffles = any(facts.shuffles(n.function) for n in takes)
@@ -473,7 +473,7 @@ def _runs(body: Body) -> bool:
     return any(isinstance(node, Run) for node in every(body))
 
 
-def _taken(facts: Facts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
+def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
     """Return what a lane does with the n-th edge it has on the way.
 
     It starts what the edge fills, and takes the edge into that, which has a prefix
@@ -493,7 +493,7 @@ def _taken(facts: Facts, node: ForEdges, n: int) -> tuple[Body, Body, list[Fille
     return starts, body, filled
 
 
-def _lent(facts: Facts, node: ForEdges) -> dict[str, bool]:
+def _lent(facts: NestFacts, node: ForEdges) -> dict[str, bool]:
     """Return which gathered values of a vertex functions take at its edges."""
     lent = dict[str, bool]()
     loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}

@@ -10,7 +10,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.kinds.base import along_edge
 from featgraph.fold.passes.bodies.vector_access import is_piecewise
 from featgraph.fold.passes.nests.blocks import in_blocks_of
-from featgraph.fold.passes.nests.facts import Facts, RowFacts
+from featgraph.fold.passes.nests.facts import NestFacts, RowFacts
 from featgraph.fold.passes.nests.gathers import announced
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.tree.layout import Pairs, Walk
@@ -68,7 +68,7 @@ __all__ = [
 class PulledEdges(Rewriting):
     """Runs edge functions on edges from their sources, in front of gathers."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Gathers(self, node: Gathers) -> Body:
@@ -95,7 +95,7 @@ class StoreForwarding(Rewriting):
     refresh, and what the next edge reads need not wait for a store.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
         self.forwarded = facts.context.forwarded
 
@@ -146,7 +146,7 @@ def passed(node: Passed) -> Body:
     return when(["alive"], [*found, *node.body])
 
 
-def found_due(facts: Facts, wanted: str = "") -> Body:
+def found_due(facts: NestFacts, wanted: str = "") -> Body:
     """Return what says whether a vertex is due behind pulled edges."""
     due, allowed = (f"{facts.intrinsics}.test_bit({w}, v)" for w in ("due", "allowed"))
     # What is due anyway need not be told again, unless targets are active behind.
@@ -187,7 +187,7 @@ class DivergeRows(Rewriting):
 class Diverge(DivergeRows):
     """Each lane goes its own way: it leaves what it has no work in."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
         self.facts = facts
 

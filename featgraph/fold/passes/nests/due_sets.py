@@ -16,11 +16,10 @@ from featgraph.fold.passes.nests.diverge import DivergeRows
 from featgraph.fold.passes.nests.facts import layout_along
 from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.schedules.apart import ApartSchedule
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
-from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.lanes import ApartSchedule, LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.schedules.words import WordRangesSchedule
 from featgraph.fold.tree.layout import AdjacencyLayout

@@ -15,7 +15,7 @@ from featgraph.fold.analysis.gathers import in_blocks, is_matrix
 from featgraph.fold.analysis.guarded import needs_guard
 from featgraph.fold.analysis.sums import Sum, find_sums
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
+from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
 from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -31,7 +31,7 @@ from featgraph.program.signature import PropertyKind, Real
 
 __all__ = [
     "LAYOUTS",
-    "Facts",
+    "NestFacts",
     "RowFacts",
     "call_for_all",
     "call_for_one",
@@ -77,7 +77,7 @@ def element(accumulator: Accumulator, name: str = "") -> str:
 
 
 @dataclass(eq=False)
-class Facts:
+class NestFacts:
     """One kernel of a phase of a plan.
 
     Attributes
@@ -472,7 +472,7 @@ def _types_of(plan: FoldPlan) -> tuple[str, str]:
     return ("int64", "uint64") if plan.traits.wide_offsets else ("int32", "uint32")
 
 
-def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
+def call_for_one(facts: NestFacts, callee: Callee) -> ast.expr:
     """Return the call of a function for feature f."""
     declared = callee.function.declared.roles
     args = ["i"] * ("i" in declared)
@@ -487,7 +487,7 @@ def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
 
 
 def call_for_all(
-    facts: Facts, callee: Callee, mask: str = "", left: Sequence[str] = ()
+    facts: NestFacts, callee: Callee, mask: str = "", left: Sequence[str] = ()
 ) -> ast.expr:
     """Return the call of a function that takes all features of a lane.
 
@@ -513,7 +513,7 @@ def call_for_all(
     return expression(f"{callee.name}({', '.join(args)})")
 
 
-def call_of_part(facts: Facts, callee: Callee, part: str, feature: str = "") -> str:
+def call_of_part(facts: NestFacts, callee: Callee, part: str, feature: str = "") -> str:
     """Return the text of a call: "row", "column" or "scale" of an outer product."""
     args = [feature] * bool(feature) + _roles(facts, callee)
     args += [_entry(facts, name) for name in callee.temporaries]
@@ -532,20 +532,20 @@ def rows_of(callee: Callee) -> tuple[RowLoad, ...]:
     )
 
 
-def registers_of(facts: Facts, name: str) -> list[str]:
+def registers_of(facts: NestFacts, name: str) -> list[str]:
     """Return the names under which a lane has a temporary of its vertex."""
     axis = facts.binding.features
     return axis.names(name) if facts.is_wide(name) else [_entry(facts, name)]
 
 
-def _roles(facts: Facts, callee: Callee) -> list[str]:
+def _roles(facts: NestFacts, callee: Callee) -> list[str]:
     """Return the vertices, edges and data that a function takes."""
     values = [f"{name}_e" for name in facts.phase.ordered]
     roles = [r for r in callee.function.declared.roles if r not in {"f", "i"}]
     return [r for role in roles for r in (values if values and role == "e" else [role])]
 
 
-def _entry(facts: Facts, name: str) -> str:
+def _entry(facts: NestFacts, name: str) -> str:
     """Return a temporary that is the same for all features."""
     entry, axis = facts.plan.analysis.entries.get(name), facts.binding.features
     if entry is None or axis.lanes > 1 or not facts.is_filled_here(name):

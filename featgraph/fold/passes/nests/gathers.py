@@ -8,8 +8,8 @@ from functools import partial
 
 from featgraph.fold.analysis.gathers import in_blocks, memory_dtype, takes_active
 from featgraph.fold.passes.bodies.memory import reached
-from featgraph.fold.passes.bodies.store_sinking import leaving_test
-from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.passes.bodies.stores import leaving_test
+from featgraph.fold.passes.nests.facts import NestFacts, element, shape_of
 from featgraph.fold.passes.nests.homes import Home, home_of
 from featgraph.fold.schedules.block import JOINED_ENTRIES
 from featgraph.fold.tree.expressions import Access
@@ -55,7 +55,7 @@ __all__ = [
 
 
 class _OfGathers(Rewriting):
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
 
@@ -212,7 +212,7 @@ class Accumulators(_OfGathers):
         return [node, *shared]
 
 
-def announced(facts: Facts, function: str) -> Comment:
+def announced(facts: NestFacts, function: str) -> Comment:
     """Return a remark on what a gather does."""
     accumulator, how = facts.filled(function), facts.incremental(function)
     note = "" if how is None else ", change-driven"
@@ -224,7 +224,7 @@ def announced(facts: Facts, function: str) -> Comment:
     )
 
 
-def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
+def summed(facts: NestFacts, functions: tuple[str, ...]) -> tuple[str, ...]:
     """Return what of functions is summed in blocks, since rows may be long."""
     if not facts.binding.block:
         return ()
@@ -243,7 +243,7 @@ MET = "joined_met"
 _INDEX = {"one": "", "wide": ", f"}
 
 
-def part_arrays(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
+def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the arrays of what parts come to: argument -> dtype and shape of one."""
     if not facts.binding.joins:
         return {}
@@ -258,7 +258,7 @@ def part_arrays(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
     return found
 
 
-def _joined(facts: Facts, filled: list[str]) -> Body:
+def _joined(facts: NestFacts, filled: list[str]) -> Body:
     """Return what joins the parts of a row; blocks but the last one end there."""
     homes = [home_of(facts, name) for name in filled]
     staged = [home for home in homes if home.is_staged]
@@ -289,24 +289,24 @@ def _joined(facts: Facts, filled: list[str]) -> Body:
     return front + agreed(when(["joined_count > 1"], out), "block")
 
 
-def _filled(facts: Facts) -> list[str]:
+def _filled(facts: NestFacts) -> list[str]:
     """Return what the gathers of a phase fill, in order."""
     gathers = (f for f in facts.functions.values() if f.kind.gathers)
     return [str(f.into) for f in gathers]
 
 
-def _array(facts: Facts, home: Home) -> str:
+def _array(facts: NestFacts, home: Home) -> str:
     """Return the array of what parts come to; no user can have named it."""
     return f"joined_{_filled(facts).index(home.name)}"
 
 
-def _entry(facts: Facts, home: Home, place: str) -> str:
+def _entry(facts: NestFacts, home: Home, place: str) -> str:
     """Return what a part has come to, of an element."""
     index = _INDEX.get(shape_of(home.accumulator), ", i, f")
     return f"{_array(facts, home)}[{place}{index}]"
 
 
-def _left(facts: Facts, home: Home) -> Body:
+def _left(facts: NestFacts, home: Home) -> Body:
     """Leave what all lanes have come to together, by those of one edge."""
     line = f"{_entry(facts, home, 'joined_part')} = {element(home.accumulator)}"
     alone = ["edge"] * (home.shape == "one")
@@ -314,7 +314,7 @@ def _left(facts: Facts, home: Home) -> Body:
     return when(tests, [Features(home.shape, code(line), guarded=True)])
 
 
-def _taken(facts: Facts, home: Home) -> Body:
+def _taken(facts: NestFacts, home: Home) -> Body:
     """Combine all parts: lanes take some of them each, as they do of edges."""
     accumulator, walk = home.accumulator, facts.binding.walk
     value = _entry(facts, home, "joined_place")
@@ -328,7 +328,7 @@ def _taken(facts: Facts, home: Home) -> Body:
     return taken + (meet if walk.lanes > 1 else [])
 
 
-def _summed(facts: Facts, home: Home) -> Body:
+def _summed(facts: NestFacts, home: Home) -> Body:
     """Add up a matrix that is in memory: threads take some entries each."""
     accumulator = home.accumulator
     each = code(f"joined_sum = {accumulator.identity}")
@@ -341,7 +341,7 @@ def _summed(facts: Facts, home: Home) -> Body:
     return _each_entry(facts, home, each)
 
 
-def _each_entry(facts: Facts, home: Home, each: Body) -> Body:
+def _each_entry(facts: NestFacts, home: Home, each: Body) -> Body:
     """Do something for each entry of a matrix of the block that was stored."""
     [area] = home.areas()
     side, tile = area.shape[0], facts.phase.mapping.tile

@@ -17,7 +17,7 @@ from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.passes.bodies.vectorized import pieces
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.facts import (
-    Facts,
+    NestFacts,
     call_for_all,
     call_for_one,
     call_of_part,
@@ -25,8 +25,8 @@ from featgraph.fold.passes.nests.facts import (
     rows_of,
     shape_of,
 )
+from featgraph.fold.schedules.block_reduce import BUFFERS
 from featgraph.fold.schedules.block_tiles import padded_to_tiles
-from featgraph.fold.schedules.shares import BUFFERS
 from featgraph.fold.tree.nodes import (
     AddStaged,
     Contribute,
@@ -69,7 +69,7 @@ class Home:
     #: Whether lanes bring what edges contribute, and all of a block add it together.
     is_staged = False
 
-    def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
+    def __init__(self, facts: NestFacts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
         self.name = accumulator.name
 
@@ -256,7 +256,7 @@ class InRegisters(Home):
     """
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         self.axis, self.callees = facts.binding.features, facts.callees[function.name]
@@ -347,7 +347,7 @@ class InTiles(Home):
     """
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         if function.outer_product is None:
@@ -456,7 +456,7 @@ class StagedRows:
         What contributes the products.
     """
 
-    def __init__(self, facts: Facts, name: str, function: Analysed) -> None:
+    def __init__(self, facts: NestFacts, name: str, function: Analysed) -> None:
         if function.outer_product is None:
             raise TypeError(f"{function.name} is no outer product")
         self.facts, self.parts = facts, function.outer_product
@@ -571,7 +571,7 @@ class _InTiles(Home):
     is_staged = True
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         self.rows = StagedRows(facts, self.name, function)
@@ -707,13 +707,13 @@ class InShareTiles(_InTiles):
         return out + code(f"block_tiles.leave_part(partials, {own})")
 
 
-def _adds(facts: Facts, name: str) -> str:
+def _adds(facts: NestFacts, name: str) -> str:
     """Return the test that blocks of terms stand where a sum in tiles goes to."""
     in_blocks = facts.binding.block and name in facts.summed
     return "block_count > 0" if in_blocks else "False"
 
 
-def home_of(facts: Facts, name: str) -> Home:
+def home_of(facts: NestFacts, name: str) -> Home:
     """Return where an accumulator is while it is filled, or read."""
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.accumulator == name]
@@ -737,12 +737,12 @@ def home_of(facts: Facts, name: str) -> Home:
     return Home(facts, accumulator)
 
 
-def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
+def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:
     """Whether each lane sums columns of its own of a matrix."""
     return accumulator.is_matrix and facts.phase.mapping.column_width > 0
 
 
-def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
+def row_of(facts: NestFacts, name: str, accumulator: Accumulator) -> list[Area]:
     """Return arrays for all values like those of an accumulator, and their sources."""
     dtype = facts.context.real if accumulator.type == "real" else accumulator.type
     axis = facts.binding.features
@@ -764,7 +764,7 @@ def padded(k: int, real: Real) -> int:
 class Homes(Rewriting):
     """Has homes say what is done with accumulators that are not with other values."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Start(self, node: Start) -> Body:

@@ -15,7 +15,7 @@ from featgraph.fold.passes.nests.accumulators import (
 )
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
 from featgraph.fold.passes.nests.facts import (
-    Facts,
+    NestFacts,
     call_for_all,
     call_for_one,
     element,
@@ -67,7 +67,7 @@ _BOTH = ("contribution", "contribution_seen")
 class Leaves(Rewriting):
     """Has what lanes do with values say what it does for one feature."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.axis = facts, facts.binding.features
 
     def visit_FromMemory(self, node: FromMemory) -> Body:
@@ -289,7 +289,7 @@ class Leaves(Rewriting):
         return [Features(home.shape, body, rows, guarded, drops)]
 
 
-def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
+def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Body:
     """Return the copy of an entry by the lanes that share it, whatever its width is."""
     item = facts.plan.analysis.signature[name].item_shape
     axis, (to, from_) = facts.binding.features, copied(name, commits)

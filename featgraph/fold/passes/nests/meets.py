@@ -6,7 +6,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.staging import at_hand
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.blocks import levels, waiting
-from featgraph.fold.passes.nests.facts import Facts, element
+from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import (
     VECTOR_BYTES,
     Area,
@@ -27,7 +27,7 @@ __all__ = ["DeclareAreas", "Meets", "group_areas", "scratch_of"]
 class Meets(Rewriting):
     """Shuffles and votes of some lanes of a warp; barriers and boxes of a block."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.axis = facts, facts.binding.features
 
     def visit_Meet(self, node: Meet) -> Body:
@@ -220,7 +220,7 @@ def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
     return [first, "source"] if accumulator.is_arg else [first]
 
 
-def group_areas(facts: Facts) -> list[Area]:
+def group_areas(facts: NestFacts) -> list[Area]:
     """Return the matrices that lanes that share an edge have together.
 
     On the CPU a thread is alone; what functions work in has another form there.
@@ -233,7 +233,7 @@ def group_areas(facts: Facts) -> list[Area]:
     return [*gathered, *waits, *_works(facts)]
 
 
-def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
+def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
     """Return the arrays in which sums of blocks wait, and whether a group has one.
 
     A matrix that one thread of a GPU has in memory waits there, too.
@@ -256,7 +256,7 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
     return found
 
 
-def _accumulators_of_vertex(facts: Facts) -> list[Accumulator]:
+def _accumulators_of_vertex(facts: NestFacts) -> list[Accumulator]:
     """Return what lanes have for a vertex: what they load, or fill."""
     names = set(facts.phase.loads)
     if not facts.phase.kind.pushes:
@@ -264,7 +264,7 @@ def _accumulators_of_vertex(facts: Facts) -> list[Accumulator]:
     return [facts.accumulators[n] for n in sorted(names)]
 
 
-def _works(facts: Facts) -> list[Area]:
+def _works(facts: NestFacts) -> list[Area]:
     """Return the matrices that functions work in."""
     k, real = facts.phase.width, facts.context.real
     return [
@@ -274,7 +274,7 @@ def _works(facts: Facts) -> list[Area]:
     ]
 
 
-def scratch_of(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
+def scratch_of(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the areas in global memory: argument -> dtype and shape of one of them."""
     if facts.target is Target.CPU or facts.phase.mapping.shared_matrices:
         return {}
@@ -285,7 +285,7 @@ def scratch_of(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
 class DeclareAreas(Rewriting):
     """Puts declarations in the place of `Areas`."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Areas(self, node: Areas) -> Body:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from featgraph.fold.analysis.sums import ROLES, Sum
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.passes.nests.facts import NestFacts
+from featgraph.fold.schedules.intersect_rows import Intersection
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import (
     FromPlace,
@@ -27,7 +27,7 @@ __all__ = ["Intersections", "Sums"]
 class Intersections(Rewriting):
     """Has the schedule go through rows of neighbors."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Intersect(self, node: Intersect) -> Body:
@@ -41,7 +41,7 @@ class Intersections(Rewriting):
 class Sums(Rewriting):
     """Adds in registers, or at places of a row, what may wait there."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.intrinsics = facts, facts.intrinsics
         #: Corner or edge -> the index at which its sums wait; "" for registers.
         self.waiting: dict[str, str] = {}

@@ -14,7 +14,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.facts import Facts, layout_of
+from featgraph.fold.passes.nests.facts import NestFacts, layout_of
 from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import parts_of
@@ -51,7 +51,7 @@ class Worklist:
         self.repeats = not any(
             a.mode != "read" for f in self.before for a in f.accesses
         )
-        self.facts = Facts(context, plan, phase, callees, schedule)
+        self.facts = NestFacts(context, plan, phase, callees, schedule)
         self.facts.layout = layout_of(plan, self.pushed)
 
     def front(self) -> Body:

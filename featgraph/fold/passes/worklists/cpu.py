@@ -81,7 +81,7 @@ class CpuWorklist(Worklist):
         Whether one buffer serves: both are the same.
     at_once : bool
         Whether one edge may settle a vertex.
-    of_an_edge : Facts
+    of_an_edge : NestFacts
         What `settled_at_once` is lowered with: what an edge finds is in registers.
     """
 

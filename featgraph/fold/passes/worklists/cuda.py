@@ -11,7 +11,7 @@ from __future__ import annotations
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.nests.accumulators import found
-from featgraph.fold.passes.nests.facts import Facts, element
+from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import AtVertices
 from featgraph.fold.passes.worklists.common import Worklist
 from featgraph.fold.plan.plan import FoldPlan
@@ -87,7 +87,7 @@ def loop_at_once(begin: Body, gather: Body) -> Body:
     return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
 
 
-def settled_at_once(worklist: Worklist, facts: Facts) -> Body:
+def settled_at_once(worklist: Worklist, facts: NestFacts) -> Body:
     """Return what `v` does by an edge from ``u``, if that finds everything.
 
     It returns whether `v` commits: once, whatever edges find it. All that is to be
@@ -246,7 +246,7 @@ class CudaWorklist(Worklist):
     ----------
     at_once : bool
         Whether one edge settles a vertex: superstep by superstep, blocks meet once.
-    of_an_edge : Facts
+    of_an_edge : NestFacts
         What that is lowered with: what an edge finds is in registers.
     """
 
