@@ -1,4 +1,11 @@
-"""Which functions of the module a user function becomes."""
+"""Turn a user function into functions of the generated module.
+
+`form_of` chooses how its features are handled. Further functions split off what a
+kernel computes once for many calls: parts of an outer product, the rest of a function
+behind a return that differs between features, and the sums of a triangle function. A
+triangle function adds to properties of three vertices and three edges; a kernel visits
+many triangles of one vertex in a row, and adds their sum to memory once.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +43,7 @@ __all__ = [
 
 
 def form_of(context: Context, phase: Phase, function: Analysed) -> str:
-    """Return what becomes of the features of a function: see `BodyFacts`."""
+    """Return the form of a function: see `BodyFacts`."""
     if phase.kind.intersects:
         return "triangle"
     summed = function.outer_product is not None and function.into in phase.in_registers
@@ -54,7 +61,7 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
 
 
 def defined(facts: BodyFacts) -> Define:
-    """Return a user function as it was analysed."""
+    """Return the `Define` node of a user function as the analysis left it."""
     function, form = facts.function, facts.form
     body = [copied(statement) for statement in function.body]
     roles, given = facts.roles, facts.temporaries
@@ -69,7 +76,7 @@ def defined(facts: BodyFacts) -> Define:
 
 
 def decorator_of(cuda: bool) -> str:
-    """Return how functions are compiled that kernels call."""
+    """Return the decorator of functions that kernels call."""
     return "device_function" if cuda else "njit(**INLINE)"
 
 
@@ -108,7 +115,7 @@ def parts_of(facts: BodyFacts, node: Define) -> list[Define]:
 
 
 def apart(facts: BodyFacts, node: Define) -> list[Define]:
-    """Return a function, and the rest that features leave at different places."""
+    """Split off the statements behind a return that differs between features."""
     body = node.body
     cut = next(
         (n for n, s in enumerate(body) if returns_apart(s, node.varying)), len(body)
@@ -133,7 +140,7 @@ def _named(name: str) -> ast.expr:
 
 
 def _given(facts: BodyFacts, temporary: str) -> ast.expr:
-    """Return a temporary as a function reads it."""
+    """Return the argument for a temporary."""
     indices = ["v", "f"] if facts.is_wide(temporary) else ["v"]
     return Access(temporary, "now", list(map(_named, indices)))
 
@@ -145,7 +152,7 @@ def _united(
 
 
 def with_keys(facts: BodyFacts, node: Define) -> Define:
-    """Have a function return key and source, where it is an argmin's or argmax's."""
+    """Return (key, source) from the function of an argmin or argmax."""
     node.body = _Returned(facts).over(node.body)
     return node
 
@@ -161,7 +168,7 @@ class _Returned(Rewriting):
 
 
 def with_sums(facts: BodyFacts, node: Define) -> Define:
-    """Return a function that adds to locals, and returns these."""
+    """Add to local variables in place of memory, and return them."""
     sums = find_sums(facts.function, facts.analysis.signature)
     starts: Body = []
     for each in sums:
@@ -172,14 +179,14 @@ def with_sums(facts: BodyFacts, node: Define) -> Define:
 
 
 class _Added(Rewriting):
-    """Replaces additions to memory by additions to the locals that are returned."""
+    """Replace additions to memory by additions to returned local variables."""
 
     def __init__(self, sums: tuple[Sum, ...], signature: Signature) -> None:
         self.sums, self.signature = sums, signature
         self.numbered = {replace(s, number=0): s for s in sums}
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        """Add to a local."""
+        """Add to a local variable."""
         found = added_by(node, self.signature)
         added = None if found is None else self.numbered.get(found)
         if added is None or not isinstance(node.value, Atomic):
@@ -188,6 +195,6 @@ class _Added(Rewriting):
         return ast.copy_location(more, node)
 
     def visit_Return(self, node: ast.Return) -> Body:
-        """Return the locals."""
+        """Return the local variables."""
         returned = ", ".join(each.name for each in self.sums)
         return placed(code(f"return {returned}"), node)

@@ -1,8 +1,12 @@
-"""Work that functions do in vain where they return False.
+"""Stores of next entries: sunk behind the verdict, or forwarded to gathers.
 
-Behind a False verdict the kernel puts the old entries back. What a function has stored
-before would be stored twice, and a load in front of it be made again. And a function
-that leaves with its first statement has no use for what was gathered.
+*Sinking.* Where a function returns False, the kernel restores the old entries. A store
+in front of the verdict would be overwritten, so the last stores move behind it.
+
+*Forwarding.* A pulled edge function writes ``d.msg_next[e, f]``, and gathers behind it
+read that entry on the same edge, in the same lane. The function then returns the
+entry; the kernel selects the old one if the verdict is False, stores once, and passes
+the value to the gathers (docs/design/0004-pulled-edges.md).
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ __all__ = [
 
 
 def with_sunk_stores(facts: BodyFacts, node: Define) -> Define:
-    """Put the last stores of next entries under the verdict, where nothing minds."""
+    """Move the last stores of next entries under the verdict, where that is safe."""
     function = facts.function
     # Lanes must find the same verdict.
     parts = facts.predicated and reads_what_it_changes(function)
@@ -73,7 +77,7 @@ def with_sunk_stores(facts: BodyFacts, node: Define) -> Define:
 
 
 def _verdict(node: ast.stmt) -> ast.expr | None:
-    """Return the verdict that a function returns last, beside entries of its edge."""
+    """Return the verdict in the last return, beside entries of the edge."""
     value = node.value if isinstance(node, ast.Return) else None
     return value.elts[0] if isinstance(value, ast.Tuple) else value
 
@@ -81,9 +85,9 @@ def _verdict(node: ast.stmt) -> ast.expr | None:
 def _all_wait(before: Body, stores: Body) -> bool:
     """Return whether next entries may be stored over the current ones.
 
-    All that touches them are stores that wait for the verdict. And what is stored is
-    read in front of these alone, and of the same feature: copies of a statement, and
-    lanes, have features of their own, and nothing else keeps them in step.
+    Only stores under the verdict may touch the next entries. Stored properties may be
+    read only in front of these stores, and only at the same feature: copies of a
+    statement, and lanes, have different features and are not synchronized.
     """
     early, late = list(every(before)), list(every(stores))
     stored = {name for name, version in _entries(late) if version == "next"}
@@ -96,13 +100,13 @@ def _all_wait(before: Body, stores: Body) -> bool:
 
 
 def _is_own(access: Access) -> bool:
-    """Whether an entry is that of the vertex, and of the feature at hand."""
+    """Whether an entry is of the own vertex and the current feature."""
     names = [i.id if isinstance(i, ast.Name) else None for i in access.indices]
     return names == ["v", "f"]
 
 
 def reads_what_it_changes(function: Analysed) -> bool:
-    """Whether a lane may read what another one has written, or not yet."""
+    """Whether a lane may read an entry that another lane writes (a race)."""
     reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
     changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
     return bool(reads & changes)
@@ -111,7 +115,7 @@ def reads_what_it_changes(function: Analysed) -> bool:
 def _may_wait(
     statement: ast.stmt, restored: Sequence[str], behind: Sequence[ast.stmt]
 ) -> bool:
-    """Whether nothing of what stands behind a store minds when it is made."""
+    """Whether a store may move past all statements behind it."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if not isinstance(target, Access) or target.version != "next":
         return False
@@ -135,14 +139,14 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 
 def _entries(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
-    """Return (property, version) of the accesses among nodes."""
+    """Return (property, version) of all accesses in nodes."""
     return {(n.name, n.version) for n in nodes if isinstance(n, Access | Whole)}
 
 
 def leaving_test(function: Analysed) -> ast.expr | None:
-    """Return the test with which a vertex function leaves first, if it is simple.
+    """Return the test of an early return in the first statement, if it is simple.
 
-    Such a test reads entries of the vertex as they stand, without features, and
+    Such a test reads only current entries of the vertex, without features, and
     scalars.
     """
     first = function.body[0]
@@ -165,9 +169,10 @@ def leaving_test(function: Analysed) -> ast.expr | None:
 
 
 def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, str]:
-    """Return the edge properties that are forwarded -> the name of a kernel's copies.
+    """Return the forwarded edge properties -> name of the copies in a kernel.
 
-    None are, unless all that the edge function writes of an iterated property can be.
+    The result is empty unless all iterated entries that the edge function writes can
+    be forwarded.
     """
     members = plan.functions_of(phase)
     edges = [f for f in members if f.kind.writes_edges]
@@ -199,9 +204,9 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
 
 
 def stores_rows(context: Context, function: Analysed) -> bool:
-    """Return whether a function without collaborative calls has named copies.
+    """Return whether a function without collective calls has named copies.
 
-    So it has where it goes straight on and a lane can store what it assigns in pieces.
+    It has if it is straight-line code whose assignments can be stored in pieces.
     """
     if not function.kind.writes or function.is_scalar:
         return False
@@ -211,7 +216,7 @@ def stores_rows(context: Context, function: Analysed) -> bool:
 
 
 def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
-    """Return what the function writes once, for certain, and never reads back."""
+    """Return properties written exactly once on every path and never read back."""
     memory = context.memory(function)
     if function.is_scalar or not (
         function.collective or stores_rows(context, function)
@@ -238,7 +243,7 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
 
 
 def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
-    """Whether a statement assigns, or only leaves with False for all features."""
+    """Whether a statement assigns, or returns False for all features at once."""
     if not isinstance(node, ast.If):
         return isinstance(node, ast.Assign)
     if all(isinstance(s, ast.Assign) for s in (*node.body, *node.orelse)):
@@ -249,7 +254,7 @@ def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
 
 
 def _touched(function: Analysed, name: str) -> int:
-    """Return how often a function touches the next entries of a property."""
+    """Return the number of accesses to next entries of a property."""
     return sum(
         isinstance(node, Access | Whole)
         and node.name == name
@@ -260,7 +265,7 @@ def _touched(function: Analysed, name: str) -> int:
 
 
 def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
-    """Whether a gather reads next entries of this edge and feature only, if any."""
+    """Whether a gather reads next entries of its own edge and feature only."""
     memory = context.memory(function)
     read = [
         node
@@ -275,7 +280,7 @@ def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
 
 
 def returning_entries(facts: BodyFacts, node: Define) -> Define:
-    """Have an edge function return the entries that the kernel stores."""
+    """Return next entries from an edge function in place of storing them."""
     forwarded = facts.context.forwarded if facts.function.kind.writes_edges else {}
     if not forwarded:
         return node
@@ -298,13 +303,13 @@ def _stored_type(facts: BodyFacts, name: str) -> str:
 
 
 class _Returning(Rewriting):
-    """Names what is written to next entries, and returns it behind the verdict."""
+    """Bind next entries to local variables, and return them behind the verdict."""
 
     def __init__(self, names: dict[str, str], types: dict[str, str]) -> None:
         self.names, self.types = names, types
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        """Keep an entry."""
+        """Bind an entry to a local variable."""
         [target] = node.targets
         is_next = isinstance(target, Access) and target.version == "next"
         if not is_next or narrowed(target, Access).name not in self.names:
