@@ -123,7 +123,7 @@ class _Predication:
     # -- what each lane does by itself
 
     def _locals(self, run: Body, predicate: str) -> Body:
-        """Return statements of single lanes; those with one condition share a branch."""
+        """Return statements of single lanes, one branch for each condition."""
 
         def tests(node: ast.stmt) -> list[str]:
             return self.where(predicate, self.facts.needs_guard(node))
