@@ -270,7 +270,7 @@ class Patch:
         return self.accumulator.rules.patch == "extremum"
 
     def start(self, name: str, change: str, stored: str) -> list[str]:
-        """Return the statements in front of the edges; `stored` is an entry in memory."""
+        """Return the statements before the edges; `stored` is an entry in memory."""
         if self.starts_from_stored:
             return [f"{name} = {stored}"]
         lines = [f"{name} = {self.accumulator.identity}"]

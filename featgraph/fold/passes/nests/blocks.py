@@ -31,7 +31,7 @@ CPU_LEVELS = 32
 
 
 def levels(facts: NestFacts) -> int:
-    """Return how many partial sums are kept; 1 for one sum of all earlier blocks.
+    """Return the number of partial sums; 1: one sum of all earlier blocks.
 
     Of several, entry i is the sum of 2**i blocks, as in a binary counter.
     A lane of a GPU sums a share of a row only, so it has few blocks. An array for a binary

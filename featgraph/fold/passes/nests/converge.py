@@ -148,7 +148,7 @@ class Converge(ConvergeRows):
     # -- functions
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue; skip gathers if no lane that synchronizes there is alive.
+        """Continue; skip gathers if no lane that takes part is alive.
 
         In a sweep over all vertices, many have nothing to gather.
         """

@@ -338,7 +338,7 @@ def _count_rows(facts: SetFacts) -> Body:
 
 
 def _list_rows(facts: SetFacts) -> Body:
-    """Return the nest that lists these vertices, with prefix sums of their edges."""
+    """Return the nest that lists these vertices, with prefix sums of edges."""
     each = [
         Degree("v", "degree"),
         *code(

@@ -1,4 +1,10 @@
-"""Passes over gathers: which edges they go over, how far, and what they fill."""
+"""Passes over gathers: the edges they walk, early exits, accumulators, and parts.
+
+Rows of hubs may be cut into parts for several blocks. Each block stores the result of
+its part, then increments a counter of the row (release). The block that finds all
+others counted (acquire) combines the parts in order, so the result does not depend on
+which block is last, and continues as if the whole row were its own.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +66,10 @@ class _OfGathers(Rewriting):
 
 
 class ChangeDriven(_OfGathers):
-    """Has aggregates stay in memory, and take the change of changed sources (0003)."""
+    """Keep aggregates in memory, and add changes of changed sources (0003)."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Take incremental gathers apart from the others."""
+        """Separate incremental gathers from the others."""
         facts = self.facts
         incremental = tuple(
             f for f in node.functions if facts.incremental(f) is not None
@@ -87,10 +93,10 @@ class ChangeDriven(_OfGathers):
 
 
 class ActiveSources(_OfGathers):
-    """Has gathers that say so combine over the edges from active vertices alone."""
+    """Restrict gathers declared so to edges from active vertices."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Test the source of an edge; where some are due, find out which."""
+        """Test the source of an edge, and whether it makes the vertex due."""
         function, facts = self.facts.functions[node.functions[0]], self.facts
         if not (takes_active(function) and facts.plan.takes_active(facts.phase)):
             return [node]
@@ -112,7 +118,7 @@ class ActiveSources(_OfGathers):
 
 
 class EarlyExit(_OfGathers):
-    """Has gathers leave their edges where those that follow change nothing."""
+    """Leave the edges of gathers when no further edge changes the result."""
 
     def visit_Gathers(self, node: Gathers) -> Gathers:
         """Leave the loop behind the contributions to all of them."""
@@ -126,10 +132,10 @@ class EarlyExit(_OfGathers):
 
 
 class LeaveEarly(_OfGathers):
-    """Gathers nothing for a vertex whose function would leave at once."""
+    """Skip gathers of a vertex whose function returns False at once."""
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
-        """Ask the function's own test first, where that reads nothing gathered."""
+        """Put the test of the early return first, if it reads no gathered value."""
         test = self._test()
         if test is not None:
             begins = [s for s in node.body if isinstance(s, Begin)]
@@ -141,9 +147,9 @@ class LeaveEarly(_OfGathers):
         return node
 
     def _test(self) -> ast.expr | None:
-        """Return the test with which the function behind the gathers leaves.
+        """Return the test of the early return of the function behind the gathers.
 
-        Incremental aggregates, and those that later phases read, are for others, too.
+        There is none if incremental aggregates or later phases need the gathers.
         """
         facts, phase = self.facts, self.facts.phase
         if phase.incremental or phase.stores or phase.commits or phase.kind.pulls_edges:
@@ -164,10 +170,10 @@ class LeaveEarly(_OfGathers):
 
 
 class Accumulators(_OfGathers):
-    """Puts what gathers fill in front of their pass over edges, and behind it."""
+    """Put initial values of accumulators in front of a walk, combines behind it."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Start accumulators; lanes of a vertex combine what each of them has."""
+        """Initialize accumulators; combine over lanes of a vertex behind the walk."""
         facts, prefix = self.facts, node.prefix
         filled = [facts.filled(f).name for f in node.functions]
         matrices = [
@@ -201,9 +207,9 @@ class Accumulators(_OfGathers):
         return [*out, Share(node.functions)]
 
     def visit_Incremental(self, node: Incremental) -> Body:
-        """Sum patches in blocks, as what they change is.
+        """Sum patches in blocks, like the aggregates that they change.
 
-        Single entries are those of what was patched, or taken anew: of the end of both.
+        Single entries are shared after both ways, patching and recomputing.
         """
         node.patch.summed = summed(self.facts, node.patched)
         anew = self.over(node.anew)
@@ -213,7 +219,7 @@ class Accumulators(_OfGathers):
 
 
 def announced(facts: NestFacts, function: str) -> Comment:
-    """Return a remark on what a gather does."""
+    """Return a comment that describes a gather."""
     accumulator, how = facts.filled(function), facts.incremental(function)
     note = "" if how is None else ", change-driven"
     if how is not None and how.is_constant:
@@ -225,7 +231,7 @@ def announced(facts: NestFacts, function: str) -> Comment:
 
 
 def summed(facts: NestFacts, functions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what of functions is summed in blocks, since rows may be long."""
+    """Return the accumulators summed in blocks, since rows may be long."""
     if not facts.binding.block:
         return ()
     return tuple(
@@ -244,7 +250,7 @@ _INDEX = {"one": "", "wide": ", f"}
 
 
 def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the arrays of what parts come to: argument -> dtype and shape of one."""
+    """Return the arrays of results of parts: argument -> dtype and item shape."""
     if not facts.binding.joins:
         return {}
     found: dict[str, tuple[str, tuple[int, ...]]] = {MET: ("int32", ())}
@@ -259,7 +265,7 @@ def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _joined(facts: NestFacts, filled: list[str]) -> Body:
-    """Return what joins the parts of a row; blocks but the last one end there."""
+    """Return the statements that combine parts; all blocks but the last return."""
     homes = [home_of(facts, name) for name in filled]
     staged = [home for home in homes if home.is_staged]
     others = [home for home in homes if not home.is_staged]
@@ -290,24 +296,24 @@ def _joined(facts: NestFacts, filled: list[str]) -> Body:
 
 
 def _filled(facts: NestFacts) -> list[str]:
-    """Return what the gathers of a phase fill, in order."""
+    """Return the accumulators of the gathers of a phase, in order."""
     gathers = (f for f in facts.functions.values() if f.kind.gathers)
     return [str(f.into) for f in gathers]
 
 
 def _array(facts: NestFacts, home: Home) -> str:
-    """Return the array of what parts come to; no user can have named it."""
+    """Return the array of results of parts; no user name can equal it."""
     return f"joined_{_filled(facts).index(home.name)}"
 
 
 def _entry(facts: NestFacts, home: Home, place: str) -> str:
-    """Return what a part has come to, of an element."""
+    """Return an element of the result of a part."""
     index = _INDEX.get(shape_of(home.accumulator), ", i, f")
     return f"{_array(facts, home)}[{place}{index}]"
 
 
 def _left(facts: NestFacts, home: Home) -> Body:
-    """Leave what all lanes have come to together, by those of one edge."""
+    """Store the combined result of all lanes, by the lanes of one edge."""
     line = f"{_entry(facts, home, 'joined_part')} = {element(home.accumulator)}"
     alone = ["edge"] * (home.shape == "one")
     tests = facts.binding.one("vertex", *alone)
@@ -315,7 +321,7 @@ def _left(facts: NestFacts, home: Home) -> Body:
 
 
 def _taken(facts: NestFacts, home: Home) -> Body:
-    """Combine all parts: lanes take some of them each, as they do of edges."""
+    """Combine all parts, distributed over lanes like edges."""
     accumulator, walk = home.accumulator, facts.binding.walk
     value = _entry(facts, home, "joined_place")
     line = accumulator.update(element(accumulator), value)
@@ -329,7 +335,7 @@ def _taken(facts: NestFacts, home: Home) -> Body:
 
 
 def _summed(facts: NestFacts, home: Home) -> Body:
-    """Add up a matrix that is in memory: threads take some entries each."""
+    """Add the parts of a matrix in memory, its entries distributed over threads."""
     accumulator = home.accumulator
     each = code(f"joined_sum = {accumulator.identity}")
     line = f"{_array(facts, home)}[joined_place, joined_entry]"
@@ -342,7 +348,7 @@ def _summed(facts: NestFacts, home: Home) -> Body:
 
 
 def _each_entry(facts: NestFacts, home: Home, each: Body) -> Body:
-    """Do something for each entry of a matrix of the block that was stored."""
+    """Loop over the stored entries of a matrix of the block."""
     [area] = home.areas()
     side, tile = area.shape[0], facts.phase.mapping.tile
     tests = []

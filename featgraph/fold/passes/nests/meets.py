@@ -1,4 +1,8 @@
-"""How lanes meet: what a `Meet` is for lanes of a warp, and for warps of a block."""
+"""Synchronization of lanes, and the memory areas of kernels.
+
+`Meets` lowers `Meet` nodes: shuffles and votes in a warp, barriers and shared arrays in
+a block. `DeclareAreas` declares the shared, local and global arrays that a kernel uses.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,13 @@ __all__ = ["DeclareAreas", "Meets", "group_areas", "scratch_of"]
 
 
 class Meets(Rewriting):
-    """Shuffles and votes of some lanes of a warp; barriers and boxes of a block."""
+    """Lower `Meet`: shuffles and votes in warps, barriers and boxes in blocks."""
 
     def __init__(self, facts: NestFacts) -> None:
         self.facts, self.axis = facts, facts.binding.features
 
     def visit_Meet(self, node: Meet) -> Body:
-        """Return the statements by which the lanes of a scope meet."""
+        """Return the statements that synchronize the lanes of a scope."""
         scope = self.facts.binding.scopes[node.scope]
         if node.what == "sync":
             return scope.sync()
@@ -50,7 +54,7 @@ class Meets(Rewriting):
         return self._combined(scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
-        """Combine what lanes have that have the same features."""
+        """Combine values over the lanes with the same features."""
         accumulator = self.facts.accumulators[name]
         lanes, edges = self.axis.lanes, scope.lanes // self.axis.lanes
         if edges == 1:
@@ -72,10 +76,10 @@ class Meets(Rewriting):
         return out
 
     def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
-        """Combine what a round has come to, row by row, into what the row's lanes have.
+        """Combine the values of a round, row by row (segmented scan).
 
-        Each lane takes what the lanes before it have, as far as they are of its row: in
-        log2 steps the last lane of a row has all. The lanes of the row ask that one.
+        Each lane combines values of preceding lanes of its row; after log2(32) steps the
+        last lane of a row has the result, and lanes of the row read it by a shuffle.
         """
         accumulator = self.facts.accumulators[name]
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
@@ -101,7 +105,7 @@ class Meets(Rewriting):
         return [*out, Features(home_of(self.facts, name).shape, each)]
 
     def _of_row(self, scope: Scope, name: str, prefix: str, *taken: str) -> Body:
-        """Combine what all lanes have of one row into what the row's lanes have."""
+        """Combine the values of all lanes for one row into the lanes of that row."""
         accumulator, home = self.facts.accumulators[name], home_of(self.facts, name)
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
         own, first, *others = (
@@ -131,7 +135,7 @@ class Meets(Rewriting):
         return [*out, Features(home.shape, each)]
 
     def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
-        """Return what brings a value from another lane."""
+        """Return the shuffle that reads a value of another lane."""
         if accumulator.is_arg:
             both = text.format(name), text.format(source_name(name))
             return code(f"taken, taken_source = {', '.join(both)}")
@@ -144,7 +148,7 @@ class Meets(Rewriting):
         return code("\n".join(accumulator.take(name, value, "warp")))
 
     def _collected(self, scope: Scope, name: str) -> Body:
-        """Store what lanes have accumulated, by those that have each feature first.
+        """Store accumulated values, by the first lane of each feature.
 
         One feature after the other: with all of them stored behind the last barrier,
         compilers kept the words of every box until then, 138 registers for 76 where a
@@ -172,10 +176,11 @@ class Meets(Rewriting):
     def _in_block(
         self, scope: Scope, accumulator: Accumulator, name: str
     ) -> tuple[Body, Body]:
-        """Combine over a block: by shuffles, then through shared memory, in order.
+        """Combine over a block: by shuffles, then in shared memory, in order.
 
-        So the result is repeatable. Some combines have no shuffles. The second part is
-        for the lanes that take the result; a barrier has to follow.
+        The fixed order makes the result repeatable. Combines without shuffles use shared
+        memory only. The second part is for lanes that read the result; a barrier must
+        follow it.
         """
         lanes, boxed = self.axis.lanes, code("")
         shuffled = bool(accumulator.rules.shuffle)
@@ -202,7 +207,7 @@ class Meets(Rewriting):
 def _shuffled(
     accumulator: Accumulator, names: list[str], group: int, lanes: int
 ) -> Body:
-    """Combine the same lane of all groups that share a vertex, by shuffles."""
+    """Combine over groups that share a vertex, lane by lane, by shuffles."""
     four = "_4" if len(names) == 4 else ""
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
@@ -212,18 +217,18 @@ def _shuffled(
 
 
 def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
-    """Return the types of the shared arrays that a combine over a block takes.
+    """Return the types of the shared arrays that a combine over a block needs.
 
-    A second one, "source", is that of the sources of argmin and argmax.
+    For argmin and argmax, a second one holds the sources.
     """
     first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
     return [first, "source"] if accumulator.is_arg else [first]
 
 
 def group_areas(facts: NestFacts) -> list[Area]:
-    """Return the matrices that lanes that share an edge have together.
+    """Return the matrices shared by the lanes of an edge.
 
-    On the CPU a thread is alone; what functions work in has another form there.
+    On the CPU a thread has no partners; work areas have another form there.
     """
     if facts.target is Target.CPU:
         return _works(facts)
@@ -234,9 +239,9 @@ def group_areas(facts: NestFacts) -> list[Area]:
 
 
 def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
-    """Return the arrays in which sums of blocks wait, and whether a group has one.
+    """Return the arrays of partial sums, and whether each is one per group.
 
-    A matrix that one thread of a GPU has in memory waits there, too.
+    They include matrices of single GPU threads in global memory.
     """
     if not facts.binding.block or facts.phase.kind.pushes:
         return []
@@ -257,7 +262,7 @@ def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
 
 
 def _accumulators_of_vertex(facts: NestFacts) -> list[Accumulator]:
-    """Return what lanes have for a vertex: what they load, or fill."""
+    """Return the accumulators of a vertex that lanes load or fill."""
     names = set(facts.phase.loads)
     if not facts.phase.kind.pushes:
         names |= {f.accumulator for f in facts.functions.values()} - {""}
@@ -265,7 +270,7 @@ def _accumulators_of_vertex(facts: NestFacts) -> list[Accumulator]:
 
 
 def _works(facts: NestFacts) -> list[Area]:
-    """Return the matrices that functions work in."""
+    """Return the work areas of functions."""
     k, real = facts.phase.width, facts.context.real
     return [
         Area(f"{callee.name}_work_{n}", (k, columns), real)
@@ -275,7 +280,7 @@ def _works(facts: NestFacts) -> list[Area]:
 
 
 def scratch_of(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the areas in global memory: argument -> dtype and shape of one of them."""
+    """Return the areas in global memory: argument -> dtype and item shape."""
     if facts.target is Target.CPU or facts.phase.mapping.shared_matrices:
         return {}
     areas = group_areas(facts)
@@ -283,7 +288,7 @@ def scratch_of(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 class DeclareAreas(Rewriting):
-    """Puts declarations in the place of `Areas`."""
+    """Replace `Areas` by declarations."""
 
     def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
@@ -312,14 +317,14 @@ class DeclareAreas(Rewriting):
         return out
 
     def _has_boxes(self) -> bool:
-        """Whether the warps of a block combine what they have, in shared arrays."""
+        """Whether the warps of a block combine values in shared arrays."""
         kind, scopes = self.facts.phase.kind, self.facts.binding.scopes
         shared = "partial" if kind.reduces else "vertex"
         combines = kind.reduces or kind.pulls
         return combines and scopes[shared].company == "block"
 
     def _of_group(self, area: Area, number: int) -> Body:
-        """Return where the area of a group is; on the CPU a thread is one."""
+        """Return the area of a group of lanes; on the CPU, of a thread."""
         facts, mapping = self.facts, self.facts.phase.mapping
         if facts.target is Target.CPU:
             k, columns = area.shape
@@ -338,7 +343,7 @@ class DeclareAreas(Rewriting):
         return code(f"{area.name} = {shared}[cuda.threadIdx.x{own}]")
 
     def _of_block(self, area: Area, number: int) -> Body:
-        """Return where the area of a block is that has one vertex."""
+        """Return the area of a block that has one vertex."""
         if not self.facts.phase.mapping.shared_matrices:
             return code(f"{area.name} = scratch_{number}[uint32(cuda.blockIdx.x)]")
         kind = self._type(area.dtype)
@@ -346,7 +351,7 @@ class DeclareAreas(Rewriting):
         return code(f"{area.name} = {shared}")
 
     def _of_lane(self) -> list[Area]:
-        """Return the arrays of a lane: those of what it keeps, and of its loops."""
+        """Return the arrays of a lane: accumulators, and rows of its loops."""
         facts, found = self.facts, list[Area]()
         k, real = facts.binding.features.count, facts.context.real
         for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
@@ -388,7 +393,7 @@ class DeclareAreas(Rewriting):
 def _work_shape(k: int, columns: int, real: Real) -> tuple[int, int]:
     """Return the shape of the work area of solve or inverse (CPU).
 
-    That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
+    The area of solve includes the rows used by `featgraph.device.cholesky_cpu`.
     """
     if columns != k + 1:
         return k, columns
