@@ -130,7 +130,7 @@ class Converge(ConvergeRows):
         self.masks = {"e": "inside_edge"}
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
-        """Bind the row of the vertex of each lane; in a reduce, all lanes contribute."""
+        """Bind the row of the vertex of a lane; in a reduce, all lanes contribute."""
         self.wanted = self.masks["v"] = node.wanted
         if self.binding.turns:
             self.masks["e"] = node.wanted

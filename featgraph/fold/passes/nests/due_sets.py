@@ -432,7 +432,7 @@ KERNELS: dict[str, dict[str, SetKernel]] = {
             ),
             SetKernel(
                 "count_rows",
-                "Return the nest that counts, for each warp, vertices with edges, and edges.",
+                "Count the vertices of a set with edges, and these, for each warp.",
                 _SHARED, _count_rows, _RANGES,
             ),
             SetKernel(

@@ -133,7 +133,7 @@ class Unrolled(Rewriting):
         return out
 
     def _of_row(self, node: FromRow | ToRow, j: int) -> tuple[list[str], str]:
-        """Return the variables of one vector access from feature j on, and its index."""
+        """Return variables of one vector access from feature j on, and its index."""
         axis, count = self.axis, node.at_once
         last = min(j + count, axis.per_lane)
         place = f"{node.index}, {axis.feature(j)}"

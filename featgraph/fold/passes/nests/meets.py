@@ -78,7 +78,7 @@ class Meets(Rewriting):
     def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
         """Combine the values of a round, row by row (segmented scan).
 
-        Each lane combines values of preceding lanes of its row; after log2(32) steps the
+        Each lane combines values of preceding lanes of its row; after 5 steps the
         last lane of a row has the result, and lanes of the row read it by a shuffle.
         """
         accumulator = self.facts.accumulators[name]
@@ -178,9 +178,9 @@ class Meets(Rewriting):
     ) -> tuple[Body, Body]:
         """Combine over a block: by shuffles, then in shared memory, in order.
 
-        The fixed order makes the result repeatable. Combines without shuffles use shared
-        memory only. The second part is for lanes that read the result; a barrier must
-        follow it.
+        The fixed order makes the result repeatable. Combines without shuffles use
+        shared memory only. The second part is for lanes that read the result; a barrier
+        must follow it.
         """
         lanes, boxed = self.axis.lanes, code("")
         shuffled = bool(accumulator.rules.shuffle)
