@@ -1,6 +1,8 @@
-"""Schedules whose turns are groups of edges without conflicts.
+"""Schedules of exclusive functions in groups without conflicts, or in tasks.
 
-A barrier stands between groups. Any worker takes any edge of a group.
+There is a barrier between groups, and any worker takes any edge of a group. A *task* is
+a list of edges that one worker runs one after the other; tasks of a turn have no
+conflicts with each other.
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ THIN_US = 0.8
 def in_groups(
     sweep: EdgeSweep, groups: float, more_us: float = THIN_US
 ) -> tuple[float, float]:
-    """Return a barrier for each group, and a chain of an update in each."""
+    """Return one barrier a group, and a chain of one update a group."""
     groups = min(groups, sweep.sizes.edges)
     return groups, groups * (sweep.free_us + more_us)
 
 
 class LevelSchedule(ExclusiveSchedule):
-    """An edge is in the level behind the last one before it at its ends.
+    """The level of an edge is one more than the levels of earlier edges at its ends.
 
     The result is that of `serial`, bit by bit.
     """
@@ -85,7 +87,7 @@ class LevelSchedule(ExclusiveSchedule):
 
 
 class MatchingEdgeSchedule(ExclusiveSchedule):
-    """Maximal matchings of all edges that are left (AGM-E)."""
+    """Repeated maximal matchings of the remaining edges (AGM-E)."""
 
     name = "matching_edges"
     does = "maximal matchings, one after the other"
@@ -213,7 +215,7 @@ class SerialSchedule(ExclusiveSchedule):
 
 
 def parts_of(edges: int, degree: int) -> float:
-    """Return how many parts of each side there are on CUDA."""
+    """Return the number of parts of each side (CUDA)."""
     return max(min(PARTS_A_HUB * edges / max(degree, 1), MOST_PARTS), 1)
 
 
@@ -284,7 +286,7 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
 
 
 class RowsSchedule(ExclusiveSchedule):
-    """Each vertex at the end that conflicts has its edges run by one worker.
+    """One worker runs all edges of a vertex at the conflicting end.
 
     The result is that of `serial`, bit by bit.
     """

@@ -1,4 +1,11 @@
-"""Schedules in which an edge waits for others, and no barrier stands between edges."""
+"""Schedules of exclusive functions with locks or tickets, without barriers.
+
+*Edge locking* locks both ends of an edge; *tickets* run the edges of each vertex in
+order. In *node locking*, a worker owns a vertex of the second side and locks the other
+ends. A vertex then runs its edges one after the other, so a hub is a chain: on CUDA, a
+warp owns one vertex at a time and tries the locks of its next edges together. An edge
+whose lock is taken is deferred to a later pass.
+"""
 
 from __future__ import annotations
 
@@ -64,26 +71,27 @@ if turn > whole and last == before and last > 0:
 
 
 class _HeldSchedule(ExclusiveSchedule):
-    """Edges run where a hold in front of them says so."""
+    """Base: an edge runs only if ``held`` is True."""
 
     is_repeatable = False
     holds = True
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), holds=True)
 
     def told(self, flag: str, binding: Binding) -> Body:
-        """Return what gives all lanes of an edge the flag of one of them.
+        """Return the broadcast of a flag from one lane to all lanes of an edge.
 
-        What that one has seen, all see then: a vote alone does not order memory.
+        It includes a fence, so that all lanes see memory as that lane does: a vote
+        alone does not order memory.
         """
         scope = binding.scopes["edge"]
         return [*scope.any(flag, flag), *scope.sync()]
 
 
 class EdgeLockedSchedule(_HeldSchedule):
-    """Edges are taken in the order, and both ends are locked (EL).
+    """Take edges in order, and lock both ends (EL).
 
     On CUDA an edge whose locks are not free after some tries is deferred. Passes go
     over the deferred edges until none is left. A thread of the CPU waits.
@@ -107,7 +115,7 @@ class EdgeLockedSchedule(_HeldSchedule):
         return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return an update, and looking for locks, taking and releasing them."""
+        """Return the us of an update, and of polling, taking and releasing locks."""
         return sweep.free_us + 3 * sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
@@ -127,7 +135,7 @@ class EdgeLockedSchedule(_HeldSchedule):
         return {**made, "order_ranks": ranks}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what holds the ends of an edge while it runs, or defers it."""
+        """Return the statements that lock an edge around its update, or defer it."""
         where = "warp" if shape.threads else "cpu"
         wants = f"inside_edge and (all_sources or {where}.test_bit(sources, u))"
         if not shape.threads:
@@ -154,7 +162,7 @@ class EdgeLockedSchedule(_HeldSchedule):
         )
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
-        """Return the turns, and then passes over the edges that are left."""
+        """Return the turns, and then passes over deferred edges."""
         front = code(f"{_PASSES}\nwhole = int64(turns.shape[0] - 1)")
         return front + self.passes_over(node, each(self.run), groups)
 
@@ -174,10 +182,10 @@ class EdgeLockedSchedule(_HeldSchedule):
 
 
 class TicketedSchedule(_HeldSchedule):
-    """An edge waits until as many edges have passed its ends as are before it there.
+    """An edge waits until all earlier edges at its ends have run (ticket lock).
 
-    Edges are taken level by level, in an order in which whatever one waits for has been
-    taken before. The result is that of `serial`, bit by bit.
+    Edges are taken level by level, so that every edge that another waits for was taken
+    before it, and no deadlock arises. The result is that of `serial`, bit by bit.
     """
 
     name = "ticketed"
@@ -186,7 +194,7 @@ class TicketedSchedule(_HeldSchedule):
     prepare_ns = 100
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return all edges as one group, those of a level together."""
+        """Return all edges as one group, ordered by level."""
         from featgraph.graph.views.edge_orders import levels
 
         ends = edges.sources, edges.targets, edges.order
@@ -194,15 +202,15 @@ class TicketedSchedule(_HeldSchedule):
         return at_once(replace(edges, order=found.order))
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
-        """Return a chain of updates, whose turns take what locks take."""
+        """Return a chain of updates; a ticket costs as much as a lock."""
         return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return an update, and what its turns take."""
+        """Return the us of an update and of its tickets."""
         return sweep.free_us + sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the order, and the turn of each edge at its ends."""
+        """Return the order, and the ticket of each edge at its ends."""
         turns = (GraphArray(n, dtype="int32") for n in ("source_turns", "target_turns"))
         return (*super().arrays(mapping, form), *turns)
 
@@ -210,7 +218,7 @@ class TicketedSchedule(_HeldSchedule):
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
-        """Make the order, and the turns; -1 at an end without conflicts."""
+        """Make the order and the tickets; -1 at an end without conflicts."""
         from featgraph.graph.views.edge_orders import tickets
 
         made = super().prepare(mapping, view, seed, conflicts, options)
@@ -222,7 +230,7 @@ class TicketedSchedule(_HeldSchedule):
         return {**made, **{n: turns[:, i].copy() for i, n in enumerate(names)}}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what waits for the turns of an edge, and passes them on."""
+        """Return the statements that await the tickets of an edge, and release them."""
         at_target = "conflicts & 2 and (u != v or conflicts == 2)"
         if not shape.threads:
             out = code("held = all_sources or cpu.test_bit(sources, u)")
@@ -310,9 +318,9 @@ _AHEAD = (
 def by_target(edges: EdgesToGroup) -> EdgeGroups:
     """Return a task for each vertex of the second side, by falling degree.
 
-    A vertex has its edges as they lie in memory, since all loads of a chain are waited
-    for, but from its first one in the order on: else all vertices would begin with the
-    same other ends.
+    Edges of a vertex are in memory order, since a chain waits for all of its loads, but
+    rotated to begin with its first edge of the order: else all vertices would begin
+    with the same other ends.
     """
     from featgraph.graph.views.edge_orders import rows, turn_rows
 
@@ -322,25 +330,25 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
 
 
 def first_pass(sweep: EdgeSweep) -> float:
-    """Return us of a pass over all vertices: their tasks, and the chain of a hub."""
+    """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
     workers = 2 * sweep.card.multiprocessors * THREADS // WARP
     tasks = sweep.sizes.vertices[1] * VERTEX_US / workers
     return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
 
 
 def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
-    """Return what runs an edge whose lock the warp holds: its first group of lanes.
+    """Return the run of a locked edge by the first group of lanes of a warp.
 
-    Those that run the next edges see what it has written.
+    A warp barrier orders its writes before the next edges.
     """
     return [*code("held = own == 0"), *body, *code("warp.sync()")]
 
 
 def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -> Body:
-    """Return a pass over vertices: a warp takes the next one, hubs first.
+    """Return a pass over vertices, from a shared counter; hubs come first.
 
-    `find` makes ``at`` of a place, `defer` puts it aside where its lane has ``failed``,
-    and `end` ends a vertex.
+    `find` computes ``at`` from a position, `defer` defers an edge if its lane has
+    ``failed``, and `end` completes a vertex.
     """
     take = code(
         "task = int64(0)\n"
@@ -396,10 +404,10 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
 
 
 class NodeLockedSchedule(_HeldSchedule):
-    """A worker takes a vertex of the second side, and locks the other ends (NL).
+    """A worker owns a vertex of the second side, and locks the other ends (NL).
 
-    On CUDA, ``deferred`` has the edges that are left of each vertex, where those of the
-    vertex begin, and ``locks`` their number, at the vertex. A thread of the CPU waits.
+    On CUDA, ``deferred`` holds the remaining edges of each vertex, in the range of the
+    vertex, and ``locks`` their number, at the vertex. On the CPU, a thread waits.
     """
 
     name = "node_locked"
@@ -410,24 +418,24 @@ class NodeLockedSchedule(_HeldSchedule):
     prepare_ns = 90
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return a task for each vertex of the second side that has edges."""
+        """Return one task for each vertex of the second side with edges."""
         return by_target(edges)
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
-        """Return the passes, which users of many items cause, and a pass over hubs."""
+        """Return the passes, whose number grows with the first degree, and a pass."""
         passes = PASSES_A_DEGREE * sweep.sizes.degrees[0]
         workers = 2 * sweep.card.multiprocessors * THREADS // WARP
         return passes, first_pass(sweep) + passes * sweep.sizes.vertices[1] / workers
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what runs an edge with its source locked (CPU)."""
+        """Return the run of an edge with its source locked (CPU)."""
         out = code("held = all_sources or cpu.test_bit(sources, u)")
         locks = ["held", "conflicts & 1"]
         out += when(locks, code("cpu.hold(locks, u, u)"))
         return out + body + when(locks, code("cpu.release(locks, u, u)"))
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
-        """Return passes over the vertices, until no edge is left."""
+        """Return passes over the vertices, until no edge remains."""
         find = when(["turn > 0"], code("place = int64(deferred[place])"))
         defer = code(
             "below = uint32((uint32(1) << uint32(cuda.laneid)) - uint32(1))\n"
@@ -449,7 +457,7 @@ class NodeLockedSchedule(_HeldSchedule):
 
 
 class HybridSchedule(EdgeLockedSchedule):
-    """The first pass takes vertices, and the others single edges (Fig. 8).
+    """Take vertices in the first pass, and single edges in the others (Fig. 8).
 
     With `hubs`, the edges of so many vertices of the highest degree have both ends
     locked, behind the matchings of all other edges. A thread of the CPU waits, so no
@@ -464,7 +472,7 @@ class HybridSchedule(EdgeLockedSchedule):
     prepare_ns = 100
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return tasks of vertices, or matchings and behind them the edges of hubs."""
+        """Return tasks of vertices; with hubs, matchings and then edges of hubs."""
         from featgraph.graph.views.edge_orders import EdgeGroups, subgraph_matching
 
         count = edges.options.get("hubs")
@@ -484,13 +492,13 @@ class HybridSchedule(EdgeLockedSchedule):
         return EdgeGroups(np.concatenate([rest.order, order[apart]]), groups)
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
-        """Return a pass over vertices, and the chain of edges that are left."""
+        """Return a pass over vertices, and the chain of remaining edges."""
         left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
         locked = sweep.free_us + CONTENDED * sweep.card.lock_us
         return left / EDGES_A_TRY, first_pass(sweep) + left * locked
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return nothing: the first pass has all edges in its tasks."""
+        """Return 0: all edges are in tasks of the first pass."""
         return 0.0
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:

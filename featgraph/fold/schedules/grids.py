@@ -1,4 +1,4 @@
-"""Grids of launches: how many blocks kernels have, and the bounds of these numbers."""
+"""Grids of launches, and the resident blocks that bound registers."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class LaunchSizes:
     Attributes
     ----------
     vertices, edges : int
-        Of the graph.
+        Sizes of the graph.
     block : int
         Threads of a block.
     given : callable
-        Name of an argument -> what the launch has for it.
+        Maps an argument to its value in the launch.
     form : str
-        As `KernelShape` has it.
+        Frontier form: see `KernelShape`.
     role : str
-        "main", or "hubs" for a kernel whose blocks go by a list of the graph.
+        "main", or "hubs" for a kernel with one block for each entry of a list.
     reduces : bool
         Whether the kernel combines over all vertices.
     strides : int
-        Vertices that a group of lanes takes in turn, at least.
+        Least number of vertices for each group of lanes.
     scratch : collection of (str, tuple of int)
-        Dtypes and shapes of what each group of lanes has in global memory.
+        Dtypes and shapes of the scratch of each group of lanes in global memory.
     multiprocessors : int
-        Of the GPU.
+        Multiprocessors of the GPU.
     """
 
     vertices: int
@@ -81,17 +81,17 @@ class LaunchSizes:
     multiprocessors: int = 0
 
     def blocks(self, threads: int) -> int:
-        """Return how many blocks have that many threads, at least one."""
+        """Return the number of blocks for `threads`, at least one."""
         return max(1, -(-threads // self.block))
 
     def shared_out(self, threads: int) -> int:
-        """Return how many blocks share out evenly what so many threads could take."""
+        """Return the number of blocks that share the work of `threads` evenly."""
         return min(self.blocks(threads), SHARING_BLOCKS)
 
     def within(self, blocks: int, lanes: int) -> int:
-        """Return as many of some blocks as have room for the scratch of their groups.
+        """Limit `blocks` so that the scratch of their groups fits memory.
 
-        `lanes` are those of a group.
+        `lanes` is the size of a group.
         """
         if not (self.scratch and blocks):
             return blocks
@@ -100,7 +100,7 @@ class LaunchSizes:
         return max(1, min(blocks, SCRATCH_BYTES // max(each * groups, 1)))
 
     def bounded(self, blocks: int, lanes: int) -> int:
-        """Return the same, and no more blocks than pay what each does first."""
+        """Limit `blocks` by scratch, and by the work that repays their prologue."""
         if self.strides > 1:
             blocks = min(blocks, max(-(-blocks // self.strides), LEAST_BLOCKS))
         return min(self.within(blocks, lanes), (1 << 31) - 1)
@@ -130,11 +130,10 @@ FEW_HUB_EDGES_LANES = 16
 
 
 def resident_blocks(mapping: Mapping, work: Work) -> int:
-    """Return how many blocks must fit a multiprocessor; 0 for any number.
+    """Return the number of blocks that must fit a multiprocessor; 0 for no bound.
 
-    Without a bound the linker aims at as many threads as can be, 32 registers each;
-    with one, a loop has more loads on the way. That pays where vertices go through many
-    edges.
+    Without a bound, the linker aims at full occupancy with 32 registers a thread; with
+    one, loops have more loads in flight. That pays for vertices with many edges.
     """
     if not (work.pulls and work.rows) or work.typical_degree < LEAST_LOOPED:
         return 0
@@ -158,11 +157,11 @@ def resident_blocks(mapping: Mapping, work: Work) -> int:
 
 
 def bounded(mapping: Mapping, resident: int) -> Mapping:
-    """Return a mapping of which `resident` blocks must fit, and of hubs likewise.
+    """Return a mapping with `resident` blocks a multiprocessor, also for hubs.
 
-    Where many edges of a hub are on the way, more of its blocks are worth as much as
-    registers (docs/design/0021); and where a lane has so many features that one block
-    alone would fit, the linker leaves it 64 by itself.
+    With many edges of a hub in flight, more of its blocks are worth as much as
+    registers (docs/design/0021). And with so many features a lane that only one block
+    would fit, the linker allows 64 registers by itself.
     """
     blocks, of_hubs = resident * BLOCK_THREADS // HUB_THREADS, mapping.hub_resident
     few = mapping.lanes_per_edge >= FEW_HUB_EDGES_LANES

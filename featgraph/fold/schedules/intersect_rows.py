@@ -1,4 +1,10 @@
-"""Lanes share a row of neighbors, or a block does if it is long (CUDA)."""
+"""Schedules of all triangles: intersect rows of neighbors (0012).
+
+On CUDA, lanes share the search of one row in another (`SearchSchedule`), and a block
+keeps a bitmap of a long row in shared memory (`BitmapSchedule`). On the CPU, a thread
+marks the members of a row in an array (`MarkSchedule`), or merges two sorted rows
+(`MergeSchedule`).
+"""
 
 from __future__ import annotations
 
@@ -40,12 +46,12 @@ __all__ = [
 
 
 class Intersection(Schedule):
-    """A way to come to all triangles; it has nothing to do with features.
+    """Base of schedules that enumerate triangles; features play no part.
 
     Attributes
     ----------
     does : str
-        What its kernels do, in a sentence.
+        Docstring of its kernels.
     """
 
     is_asked_for = False
@@ -54,7 +60,7 @@ class Intersection(Schedule):
     does: ClassVar[str]
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it: a lane is alone."""
+        """Return the binding: lanes are independent."""
         alone = dict.fromkeys(("edge", "vertex"), Scope())
         walk = Walk("range", lanes=mapping.lanes_per_vertex, own="lane")
         own = "{} < hub_degree" if mapping.hubs else ""
@@ -62,7 +68,7 @@ class Intersection(Schedule):
 
     @abstractmethod
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return what a kernel is given beside the data, and how it is cut."""
+        """Return the arguments of a kernel beside the data and its bounds."""
 
     @abstractmethod
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
@@ -70,7 +76,7 @@ class Intersection(Schedule):
 
 
 def _placed(node: Intersect) -> tuple[str, ...]:
-    """Return where what is added may wait at the members of the row of ``v``."""
+    """Return the roles whose sums may wait in arrays along the row of ``v``."""
     return tuple(each for each in ("w", "e_vw") if each in node.may_wait)
 
 
@@ -87,9 +93,9 @@ BITMAP_LANES = 16
 def rows_intersected(
     asked: str, on_gpu: bool, typical_degree: int, has_hubs: bool
 ) -> Mapping:
-    """Return how the rows of neighbors are intersected (0012).
+    """Return the mapping of a phase over all triangles.
 
-    What is asked for may be no schedule of triangles: then the usual one is taken.
+    If `asked` is no schedule of triangles, the default is chosen.
     """
     asked = asked if asked in INTERSECTIONS else "auto"
     if not on_gpu:
@@ -102,9 +108,10 @@ def rows_intersected(
 
 
 class SearchSchedule(Intersection):
-    """Lanes share a row ``u``: the shorter of its rest behind ``v`` and of v's row.
+    """Lanes share the shorter of the rest of row ``u`` behind ``v``, and row ``v``.
 
-    The longer one is searched. With hubs, long rows of ``v`` are left to blocks.
+    Each member is searched in the longer one by bisection. With hubs, long rows of
+    ``v`` are left to blocks.
     """
 
     name = "search"
@@ -127,7 +134,7 @@ class SearchSchedule(Intersection):
         return (*sets, "order_vertex", *rows.upper.arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over rows, the body of `node` in it."""
+        """Return the loop over rows, around the body of `node`."""
         lanes = binding.walk.lanes
         shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
         front = code(
@@ -173,7 +180,7 @@ class SearchSchedule(Intersection):
 
 
 def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
-    """Return `body` for what both the rest of u's row and v's row have."""
+    """Return `body` for members of both the rest of row u and row v."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
     return code(
@@ -192,10 +199,10 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
 
 
 class BitmapSchedule(Intersection):
-    """A block has one long row ``v``, and a bitmap of it in shared memory.
+    """A block takes one long row ``v``, with a bitmap of it in shared memory.
 
-    One load tells whether ``w`` is a member, and how many members stand before it. So
-    what is added at members can wait in shared memory.
+    One load yields whether ``w`` is a member, and its position in the row. So sums at
+    members can wait in shared memory.
     """
 
     name = "bitmap"
@@ -206,7 +213,7 @@ class BitmapSchedule(Intersection):
         return (GraphArray("hubs", "upper_hubs"),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it: lanes add up what they have."""
+        """Return the binding: lanes combine their sums."""
         scopes = {
             "edge": Scope(BITMAP_LANES),
             "vertex": Scope(WARP),
@@ -227,7 +234,7 @@ class BitmapSchedule(Intersection):
         return [*front, Areas(), *node.body]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return the bitmap, and what the vertices below have that is in it."""
+        """Return the bitmap, and the loop over rows below with tests against it."""
         threads, places = binding.scopes["row"].lanes, _placed(node)
         each = code(
             f"v = {rows.vertex('row')}\n"
@@ -253,12 +260,12 @@ class BitmapSchedule(Intersection):
 
 
 def _areas(places: tuple[str, ...]) -> Body:
-    """Return places for as many members as shared memory has."""
+    """Return arrays for as many members as fit shared memory."""
     return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
 def _cleared(threads: int) -> Body:
-    """Return a bitmap without members, and the order of its first bit, ``base``."""
+    """Return an empty bitmap, and the id of its first bit, ``base``."""
     what: Body = [
         Comment("The last by degree: which are members, and the place of the first of"),
         Comment("a word."),
@@ -273,7 +280,7 @@ def _cleared(threads: int) -> Body:
 
 
 def _marked(rows: Oriented, threads: int) -> Body:
-    """Return what sets the bits of members, and says how many stand before a word's."""
+    """Return statements that set bits of members, and prefix counts of words."""
     upper = rows.upper
     last = upper.end_at("start + found - 1")
     return code(
@@ -291,7 +298,7 @@ def _marked(rows: Oriented, threads: int) -> Body:
 
 
 def _below(rows: Oriented, groups: int, third: Body) -> Body:
-    """Return `third` for each vertex ``u`` below the row, a group of lanes for each."""
+    """Return `third` for each vertex ``u`` below the row, one group of lanes each."""
     upper, lower = rows.upper, rows.lower
     within = f"takes = takes and {rows.is_within('e_uv')}" if rows.within else ""
     each: Body = [
@@ -317,7 +324,7 @@ def _below(rows: Oriented, groups: int, third: Body) -> Body:
 
 
 def _looked_up(rows: Oriented, body: Body) -> Body:
-    """Return `body` for what u's row has behind the member of v's, and v's has, too."""
+    """Return `body` for members of row u behind ``v`` that are in the bitmap."""
     upper = rows.upper
     step = upper.place(str(BITMAP_LANES))
     return code(
@@ -343,7 +350,7 @@ def _looked_up(rows: Oriented, body: Body) -> Body:
 
 
 class _ChunkedRows(Intersection):
-    """A chunk is a range of rows, with about as much work as every other."""
+    """Base: a thread takes chunks, ranges of rows with about equal work (CPU)."""
 
     does = "Sweep the rows of a chunk, and the triangles that begin there."
 
@@ -353,14 +360,14 @@ class _ChunkedRows(Intersection):
         return ("active", "all_active", *arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over rows, the body of `node` in it."""
+        """Return the loop over rows, around the body of `node`."""
         return [
             Areas(),
             *code("for row in range(first, last):\n    BODY", BODY=node.body),
         ]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return a sweep of rows: for each, all vertices below that have more above."""
+        """Return a sweep of rows: for each, all vertices below with further members."""
         upper, lower, places = rows.upper, rows.lower, _placed(node)
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
         second = code(
@@ -401,24 +408,24 @@ class _ChunkedRows(Intersection):
         return [*self.front(rows), *_longest(rows, places), Sweep("row", "", "", each)]
 
     def front(self, rows: Oriented) -> Body:
-        """Return what stands in front of all rows."""
+        """Return statements in front of all rows."""
         return []
 
     def before(self, rows: Oriented) -> Body:
-        """Return what is done for a row first."""
+        """Return statements at the begin of a row."""
         return []
 
     def behind(self, rows: Oriented) -> Body:
-        """Return what is done for each member of a row last, at ``position``."""
+        """Return statements for each member at the end of a row, at ``position``."""
         return []
 
     @abstractmethod
     def third(self, rows: Oriented, body: Body) -> Body:
-        """Return `body` for each member of u's row from ``begin`` on that v's has."""
+        """Return `body` for each member of row u from ``begin`` on that is in row v."""
 
 
 class MarkSchedule(_ChunkedRows):
-    """Members of a row are marked in an array over vertices: one read finds one."""
+    """Mark the members of a row in an array over vertices: a test is one load."""
 
     name = "mark"
     targets = ("cpu", "cuda")  # on a GPU in bits, for the rows of hubs
@@ -433,7 +440,7 @@ class MarkSchedule(_ChunkedRows):
         return [what, *code("place = np.zeros(order_vertex.size, np.int32)")]
 
     def before(self, rows: Oriented) -> Body:
-        """Mark the members that are within."""
+        """Mark the members in range."""
         edge = rows.upper.edge("position")
         within = code(f"e_vw = {edge}") + rows.skipped("e_vw") if rows.within else []
         return code(
@@ -444,11 +451,11 @@ class MarkSchedule(_ChunkedRows):
         )
 
     def behind(self, rows: Oriented) -> Body:
-        """Take a mark away."""
+        """Clear a mark."""
         return code(f"place[{rows.upper.end_at('position')}] = 0")
 
     def third(self, rows: Oriented, body: Body) -> Body:
-        """Return `body` for each member of u's row that is marked."""
+        """Return `body` for each marked member of row u."""
         return code(
             "for other in range(begin, end):\n"
             f"    high = {rows.upper.end_at('other')}\n"
@@ -460,7 +467,7 @@ class MarkSchedule(_ChunkedRows):
 
 
 class MergeSchedule(_ChunkedRows):
-    """Both rows are gone through side by side."""
+    """Merge both sorted rows."""
 
     name = "merge"
     targets = ("cpu",)
@@ -470,7 +477,7 @@ class MergeSchedule(_ChunkedRows):
         return "one thread a row, merged with the rows of its members"
 
     def third(self, rows: Oriented, body: Body) -> Body:
-        """Return `body` for each vertex that both rows come to."""
+        """Return `body` for each vertex in both rows."""
         return code(
             "other, mine = begin, start\n"
             "while other < end and mine < stop:\n"
@@ -485,7 +492,7 @@ class MergeSchedule(_ChunkedRows):
 
 
 def _longest(rows: Oriented, places: tuple[str, ...]) -> Body:
-    """Return places for the members of the longest row of a chunk."""
+    """Return arrays for the members of the longest row of a chunk."""
     if not places:
         return []
     upper = rows.upper

@@ -1,4 +1,8 @@
-"""Lanes of a warp share a vertex: its features, and edges side by side (FA)."""
+"""Lanes of a warp share a vertex: its features, and edges side by side (FA).
+
+The first two functions find the vertices of a sparse set: packed from its words, or by
+a list. `ApartSchedule` gives each lane its own vertex, and shares long rows.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +54,12 @@ __all__ = [
 
 
 def each_packed(node: Sweep, lanes: int, body: Body) -> Body:
-    """Return a warp's loop over the vertices of a set, `lanes` lanes for each.
+    """Return the loop of a warp over the vertices of a set, `lanes` lanes for each.
 
-    A warp looks at up to 32 words together and takes the vertices that it finds there
-    side by side, however far apart they are. Its words are far apart, so that warps
-    find about as many. All its lanes stay in the loop; those without a vertex of their
-    own, for which ``node.wanted`` is False, have the last one.
+    A warp tests up to 32 words together and packs the vertices found into its lanes.
+    Its words are strided over the set, so that warps find about equally many. All lanes
+    stay in the loop (warp-uniform); idle ones, with ``node.wanted`` False, repeat the
+    last vertex.
     """
     shift = lanes.bit_length() - 1
     own = {1: "cuda.laneid", WARP: "0"}.get(lanes, f"(cuda.laneid >> {shift})")
@@ -85,10 +89,10 @@ def each_packed(node: Sweep, lanes: int, body: Body) -> Body:
 
 
 def each_listed(node: Sweep, lanes: int, body: Body) -> Body:
-    """Return which vertex of a list a lane has, `lanes` lanes for each.
+    """Return the assignment of vertices of a list to lanes, `lanes` for each.
 
-    The list has all of the set, none twice, and the grid `lanes` lanes for each of the
-    list. Lanes behind its end have the last one; there ``node.wanted`` is False.
+    The list holds each vertex of the set once, and the grid has `lanes` lanes for each
+    entry. Lanes past its end repeat the last one, with ``node.wanted`` False.
     """
     shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
     test = f"warp.test_bit({node.words}, {node.vertex})"
@@ -145,25 +149,25 @@ ROUNDS_TOGETHER, ROUND_THREADS, ROUND_BLOCKS = 4, 256, 2
 
 
 class LaneSchedule(Schedule):
-    """Shuffles and votes take the whole warp, so no lane leaves early.
+    """Lanes share each vertex; shuffles need the whole warp, so none leaves early.
 
-    Lanes without work go along on a valid vertex and edge.
+    Idle lanes execute the same statements on a valid vertex and edge.
     """
 
     name = "lanes"
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return the cost by which others are measured; those like it have none."""
+        """Return the cost that others are relative to; infinite for subclasses."""
         return 1.0 if type(self) is LaneSchedule else math.inf
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return a mapping with bounds of registers, or of a warp that goes in rounds.
+        """Return a mapping with bounds on registers, or for long rows in rounds.
 
-        Where a warp has a vertex, and lanes meet at each edge, it takes few edges in
-        each round, so that a row is long for it before it is a hub's. Warps need
-        nothing of each other, and have rows of different lengths: one that is done
-        makes room for the next one.
+        Where a warp has one vertex, and lanes synchronize at each edge, it takes few
+        edges in each round, so a row can be long for it and yet be no hub. Warps are
+        independent and have rows of different lengths: small blocks let the next one
+        start early.
         """
         meets = work.pulls and work.meets_at_edges and not work.writes_edges
         is_whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
@@ -193,7 +197,7 @@ class LaneSchedule(Schedule):
         return mapping.threads
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))
         if mapping.hubs:  # what is left has rows no longer than a few blocks
             return replace(binding, own="{} < hub_degree")
@@ -207,7 +211,7 @@ class LaneSchedule(Schedule):
         return front + lanes_of(binding, place) + self._each(node, binding, shape)
 
     def _each(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of a warp; all its lanes stay in it."""
+        """Return the loop over the vertices of a warp; it is warp-uniform."""
         lanes = binding.scopes["vertex"].lanes
         body, vertex = node.body, node.vertex
         body = body + marked(node, binding, shape)
@@ -256,7 +260,7 @@ class LaneSchedule(Schedule):
 
 
 def map_lanes(work: Work) -> Mapping:
-    """Return how lanes share a vertex: its features, and edges side by side."""
+    """Return the mapping of lanes to a vertex: features, and edges side by side."""
     width, size = work.width, work.size
     whole = piece_of(width, size)
     # Lanes that take neighboring features read neighboring elements of a matrix; those
@@ -287,13 +291,13 @@ def map_lanes(work: Work) -> Mapping:
 
 
 def leaves_matrices(mapping: Mapping, work: Work) -> bool:
-    """Whether matrices are in memory, an area for each lane that has a vertex."""
+    """Whether matrices are areas in memory, one for each lane with a vertex."""
     columns = work.pulls and mapping.shared_matrices and work.width <= MOST_ROWS
     return work.matrices > 0 and not columns
 
 
 def _edges_at_a_time(lanes: int, work: Work) -> int:
-    """As many edges at a time as keep a typical vertex's lanes at work."""
+    """Return the number of edges at a time that a typical degree keeps busy."""
     if not work.sweeps_edges:
         return 1
     # Where shuffles keep a warp together, it waits for the vertex with most edges.
@@ -312,7 +316,7 @@ def _edges_at_a_time(lanes: int, work: Work) -> int:
 
 
 def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
-    """Return what passes have to know where lanes of a scope share a vertex."""
+    """Return the binding where lanes of a scope share a vertex."""
     axis = FeatureAxis(
         shape.width,
         lanes=mapping.lanes_per_edge,
@@ -338,7 +342,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
 
 
 def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-    """Return what has a vertex join the sets that it is marked in."""
+    """Return statements that set the bits of a vertex in its result sets."""
     out: Body = []
     for flag, words in node.marks:
         if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
@@ -353,7 +357,7 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
 
 
 def lanes_of(binding: Binding, place: str) -> Body:
-    """Return which features and which edges are this lane's, of one at a place."""
+    """Return statements that bind the features and edges of a lane."""
     lanes, out = binding.features.lanes, code("")
     if lanes > 1:
         out += code(f"lane = cuda.laneid & {lanes - 1}")
@@ -364,13 +368,13 @@ def lanes_of(binding: Binding, place: str) -> Body:
 
 
 def _want(node: Sweep, name: str) -> Body:
-    """Return whether a lane's vertex is of the set."""
+    """Return the test that the vertex of a lane is in the set."""
     test = f"warp.test_bit({node.words}, {name})" if node.words else None
     return code(f"{node.wanted} = {test or f'{name} < vertex_count'}")
 
 
 def _wanted_only(node: Sweep) -> Body:
-    """Return what is done for a vertex of the set; nothing is done for any other."""
+    """Return the body under the test that the vertex is in the set."""
     match node.body:
         case [ast.If(test=ast.Name(id=node.wanted), body=body, orelse=[])]:
             return body
@@ -378,9 +382,9 @@ def _wanted_only(node: Sweep) -> Body:
 
 
 def leave_idle(node: Sweep, end: str) -> Body:
-    """Return what a warp does none of whose lanes has a vertex of its own.
+    """Return the warp-uniform exit of a warp without wanted vertices.
 
-    One that has nothing but a branch in front of it need not ask.
+    It is empty if the body begins with a branch anyway.
     """
     if len(node.body) == 1 and isinstance(node.body[0], ast.If):
         return []
@@ -395,15 +399,15 @@ ALONE = 8
 
 
 class ApartSchedule(LaneSchedule):
-    """A lane has a vertex; the whole warp comes to one that has many edges.
+    """Each lane has its own vertex; the whole warp shares long rows.
 
-    For sets of which nothing is known, and no more is done than a bit is set.
+    It is for set kernels, whose only effect is to set bits.
     """
 
     name = "apart"
     is_asked_for = False
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         walk = Walk("apart", WARP, alone=ALONE)
         return replace(super().bind(mapping, shape), walk=walk)

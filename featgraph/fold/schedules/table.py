@@ -1,4 +1,4 @@
-"""The list of schedules: a file each, and a line here."""
+"""The list of schedules, and checks of the options that name them."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
 
 
 def names_for(target: str, functions: Iterable[Any]) -> str:
-    """Return the schedules that functions may ask for on a target, in words.
+    """Return the schedules that options may name on a target, in words.
 
-    Without functions, these are all of the target.
+    Without `functions`, all of the target.
     """
     kinds = [f.kind for f in functions]
     runs = {n for n in ("exclusive", "intersects") if any(getattr(k, n) for k in kinds)}
@@ -116,12 +116,12 @@ def names_for(target: str, functions: Iterable[Any]) -> str:
 
 
 def check_target(asked: str, target: str, functions: Iterable[Any] = ()) -> None:
-    """Refuse a schedule that is asked for and that a target does not have.
+    """Raise if a target does not have the schedule `asked`.
 
     Raises
     ------
     PlanError
-        With those that it has.
+        With a list of those that it has.
     """
     if asked == "auto" or target in SCHEDULES[asked].targets:
         return
@@ -136,12 +136,12 @@ def check_target(asked: str, target: str, functions: Iterable[Any] = ()) -> None
 
 
 def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return those of checked options on which the mapping of a schedule depends.
+    """Check own options of a schedule; return those its mapping depends on.
 
     Raises
     ------
     PlanError
-        For an option of another schedule, and for one that is missing.
+        For an option of another schedule, or a missing option.
     """
     own = {name: int(given[name]) for name in OWN_OPTIONS if name in given}
     schedule = SCHEDULES.get(asked)

@@ -56,7 +56,7 @@ GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
 
 class ThreadSchedule(Schedule):
-    """Each thread goes its own way; its features are named copies, or loops."""
+    """Threads are independent; features are variables, or loops."""
 
     name = "thread"
     shares_features = False
@@ -64,7 +64,7 @@ class ThreadSchedule(Schedule):
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return its cost where vertices with matrices have little to do."""
+        """Return its cost, finite where vertices with matrices have few edges."""
         is_few = work.typical_degree <= FEW_EDGES and not work.has_hubs
         fits = work.matrices > 0 and work.width <= MOST_HELD
         is_free = not work.forced - {"resident", "unroll"}
@@ -82,7 +82,7 @@ class ThreadSchedule(Schedule):
         return f"one thread a vertex (NFA), {form} {width} features{loads}{several}"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         axis = FeatureAxis(
             shape.width,
             per_lane=shape.width,
@@ -123,7 +123,7 @@ class ThreadSchedule(Schedule):
         return [Areas(), *self._each_of_all(shape, body)]
 
     def _each_of_all(self, shape: KernelShape, body: Body) -> Body:
-        """Return a warp's loop over all vertices; its lanes stay together."""
+        """Return the warp-uniform loop over all vertices."""
         if shape.covers:
             return code("v = int32(cuda.grid(1))") + body
         out = code(
@@ -148,7 +148,7 @@ class ThreadSchedule(Schedule):
 
 
 class EdgeWordSchedule(ThreadSchedule):
-    """A warp has the edges of a word of a set, by their numbers; most have none."""
+    """A warp takes the edges of one word of a set of edges; most words are empty."""
 
     name = "edge_words"
     is_asked_for = False
@@ -158,11 +158,11 @@ class EdgeWordSchedule(ThreadSchedule):
         return "one thread an edge, a warp 32 of a set"
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks share out the edges of a set."""
+        """Return the number of blocks that share the edges of a set."""
         return sizes.bounded(sizes.shared_out(sizes.edges), mapping.lanes_per_vertex)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges; it lists those that passed."""
+        """Return the loop over edges, which lists passed ones."""
         [(flag, words)] = node.marks
         number = shape.number_type
         leave = noted(code("continue"), "the whole warp")
@@ -195,7 +195,7 @@ class EdgeWordSchedule(ThreadSchedule):
 
 
 def map_threads(work: Work) -> Mapping:
-    """Return how a thread has a vertex, and edges of it at a time."""
+    """Return the mapping of a thread to a vertex, with several edges in flight."""
     if work.width > MOST_COPIES:
         return Mapping(1, 1, 1, True, ThreadSchedule.name)
     together = 1

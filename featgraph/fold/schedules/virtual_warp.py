@@ -19,11 +19,10 @@ MOST_FEATURES = 16
 
 
 class VirtualWarpSchedule(LaneSchedule):
-    """As lanes are; how many share a vertex is said, not chosen.
+    """Schedule "lanes" with a given number of lanes for each vertex.
 
-    They are first shared out among the features of an edge, as many as that takes, and
-    the rest among edges beside each other. Where features would take more lanes than
-    there are, each lane takes more of them.
+    Lanes first share the features of an edge; the rest take edges side by side. If the
+    features need more lanes than given, each lane takes more of them.
     """
 
     name = "virtual_warp"
@@ -31,7 +30,7 @@ class VirtualWarpSchedule(LaneSchedule):
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: LANES}
 
     def check(self, given: Dict[str, int]) -> None:
-        """Refuse to choose the number: that is what lanes do."""
+        """Raise if the number of lanes is missing."""
         if OPTION not in given:
             raise PlanError(
                 "virtual_warp gives each vertex a number of lanes that is said; the "
@@ -43,7 +42,7 @@ class VirtualWarpSchedule(LaneSchedule):
             )
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Return the mapping with so many lanes a vertex, where it sweeps edges."""
+        """Return the mapping with the given lanes, if the phase sweeps edges."""
         if not work.sweeps_edges:
             return mapping
         count = given[OPTION]

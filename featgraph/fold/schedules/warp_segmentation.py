@@ -1,4 +1,4 @@
-"""A warp goes through the edges of consecutive vertices side by side (segments)."""
+"""A warp walks the edges of consecutive vertices together (segments)."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
 
 
 class WarpSegmentationSchedule(LaneSchedule):
-    """Lanes that share an edge have a vertex, and take any edge of the warp's vertices.
+    """Groups of lanes have a vertex each, and take any edge of the warp.
 
     A warp has a window of consecutive vertices: as many as it has groups of lanes, or
-    fewer, so that no window has many more edges than others. Prefix sums of the degrees
-    tell by binary search whose an edge is. What lanes take of a row is combined by
-    shuffles into what the lanes of its vertex have. Vertices that are not due have no
-    edges. Hubs are left to blocks.
+    fewer, so that windows have similar numbers of edges. Binary search in prefix sums
+    of the degrees finds the vertex of an edge. Shuffles combine contributions to a row
+    into the lanes of its vertex. Vertices that are not due count as without edges. Hubs
+    are left to blocks.
     """
 
     name = "warp_segmentation"
@@ -67,10 +67,10 @@ class WarpSegmentationSchedule(LaneSchedule):
     finds_due = False
 
     def cost(self, work: Work) -> float:
-        """Return its cost where lanes better go through the edges of several vertices.
+        """Return its cost, finite where walking several vertices together pays.
 
-        Keys with sources take two shuffles for one, which long rows alone make up for,
-        and an end before the last edge is of no use there.
+        Keys with sources double the shuffles, which only long rows make up for, and
+        early exits have no effect.
         """
         least = LEAST_DEGREE_OF_KEYS if work.has_keys else LEAST_DEGREE
         fits = work.pulls and work.width == 1 and work.is_plain
@@ -79,7 +79,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return COST if fits and pays else math.inf
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Have lanes that share an edge have a vertex, too."""
+        """Return the mapping: a group of lanes for an edge is that of a vertex."""
         if not work.sweeps_edges:
             return mapping
         if leaves_matrices(mapping, work):
@@ -106,7 +106,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         )
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping with bounds of registers; two walks share them."""
+        """Return its mapping with bounds on registers, which two walks share."""
         is_one = work.pulls and work.is_plain and not work.has_keys
         if is_one and mapping.window and work.width * work.size <= SCALAR_BYTES:
             return bounded(mapping, WINDOW_BLOCKS)
@@ -120,7 +120,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return (GraphArray("windows", f"{{windows}} {rows} {mapping.window}"),)
 
     def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return the threads that have something to do: a warp has a window."""
+        """Return the number of threads with work: one warp for each window."""
         if not self.arrays(mapping):
             return super().places(mapping, sizes)
         return (int(sizes.given("windows").size) - 1) * WARP
@@ -136,7 +136,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         at_a_time = mapping.unroll if shape.pulls else 1
         rows = WARP // mapping.lanes_per_edge
@@ -153,7 +153,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return out + self._windows(node, binding, shape)
 
     def _windows(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the windows of a warp; all its lanes stay in it."""
+        """Return the warp-uniform loop over windows."""
         body, vertex = node.body, node.vertex
         if binding.features.lanes == 1:
             for flag, words in node.marks:

@@ -33,10 +33,10 @@ CPU_LEVELS = 32
 def levels(facts: NestFacts) -> int:
     """Return the number of partial sums; 1: one sum of all earlier blocks.
 
-    Of several, entry i is the sum of 2**i blocks, as in a binary counter.
-    A lane of a GPU sums a share of a row only, so it has few blocks. An array for a
-    binary counter would be local memory, which Numba zeros in each thread: a quarter of a
-    superstep's time where there are many hubs (H200, 2026-11-22).
+    Of several, entry i is the sum of 2**i blocks, as in a binary counter. A lane of a
+    GPU sums a share of a row only, so it has few blocks. An array for a binary counter
+    would be local memory, which Numba zeros in each thread: a quarter of a superstep's
+    time where there are many hubs (H200, 2026-11-22).
     """
     return CPU_LEVELS if facts.target is Target.CPU else 1
 
