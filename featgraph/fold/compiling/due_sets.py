@@ -1,4 +1,4 @@
-"""DueSetKernel: a kernel over sets and rows, ready to be launched, for all programs."""
+"""DueSetKernel: a kernel over vertex sets and rows, printed and compiled on use."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _print_due_set(facts: SetFacts) -> str:
 class DueSetKernel:
     """A kernel of a layout on a target; see `featgraph.fold.passes.nests.due_sets`.
 
-    It is printed when its function is asked for, and compiled when that is launched.
+    It is printed at the first use of its function, and compiled at the first launch.
     """
 
     facts: SetFacts
@@ -75,17 +75,17 @@ class DueSetKernel:
 
     @property
     def name(self) -> str:
-        """What its function is called."""
+        """Name of its function."""
         return self.facts.kernel.name
 
     @property
     def stem(self) -> str:
-        """What the module's file is called, for people."""
+        """Readable part of the file name of the module."""
         return f"{self.name}_{self.facts.traits.layout}"
 
     @cached_property
     def text(self) -> str:
-        """The generated module's text."""
+        """Text of the generated module."""
         return _print_due_set(self.facts)
 
     @cached_property
@@ -100,7 +100,7 @@ class DueSetKernel:
 
     @property
     def in_chunks(self) -> Any:
-        """The function that calls it for each chunk, on all threads (CPU)."""
+        """Function that calls it for each chunk, on all threads (CPU)."""
         return getattr(self.module, self.name + _IN_CHUNKS)
 
     @property
@@ -109,5 +109,5 @@ class DueSetKernel:
         return self.facts.kernel.threads
 
     def arrays(self, along: str) -> tuple[str, ...]:
-        """Return the arrays of a graph that it takes last, by their names."""
+        """Return the names of the arrays of a graph among its last arguments."""
         return self.facts.arrays(along)

@@ -1,4 +1,10 @@
-"""What only the CPU wants of the text of a kernel."""
+"""Printer of the CPU target: one thread a vertex, chunks of vertices over threads.
+
+A chunk is a range of bitvector words with about equal work, so a thread writes whole
+words and pulls need no atomics. `print_queue` prints the loop over supersteps of few
+vertices (0018), and `print_stage` the one that also runs a stage of another plan
+(0098).
+"""
 
 from __future__ import annotations
 
@@ -108,8 +114,8 @@ def constants(plan: FoldPlan) -> list[str]:
 def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce).
 
-    The kernel calls the sweep of one chunk for every chunk. The sweep is a function of
-    its own: a single chunk needs no threads.
+    The kernel calls the sweep of a chunk for every chunk. The sweep is a function of
+    its own, so that a single chunk runs without other threads.
     """
     writer, phase, number = one.writer, one.phase, one.number
     schedule = phase.schedule
@@ -149,11 +155,11 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
 
 
 def _compiled(flags: str, body: Body, plan: FoldPlan) -> str:
-    """Return the decorator of a function, which counts references if it makes arrays.
+    """Return the decorator of a function; with `_nrt` if it allocates arrays.
 
-    Calls that count references to arrays stand in loops over vertices: they took 9 of
-    10 ns of a vertex function that returns False. Modules with reals keep them: without
-    them, other multiplications and additions are rounded together.
+    Reference counting (`_nrt`) in loops over vertices took 9 of 10 ns of a vertex
+    function that returns False. Modules with reals keep it: without it, LLVM contracts
+    other multiplications and additions.
     """
     calls = (n for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
     made = {"np.empty", "np.zeros", "tiles.zeros"}
@@ -165,9 +171,9 @@ def _compiled(flags: str, body: Body, plan: FoldPlan) -> str:
 
 
 def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) -> Body:
-    """Call the sweep of a chunk for every chunk, on all threads; turn by turn or not.
+    """Return calls of the sweep for every chunk, on all threads, or turn by turn.
 
-    A turn of one chunk runs on this thread.
+    A turn of one chunk runs on the calling thread.
     """
     given = ", ".join(arguments)
     if not in_turns:
@@ -183,21 +189,21 @@ def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) ->
 
 
 def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:
-    """Read vertices and places of rows as unsigned.
+    """Load vertices and bounds of rows as unsigned.
 
-    Indices that may be negative, and count from an array's end then, cost a test each.
+    Each index that may be negative, and count from the end of an array, costs a test.
     """
     return _Unsigned(wide_offsets).over(body)
 
 
 class _Unsigned(Rewriting):
-    """Casts what is bound to ``u`` or ``v``, and to ``start`` and ``stop``."""
+    """Cast values bound to ``u``, ``v``, ``start`` and ``stop``."""
 
     def __init__(self, wide_offsets: bool) -> None:
         self.wide_offsets = wide_offsets
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        """Cast what stands in memory."""
+        """Cast a loaded value."""
         [target] = node.targets
         if isinstance(target, ast.Name) and target.id in {"u", "v"}:
             node.value = _unsigned(node.value)
@@ -230,13 +236,13 @@ def print_queue(
     Returns
     -------
     Queue
-        What the runtime must know of it.
+        Its description for the runtime.
     """
     return _QueuePrinter(writer, CpuWorklist(context, plan, callees)).run(fields)
 
 
 class _QueuePrinter:
-    """Prints what a vertex runs first, a superstep, and the loop around it."""
+    """Print the test of a vertex, a superstep, and the loop around it."""
 
     def __init__(self, writer: Writer, worklist: CpuWorklist) -> None:
         self.writer, self.worklist, self.facts = writer, worklist, worklist.facts
@@ -244,7 +250,7 @@ class _QueuePrinter:
         self.arrays = [*self.facts.layout.arrays, *memory]
 
     def run(self, fields: tuple[Field, ...]) -> Queue:
-        """Print them; the last one is told of."""
+        """Print the functions; return the description of the loop."""
         worklist, plan, phase = self.worklist, self.facts.plan, self.facts.phase
         if worklist.before:
             self._function(
@@ -287,7 +293,7 @@ class _QueuePrinter:
         doc: str,
         facts: NestFacts | None = None,
     ) -> None:
-        """Print a function that runs some of the user's; `facts` are the loop's."""
+        """Print a function that calls user functions; `facts` default to the loop."""
         facts = facts or self.facts
         facts.nest, facts.arguments = nest, (*arguments, "goes_on_0", "settled_0")
         self._print(name, arguments, lower(facts), doc)
@@ -306,7 +312,7 @@ class _QueuePrinter:
         print_function(self.writer, made)
 
     def _types(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-        """Return the dtypes and shapes of what gathers fill."""
+        """Return the dtypes and shapes of accumulators in memory."""
         found = []
         for home in self.worklist.rows:
             accumulator = home.accumulator
@@ -317,14 +323,14 @@ class _QueuePrinter:
         return tuple(found)
 
     def _other_rows(self) -> list[str]:
-        """Return tests that what gathers fill has rows of another length."""
+        """Return tests that accumulators have rows of another length."""
         wide = [home for home in self.worklist.rows if home.accumulator.is_wide]
         names = [name for home in wide for name in home.arrays]
         return [f"{name}.shape[1] != {self.facts.phase.width}" for name in names]
 
 
 def _other_shapes(fields: tuple[Field, ...], plan: FoldPlan) -> list[str]:
-    """Return tests that properties have rows of another shape than they have."""
+    """Return tests, never True, that properties have rows of another shape."""
     signature = plan.analysis.signature
     return [
         f"d.{field.name}.shape[{axis}] != {size}"
@@ -335,7 +341,7 @@ def _other_shapes(fields: tuple[Field, ...], plan: FoldPlan) -> list[str]:
 
 
 def _swapped(field: Field, written: tuple[str, ...]) -> str:
-    """Return a field of `d` with both buffers of what is committed exchanged."""
+    """Return a field of `d` with current and next buffers exchanged."""
     if field.of in written and field.source in {"property", "next"}:
         return f"d.{field.of}" if field.source == "next" else f"d.{field.of}_next"
     return f"d.{field.name}"
@@ -412,12 +418,12 @@ if since * {_RENEWED} >= left_count:
 def print_stage(
     step: KernelSource, stage: KernelSource, modules: tuple[str, str]
 ) -> StageSource:
-    """Print a loop over supersteps of a plan that runs a stage where nothing is due.
+    """Print a loop over supersteps that runs a stage when no vertex is due.
 
     Parameters
     ----------
     step, stage : KernelSource
-        One with a loop, and one that no loop can run as a stage is not refused for.
+        A module with a loop, and a module that a loop can run as a stage.
     modules : (str, str)
         The names of their modules.
     """
@@ -481,6 +487,6 @@ def print_stage(
 def _swept(
     number: int, bounds: str, arguments: tuple[str, ...], known: dict[str, str]
 ) -> Body:
-    """Return the call of a stage's sweep, with the names of its arguments here."""
+    """Return the call of the sweep of a stage, with argument names of the loop."""
     given = ", ".join(known[name] for name in arguments if name != "chunks")
     return code(f"stage.sweep_{number}({bounds}, {given})")

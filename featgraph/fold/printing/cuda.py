@@ -1,6 +1,8 @@
-"""Kernels of the CUDA target: where the emitter begins.
+"""Printer of the CUDA target: kernels of phases and of hubs, and the worklist loop.
 
-Words that a kernel sets bits in (`passed`, `targets`) are zero before.
+Words in which a kernel sets bits (`passed`, `targets`) must be zero before its launch.
+`print_queue` prints the kernel that loops over supersteps of few vertices (0042), and
+`print_stage` the one that also runs a stage of another plan (0098).
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def imports(plan: FoldPlan) -> list[str]:
 
 
 def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
-    """Whether a thread solves the systems of a phase in its registers."""
+    """Whether a thread solves the systems of a phase in registers."""
     inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
     return phase.width <= phase.schedule.most_held and not inverts
 
@@ -105,7 +107,7 @@ def constants(plan: FoldPlan) -> list[str]:
 
 
 def print_phase(one: PhaseToPrint) -> list[Entry]:
-    """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
+    """Print the kernels of a phase: two for a reduce, or for a phase with hubs."""
     entries = _CudaPhase(one).run()
     # Launched first, for they take longest.
     if one.phase.mapping.hubs and one.plan.form == "plain":
@@ -121,7 +123,7 @@ _FORMS = {
 
 
 class _CudaPhase:
-    """What the kernels of all mappings have in common."""
+    """Printer of the kernel of a phase."""
 
     role = "main"
     #: What the names of its kernels end with.
@@ -140,12 +142,12 @@ class _CudaPhase:
 
     @property
     def schedule(self) -> Schedule:
-        """How vertices, edges and features go to threads."""
+        """Mapping of vertices, edges and features to threads."""
         return self.phase.schedule
 
     @property
     def arrays(self) -> tuple[GraphArray, ...]:
-        """The arrays by which threads come to what they sweep."""
+        """Arrays that assign vertices or edges to threads."""
         own = self.schedule.arrays(self.phase.mapping, self.form)
         return (*own, *self.one.ordered)
 
@@ -157,7 +159,7 @@ class _CudaPhase:
         return own if own and not shares else BLOCK_THREADS
 
     def run(self) -> list[Entry]:
-        """Print the phase's kernels of this mapping."""
+        """Print the kernels of the phase."""
         facts = self.facts(self.threads)
         self.scratch, self.parts = scratch_of(facts), part_arrays(facts)
         arguments = (*self._arguments(facts), *self.scratch, *self.parts)
@@ -169,16 +171,16 @@ class _CudaPhase:
         return self._entries(facts)
 
     def facts(self, threads: int) -> NestFacts:
-        """Return what passes ask about the kernel, for blocks of some threads."""
+        """Return the facts of the kernel, for blocks of `threads`."""
         return self.one.facts(self.schedule, threads)
 
     @property
     def covers(self) -> bool:
-        """Whether the grid has a place for each vertex, so that no thread goes round.
+        """Whether the grid has a thread for each vertex, so that kernels need no loop.
 
-        The loop alone took up to 1.6 times as long as all else that a thread did for a
-        vertex of few edges (H200). Where groups work in memory of their own, or begin
-        with what is worth more than one vertex, grids are smaller.
+        The loop alone took up to 1.6 times as long as the work of a thread for a vertex
+        of few edges (H200). Grids are smaller where groups have scratch memory, or a
+        prologue that one vertex does not repay.
         """
         loops = bool(self.scratch) or self._strides() > 1
         loops = loops or not self.phase.kind.reports_due or self.phase.kind.in_turns
@@ -196,7 +198,7 @@ class _CudaPhase:
         return self.phase.kind.arguments(facts, places, more)
 
     def _doc(self, facts: NestFacts) -> str:
-        """Return what the kernel does, in words."""
+        """Return the docstring of the kernel."""
         doc = self.phase.kind.title(facts)
         if self.phase.kind.intersects:
             return doc
@@ -210,7 +212,7 @@ class _CudaPhase:
         return doc
 
     def _bounds(self) -> int | tuple[int, int]:
-        """Return threads a block, and the blocks that must fit a multiprocessor."""
+        """Return the launch bounds: threads a block, and resident blocks."""
         mapping = self.phase.mapping
         blocks, threads = max(mapping.resident, self.schedule.fitting), BLOCK_THREADS
         if self.role == "hubs":
@@ -220,7 +222,7 @@ class _CudaPhase:
         return (self.threads, resident) if resident else self.threads
 
     def _strides(self) -> int:
-        """Return how many vertices a group of lanes takes in turn, at least."""
+        """Return the least number of vertices for each group of lanes."""
         in_blocks = any(not s.in_registers for s in self.context.staged.values())
         return STRIDES if in_blocks else 1
 
@@ -242,14 +244,14 @@ class _CudaPhase:
 
 
 class _HubPhase(_CudaPhase):
-    """A block takes one vertex of high degree: all its lanes take edges of it."""
+    """Printer of the kernel in which a block takes one vertex of high degree."""
 
     role = "hubs"
     suffix = "_hubs"
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule to which that of the phase leaves hubs."""
+        """Schedule of hubs, by that of the phase."""
         own = super().schedule
         if self.phase.kind.pushes:  # what is pushed meets in memory
             return SCHEDULES[own.parts]
@@ -257,7 +259,7 @@ class _HubPhase(_CudaPhase):
 
     @cached_property
     def threads(self) -> int:
-        """Threads of a block: as many as their areas leave room for."""
+        """Threads of a block, as far as shared memory has room for their areas."""
         mapping = self.phase.mapping
         own = self.schedule.threads(mapping)
         if own:
@@ -290,13 +292,13 @@ def print_queue(
     Returns
     -------
     Queue
-        What the runtime must know of it.
+        Its description for the runtime.
     """
     return _QueuePrinter(writer, CudaWorklist(context, plan, callees)).run()
 
 
 class _QueuePrinter:
-    """Prints the parts of a superstep, and the kernel that loops over them."""
+    """Print the parts of a superstep, and the kernel that loops over them."""
 
     def __init__(self, writer: Writer, worklist: CudaWorklist) -> None:
         self.writer, self.worklist, self.facts = writer, worklist, worklist.facts
@@ -304,7 +306,7 @@ class _QueuePrinter:
         self.arrays = [*self.facts.layout.arrays, *memory]
 
     def run(self) -> Queue:
-        """Print them; the last one is told of."""
+        """Print the functions; return the description of the loop."""
         worklist, phase = self.worklist, self.facts.phase
         identities = "".join(f"{home.identity}, " for home in worklist.entries)
         self.writer.line()
@@ -346,7 +348,7 @@ class _QueuePrinter:
         )  # fmt: skip
 
     def _print_parts(self, inner: list[str]) -> None:
-        """Print what goes along edges, and what follows on all of them."""
+        """Print the functions for edges, and for vertices behind all edges."""
         worklist = self.worklist
         if worklist.repeats:
             self._function(
@@ -368,7 +370,7 @@ class _QueuePrinter:
         )  # fmt: skip
 
     def _print_at_once(self, inner: list[str]) -> None:
-        """Print what settles vertices edge by edge."""
+        """Print the functions that settle vertices edge by edge."""
         worklist = self.worklist
         self._function(
             "settled_0",
@@ -383,7 +385,7 @@ class _QueuePrinter:
         )  # fmt: skip
 
     def _print_far(self, given: list[str]) -> None:
-        """Print what tells near vertices from those that wait."""
+        """Print the functions that separate near vertices from waiting ones."""
         worklist, own = self.worklist, ["v", "d", "lists", "far_lists"]
         self._function(
             "is_near_0", own, worklist.near,
@@ -406,7 +408,7 @@ class _QueuePrinter:
         doc: str,
         facts: NestFacts | None = None,
     ) -> None:
-        """Print a function that runs some of the user's."""
+        """Print a function that calls user functions."""
         own = facts or self.facts
         own.nest = nest
         own.arguments = (
@@ -421,7 +423,7 @@ class _QueuePrinter:
         print_function(self.writer, made)
 
     def _types(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-        """Return the dtypes and shapes of what gathers fill."""
+        """Return the dtypes and shapes of accumulators in memory."""
         found = []
         for home in self.worklist.entries:
             own, real = home.accumulator, self.facts.context.real
@@ -488,12 +490,12 @@ meets = queues.meet(lists, meets)
 def print_stage(
     step: KernelSource, stage: KernelSource, modules: tuple[str, str]
 ) -> StageSource:
-    """Print a loop over supersteps of a plan that runs a stage where nothing is due.
+    """Print a loop over supersteps that runs a stage when no vertex is due.
 
     Parameters
     ----------
     step, stage : KernelSource
-        The loop, and one that no loop can run as a stage is not refused for.
+        A module with a loop, and a module that a loop can run as a stage.
     modules : (str, str)
         The names of their modules.
     """
@@ -545,7 +547,7 @@ def print_stage(
 
 
 def _degree(plan: FoldPlan) -> Body:
-    """Return how many edges lead out of `v`, in the rows that a step pushes along."""
+    """Return the degree of `v` in the rows that a step pushes along."""
     [phase] = plan.phases
     _, gathers, _ = parts_of(plan.functions_of(phase))
     along = along_to_push(phase.along, gathers, plan.analysis, plan.traits)
@@ -554,7 +556,7 @@ def _degree(plan: FoldPlan) -> Body:
 
 
 def _reduced(plan: FoldPlan, number: int, into: str) -> Body:
-    """Return a reduce over all vertices, whose order does not matter, by atomics."""
+    """Return a reduce over all vertices by atomics; its order does not matter."""
     [function] = plan.functions_of(plan.phases[number])
     own = accumulator_of(function, plan.analysis)
     [atomic] = own.atomic(into, "0", "part", "warp", plan.real)

@@ -1,4 +1,4 @@
-"""Prints a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
+"""Print a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     Parameters
     ----------
     watch : callable, optional
-        Called behind each pass over a nest: with the name of the kernel, the pass, and
+        Called after each pass over a nest with the name of the kernel, the pass, and
         the tree, which the next pass may change.
 
     Raises
@@ -69,7 +69,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
 
 
 def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> KernelSource:
-    """Print the phases of these numbers as a module."""
+    """Print the phases with these numbers as a module."""
     target = cuda if plan.target == "cuda" else cpu
     writer = Writer()
     sites: list[Site] | None = [] if plan.options.checked else None
@@ -136,7 +136,7 @@ def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> Kernel
 
 
 def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
-    """Return where indices stand, with the user's names of what has other ones."""
+    """Return the sites of indices, with mirrors renamed to properties of the user."""
     known = {
         name: of for name, (of, _) in (analysis.mirrors | analysis.outboxes).items()
     }
@@ -147,7 +147,7 @@ def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
-    """Refuse what atomics cannot combine: a key and a source of over 64 bits."""
+    """Raise if atomics cannot combine a key and a source: over 64 bits together."""
     temporary = plan.analysis.temporaries[phase.into]
     if has_wide_key(temporary, plan.real):
         name = plan.functions_of(phase)[0].name
@@ -210,8 +210,8 @@ def _print_guard(writer: Writer, decorator: str, target: Target) -> None:
 def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     """Return the fields of `d`.
 
-    They are what the functions read and write, and both buffers of what is restored or
-    copied.
+    They are all arrays that functions read and write, and both buffers of restored or
+    copied properties.
     """
     analysis, found = plan.analysis, dict[str, Field]()
     both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
@@ -302,7 +302,7 @@ def _add_scalar(
 
 
 def _print_functions(writer: Writer, source: FunctionSource, tree: Body) -> None:
-    """Write what a function of the user's has become."""
+    """Write the functions of the module for one user function."""
     for node in tree:
         one = narrowed(node, Define)
         arguments = (*one.roles, *one.more)

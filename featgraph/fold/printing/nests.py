@@ -1,4 +1,4 @@
-"""Trees between passes as text, to read: nothing that runs is printed here."""
+"""Trees between passes as text, for inspection only: it is never executed."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _CONTEXT = 3
 
 @dataclass(frozen=True)
 class Behind:
-    """The tree of a kernel, or of a user function, behind a pass.
+    """The tree of a kernel or user function after a pass.
 
     Attributes
     ----------
     kernel : str
-        Which one.
+        Name of the kernel or function.
     name, does : str
-        The pass, and what it does, in a sentence.
+        Name of the pass, and its description.
     text : str
         The tree, printed.
     is_function : bool
-        Whether it is a user function's.
+        Whether it is the tree of a user function.
     """
 
     kernel: str
@@ -54,20 +54,19 @@ class Behind:
 
 
 def print_nest(body: Body) -> str:
-    """Return the lines of a tree: nodes by their names, what they contain below.
+    """Return a tree as lines: nodes by name, with their bodies indented below.
 
-    Parts that are as they are by default are left out. What follows ``#`` are remarks,
-    and which lanes enter a branch or a loop together.
+    Fields with default values are left out. ``#`` begins comments, and notes on which
+    lanes enter a branch or a loop together.
     """
     return "\n".join(_lines(_shown_body(body)))
 
 
 def changes_of(behind: Sequence[Behind], name: str = "") -> str:
-    """Return the trees of functions and kernels around a pass, or what all change.
+    """Return the trees before and after a pass, or the changes of all passes.
 
-    Of all passes, the first tree is whole; behind it stands what each pass changes: a
-    line that it takes out begins with ``-``, one that it puts in with ``+``, and some
-    that stay stand around them.
+    For all passes, the first tree is complete; for each pass follows a diff: removed
+    lines begin with ``-``, added ones with ``+``, with some lines of context.
     """
     out: list[str] = []
     for kernel, stages in itertools.groupby(behind, lambda one: one.kernel):
@@ -85,9 +84,9 @@ def changes_of(behind: Sequence[Behind], name: str = "") -> str:
 
 
 def changed_lines(old: str, new: str) -> str:
-    """Return how a tree changes: lines marked ``-`` or ``+``, and some around them.
+    """Return the diff of two trees: lines marked ``-`` or ``+``, with context.
 
-    "" where it is as it was. A line that stands further in or out has not changed.
+    It is "" for equal trees. A change of indentation alone is no change.
     """
     if old == new:
         return ""
@@ -131,7 +130,7 @@ def _lines(body: Body, depth: int = 0) -> Iterator[str]:
 
 
 def _node(node: Node, behind: str, depth: int) -> Iterator[str]:
-    """Yield the lines of a node that is none of Python's."""
+    """Yield the lines of a node that is not Python."""
     parts, bodies = [], {}
     for part in fields(node):  # type: ignore[arg-type]
         value = getattr(node, part.name)
@@ -153,7 +152,7 @@ def _node(node: Node, behind: str, depth: int) -> Iterator[str]:
 
 
 def _part(value: Any) -> str:
-    """Return a part of a node: names as they are, several in brackets."""
+    """Return a field of a node as text: names unquoted, lists in brackets."""
     if isinstance(value, ast.AST):
         return ast.unparse(value)
     if isinstance(value, tuple | list):
@@ -172,12 +171,12 @@ def shown(node: ast.AST) -> str:
 
 
 def _shown_body(body: Body) -> Body:
-    """Return statements whose expressions are Python's."""
+    """Return statements with expressions replaced by readable Python."""
     return [cast("ast.stmt", _Shown().visit(copied(node))) for node in body]
 
 
 class _Shown(Rewriting):
-    """Turns nodes that Python does not have into names that it prints."""
+    """Replace nodes that are not Python by names that `ast.unparse` prints."""
 
     def _name(self, form: str, *parts: Any) -> ast.Name:
         texts = (
@@ -187,7 +186,7 @@ class _Shown(Rewriting):
         return ast.Name(form.format(*texts))
 
     def visit_Access(self, node: expressions.Access) -> ast.Name:
-        """Show the element, and that it has been loaded with its row."""
+        """Show the element, or that of the loaded row."""
         if node.row:
             return ast.Name(f"{node.row}[f]")
         name = f"d.{node.name}{_VERSIONS.get(node.version, '')}"
@@ -207,7 +206,7 @@ class _Shown(Rewriting):
         return ast.Name(f"d.{node.name}")
 
     def visit_Operate(self, node: expressions.Operate) -> ast.Name:
-        """Show the call; what is chosen is left out."""
+        """Show the call; chosen variants are left out."""
         return self._name(f"fg.{node.name}({{}})", node.args)
 
     def visit_Atomic(self, node: expressions.Atomic) -> ast.Name:
@@ -232,11 +231,11 @@ class _Shown(Rewriting):
         return self._name(f"{node.to}({{}})", node.value)
 
     def visit_Identity(self, node: expressions.Identity) -> ast.Name:
-        """Show that there is nothing to combine."""
+        """Show ``fg.nothing``."""
         return ast.Name("fg.nothing")
 
     def visit_AnyFeature(self, node: functions.AnyFeature) -> ast.Name:
-        """Show whose verdict it is."""
+        """Show the condition over all features."""
         return self._name("any_feature({})", node.value)
 
     def visit_Place(self, node: functions.Place) -> ast.AST:

@@ -1,4 +1,9 @@
-"""Lines of a generated module, with their indentation, and where each came from."""
+"""From trees to lines of a generated module: the only place where trees become text.
+
+`Writer` collects lines with indentation and origins. The functions below print
+statements, each by one `ast.unparse`; line breaks of long statements follow the tree.
+`PhaseToPrint` is a phase with its printed functions, from which targets print kernels.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,7 @@ class Writer:
     origins : dict
         Generated line number -> ``(file, line)`` of the user's code it came from.
     written : dict
-        A function without its name -> the first that was written so.
+        Text of a function without its name -> name of the first one with it.
     """
 
     def __init__(self) -> None:
@@ -55,11 +60,11 @@ class Writer:
 
     @property
     def indent(self) -> str:
-        """What lines begin with."""
+        """Indentation of the next line."""
         return "    " * self.depth
 
     def line(self, text: str = "", origin: Origin | None = None) -> None:
-        """Append one line at the current indentation; a long one is broken."""
+        """Append one line at the current indentation; break a long one."""
         if text.startswith("#"):
             # A comment names a file, and a new line in that name would end it.
             printable = text.isprintable()
@@ -71,7 +76,7 @@ class Writer:
             self.add(_filled(text, self.indent) if text else [""], origin)
 
     def add(self, lines: Sequence[str], origin: Origin | None = None) -> None:
-        """Append lines as they are."""
+        """Append lines unchanged."""
         for line in lines:
             self.lines.append(line)
             if origin is not None:
@@ -79,7 +84,7 @@ class Writer:
 
     @contextmanager
     def block(self, header: str, origin: Origin | None = None) -> Iterator[None]:
-        """Append `header` and indent what follows."""
+        """Append `header`, and indent the lines in the context."""
         self.line(header, origin)
         self.depth += 1
         start = len(self.lines)
@@ -90,12 +95,12 @@ class Writer:
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The module as text."""
         return "\n".join(self.lines) + "\n"
 
 
 def _filled_docstring(text: str, indent: str) -> list[str]:
-    """Break the first line of a docstring; a lone one gets its end on a new line."""
+    """Break the first line of a docstring; put closing quotes on a new line."""
     if len(indent) + len(text) <= _WIDTH:
         return [indent + text]
     lines = textwrap.wrap(
@@ -113,7 +118,7 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
     Parameters
     ----------
     depth : int
-        Brackets that are open in front of it; further lines are not indented then.
+        Open brackets in front of it; if any, further lines are not indented.
     """
     lines: list[str] = []
     first, inside = True, depth > 0
@@ -158,12 +163,12 @@ def make_function(
 
 
 def print_function(writer: Writer, node: ast.FunctionDef, file: str = "") -> None:
-    """Write a function, two lines below what stands in front of it.
+    """Write a function behind two blank lines.
 
     Parameters
     ----------
     file : str
-        The user's file that it comes from; "" for kernels.
+        File of the user function; "" for kernels.
     """
     writer.line()
     writer.line()
@@ -177,9 +182,9 @@ def print_function(writer: Writer, node: ast.FunctionDef, file: str = "") -> Non
 
 
 def _print_once(writer: Writer, node: ast.FunctionDef) -> None:
-    """Write a kernel, or where the same has been written, that by this name, too.
+    """Write a kernel, or an alias if an equal one was written before.
 
-    Each function is compiled, as soon as it is called.
+    Numba compiles each function at its first call, so aliases save compile time.
     """
     text = ast.unparse(node).replace(f"def {node.name}(", "def (", 1)
     known = writer.written.setdefault(text, node.name)
@@ -196,7 +201,7 @@ def print_body(writer: Writer, body: Body, file: str = "") -> None:
     Parameters
     ----------
     file : str
-        The user's file that they come from; "" for those of a nest.
+        File of the user function; "" for statements of a nest.
     """
     for node in body:
         _print(writer, node, file)
@@ -228,7 +233,7 @@ def _doc_of(node: ast.stmt) -> str:
 
 
 def _header(node: _Block, depth: int) -> str:
-    """Return the line with which a branch or a loop begins; it may be too long."""
+    """Return the header line of a branch or a loop; it may be too long."""
     note = _note(node)
     header = f"{head_of(node)}:{note}"
     if depth + len(header) <= _WIDTH or isinstance(node, ast.For):
@@ -240,9 +245,9 @@ def _header(node: _Block, depth: int) -> str:
 
 
 def _lines(node: ast.stmt, indent: str) -> list[str]:
-    """Return the lines of a statement that has no body.
+    """Return the lines of a statement without a body.
 
-    The right-hand side of a long one is put into brackets.
+    The right-hand side of a long statement is put in parentheses.
     """
     text = line_of(node) + _note(node)
     if len(indent) + len(text) <= _WIDTH:
@@ -256,7 +261,7 @@ def _lines(node: ast.stmt, indent: str) -> list[str]:
 
 
 def _right_of(node: ast.stmt) -> ast.expr | None:
-    """Return what may stand in brackets of its own."""
+    """Return the right-hand side that may be put in parentheses."""
     if isinstance(node, ast.AugAssign):
         return (
             node.value if isinstance(node.op, ast.Add | ast.Mult | ast.BitOr) else None
@@ -269,7 +274,7 @@ def _note(node: ast.stmt) -> str:
 
 
 def head_of(node: _Block) -> str:
-    """Return the line with which a branch or a loop begins, without the colon."""
+    """Return the header of a branch or a loop, without the colon."""
     if isinstance(node, ast.For):
         bare: ast.stmt = ast.For(node.target, node.iter, [], [], lineno=0)
     else:
@@ -286,20 +291,20 @@ def line_of(node: ast.stmt) -> str:
 
 @dataclass(frozen=True, eq=False)
 class PhaseToPrint:
-    """A phase of a plan, behind its functions.
+    """A phase of a plan whose functions are printed.
 
     Attributes
     ----------
     writer : Writer
-        Takes the kernels.
+        Receives the kernels.
     context : Context
-        How its functions were printed.
+        Facts shared by its functions.
     plan, phase : FoldPlan, Phase
-        What has been decided.
+        Decisions of the planner.
     number : int
-        Of the phase in the plan.
+        Index of the phase in the plan.
     callees : dict
-        Emitted name of a function -> how it is called.
+        Emitted name of a function -> its signature.
     """
 
     writer: Writer
@@ -310,14 +315,14 @@ class PhaseToPrint:
     callees: dict[str, Callee]
 
     def facts(self, schedule: Schedule, threads: int = 0) -> NestFacts:
-        """Return what passes ask about a kernel of the phase, in some schedule."""
+        """Return the facts of a kernel of the phase in a schedule."""
         return NestFacts(
             self.context, self.plan, self.phase, self.callees, schedule, threads
         )
 
     @property
     def ordered(self) -> tuple[GraphArray, ...]:
-        """Copies of properties of edges, in the order in which edges are taken."""
+        """Copies of edge properties, in the order of the schedule."""
         types = self.plan.analysis.signature
         return tuple(
             GraphArray(f"ordered_{name}", dtype=types[name].dtype)

@@ -1,9 +1,13 @@
-"""Supersteps over few vertices as one loop, on a GPU: what its functions do (0042).
+"""The worklist loop of a GPU: one kernel runs many supersteps (0042).
 
-Warps take equal shares of the edges out of the active vertices. A vertex that is met,
-for the first time, stands on a list; what gathers fill is combined at the vertex, in
-memory. Behind a barrier those on the list run the rest, and leave what they commit in
-both buffers: no other vertex reads it meanwhile.
+Warps take equal shares of the edges out of the active vertices. A vertex visited for
+the first time is appended to a list; accumulators are entries in memory, at the vertex.
+Behind a grid barrier, listed vertices run the functions behind the gathers, and commit
+to both buffers: no other vertex reads these entries until the next barrier.
+
+If any one contribution settles a vertex (0082, the functions ``..._at_once``), it runs
+the rest within the edge. Then a superstep has one barrier, accumulators stay in
+registers, and there is no list of visited vertices.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ while chunk * 32 < edge_count:
 
 
 def _in_warps(worklist: Worklist) -> Body:
-    """Return the names of the features, and which chunks are a warp's."""
+    """Return the numbers of features, and the chunks of a warp."""
     return worklist.front() + code(_WARPS)
 
 
@@ -57,13 +61,13 @@ def _each_edge(worklist: Worklist, body: Body) -> Body:
 
 
 def _degree(worklist: Worklist) -> Body:
-    """Return how many edges lead out of `v`."""
+    """Return the statements that bind the out-degree of `v`."""
     layout = worklist.facts.layout
     return layout.row("v") + code(f"out_degree = int64({layout.degree})")
 
 
 def _contributes(worklist: Worklist) -> Body:
-    """Return what all gathers take of an edge."""
+    """Return the contributions of an edge to all gathers."""
     return [Contribute(f.name) for f in worklist.gathers]
 
 
@@ -83,16 +87,16 @@ queues.leave(lists, step_number)
 
 
 def loop_at_once(begin: Body, gather: Body) -> Body:
-    """Return the loop over supersteps, each of which is `gather`."""
+    """Return the loop over supersteps with one barrier each; `gather` is one."""
     return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
 
 
 def settled_at_once(worklist: Worklist, facts: NestFacts) -> Body:
-    """Return what `v` does by an edge from ``u``, if that finds everything.
+    """Return the function that settles `v` by one edge from ``u``, if possible.
 
-    It returns whether `v` commits: once, whatever edges find it. All that is to be
-    loaded before that is known is on its way at the same time. It is lowered with
-    `facts`, by which what an edge finds is in registers.
+    It returns whether `v` commits, which is True for one edge only. Loads of all tests
+    are issued before the first branch. With `facts`, accumulators of one edge are in
+    registers.
     """
     filled = [facts.filled(f.name) for f in worklist.gathers]
     out = worklist.front() + [Start(a.name) for a in filled] + _contributes(worklist)
@@ -112,7 +116,7 @@ def settled_at_once(worklist: Worklist, facts: NestFacts) -> Body:
 
 
 def gather_at_once(worklist: Worklist) -> Body:
-    """Return what settles vertices along the edges out of the sources."""
+    """Return the loop that settles vertices along the edges out of the sources."""
     body = _degree(worklist) + code(
         "alive = settled_0(u, v, e, d, lists, step_number, inside_edge)\n"
         "queues.append_row(alive, v, out_degree, lists, step_number + 1)"
@@ -121,7 +125,10 @@ def gather_at_once(worklist: Worklist) -> Body:
 
 
 def ends_if_again(number: str) -> Body:
-    """Return what ends the loop where a source goes on: it waits for all edges."""
+    """Return the test that ends the loop if a source is due itself.
+
+    A source that continues must wait for all edges, so single kernels take over.
+    """
     return when(["goes_on_0(v, d)"], code(f"queues.end_behind(lists, {number})"))
 
 
@@ -240,14 +247,14 @@ LEAVE
 
 
 class CudaWorklist(Worklist):
-    """The functions of a loop that a grid of a GPU runs.
+    """Functions of the loop that one grid of a GPU runs.
 
     Attributes
     ----------
     at_once : bool
-        Whether one edge settles a vertex: superstep by superstep, blocks meet once.
+        Whether one edge settles a vertex, with one barrier a superstep.
     of_an_edge : NestFacts
-        What that is lowered with: what an edge finds is in registers.
+        Facts for that case: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -260,7 +267,7 @@ class CudaWorklist(Worklist):
 
     @property
     def entries(self) -> list[AtVertices]:
-        """What gathers fill, in memory."""
+        """Accumulators in memory."""
         facts = self.facts
         if self.at_once:
             return []
@@ -268,11 +275,11 @@ class CudaWorklist(Worklist):
 
     @property
     def waits(self) -> bool:
-        """Whether vertices can wait: there are keys that tell near ones from far."""
+        """Whether vertices can wait, by keys that separate near from far ones."""
         return bool(self.facts.plan.facts.queue_keys)
 
     def near(self) -> Body:
-        """Return the test that one of the keys of `v` is not beyond the limit."""
+        """Return the body of the test that some key of `v` is within the limit."""
         test = "is_near = is_near or not sign * float64(ENTRY) > limit"
         out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
         out += code(
@@ -281,20 +288,20 @@ class CudaWorklist(Worklist):
         return self.front() + out + self._keys(test) + code("return is_near")
 
     def first_key(self) -> Body:
-        """Return the smallest key of `v`, times the sign; nan is none."""
+        """Return the body that computes the least signed key of `v`; nan is skipped."""
         test = "first = min(first, sign * float64(ENTRY))"
         out = code("key, sign = lists.words[queues.KEY], far_lists.limits[queues.SIGN]")
         out += code("first = float64(math.inf)")
         return self.front() + out + self._keys(test) + code("return first")
 
     def refill(self) -> Body:
-        """Return what moves the limit where no vertex is near, and lists those."""
+        """Return the body that moves the limit if no vertex is near."""
         move = code(_EACH_FAR, DEGREE=when(["is_near"], _degree(self)))
         parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
         return _in_warps(self) + code(_REFILL, **parts)
 
     def _keys(self, test: str) -> Body:
-        """Return a test of each entry of the property by which vertices wait."""
+        """Return `test` for each entry of the property by which vertices wait."""
         out, facts = code(""), self.facts
         for number, name in enumerate(facts.plan.facts.queue_keys):
             shape = facts.plan.analysis.signature[name].item_shape
@@ -307,7 +314,7 @@ class CudaWorklist(Worklist):
         return out
 
     def _append(self, flag: str, number: str, side: str) -> Body:
-        """Return what adds `v` to the sources of a superstep, or has it wait."""
+        """Return the statements that append `v` to sources, or to waiting vertices."""
         if not self.waits:
             given = f"{flag}, v, out_degree, lists, {number}"
             return code(f"queues.append_row({given})")
@@ -316,7 +323,7 @@ class CudaWorklist(Worklist):
         return code((counts if flag == "alive" else "") + text)
 
     def begin(self) -> Body:
-        """Return what lists the vertices that are active at first."""
+        """Return the body that lists initially active vertices."""
         append, found = self._append("is_active", "0", "0"), _degree(self)
         if self.at_once:
             found += ends_if_again("-1")
@@ -325,7 +332,7 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + agreed(words, "warp")
 
     def meet(self) -> Body:
-        """Return what puts sources, and the ends of their edges, on the list."""
+        """Return the body that lists sources, and targets of their edges."""
         meets = self._claims("inside_edge") + code(
             "queues.append(is_met, v, lists, step_number)"
         )
@@ -333,15 +340,15 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + _each_edge(self, found) + self._each_source()
 
     def push(self) -> Body:
-        """Return what contributes along the edges to vertices that went on."""
+        """Return the body that contributes along edges to vertices that continue."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
         return _in_warps(self) + _each_edge(self, when(wanted, _contributes(self)))
 
     def gather(self) -> Body:
-        """Return what does both at once.
+        """Return the body that lists vertices and contributes in one walk.
 
-        A vertex that goes on does so for all who ask, and none of them need wait for
-        the first.
+        The test of a vertex has the same result in all threads, so none of them waits
+        for the first.
         """
         claim = code("is_met = queues.claim(lists, v)") + _contributes(self)
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
@@ -350,7 +357,7 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + _each_edge(self, body) + self._each_source()
 
     def commit(self) -> Body:
-        """Return what the vertices on the list do behind all edges."""
+        """Return the body that listed vertices run behind all edges."""
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
@@ -366,7 +373,7 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + agreed(met, "warp")
 
     def loop(self, first: str, arguments: str) -> Body:
-        """Return the loop; what lists, and all else, is given these arguments."""
+        """Return the loop; `first` are arguments of list functions, then all others."""
         begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
         if self.at_once:
             return loop_at_once(begin, gather)
@@ -399,7 +406,7 @@ class CudaWorklist(Worklist):
         return front + loop
 
     def _claims(self, inside: str) -> Body:
-        """Return what asks whether `v` goes on, where that is still to be asked."""
+        """Return the test whether `v` continues, by the first thread that visits it."""
         goes_on = "goes_on_0(v, d)"
         if self.repeats:
             tests = [inside, goes_on if self.before else ""]
