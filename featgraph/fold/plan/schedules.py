@@ -73,7 +73,7 @@ def choose_mapping(
     if work.reduces and work.sums_matrices:
         return map_matrices(work)
     if asked is None:
-        free = (schedule for schedule in SCHEDULES.values() if schedule.is_asked_for)
+        free = (schedule for schedule in SCHEDULES.values() if schedule.is_selectable)
         asked = min(free, key=lambda schedule: schedule.cost(work))
     if options.feature_parallel and asked.shares_features is not False:
         mapping = asked.choose(map_lanes(work), work, given)

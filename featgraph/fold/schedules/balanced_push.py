@@ -28,7 +28,7 @@ class BalancedPushSchedule(LaneSchedule):
     modules = ("segments",)
     forms = ()
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping, for phases in which sources push along edges."""
         if work.from_sources:
             return replace(

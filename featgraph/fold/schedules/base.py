@@ -270,7 +270,7 @@ class Binding:
         one.
     own : str
         Test that a vertex is not left to another kernel; "" if none is.
-    uninvited : bool
+    has_idle_lanes : bool
         Whether some lanes execute the body for a vertex outside the swept set.
     block : int
         Terms that a lane adds sequentially before pairwise summation; 0 for all.
@@ -311,7 +311,7 @@ class Binding:
     walk: Walk
     scopes: Dict[str, Scope]
     own: str = ""
-    uninvited: bool = False
+    has_idle_lanes: bool = False
     block: int = 0
     leaves_early: bool = False
     partial: str = "cuda.blockIdx.x"
@@ -395,7 +395,7 @@ class Schedule(ABC):
     ----------
     name : str
         Name in options.
-    is_asked_for : bool
+    is_selectable : bool
         Whether options may name it; the one of the CPU has no alternative.
     targets : tuple of str
         Targets that it runs on.
@@ -433,7 +433,7 @@ class Schedule(ABC):
     """
 
     name: ClassVar[str]
-    is_asked_for: ClassVar[bool] = True
+    is_selectable: ClassVar[bool] = True
     targets: ClassVar[tuple[str, ...]] = ("cuda",)
     runs: ClassVar[str] = ""
     shares_features: ClassVar[bool | None] = True
@@ -451,7 +451,7 @@ class Schedule(ABC):
     most_held: ClassVar[int] = 0
     finds_due: ClassVar[bool] = False
 
-    def check(self, given: Dict[str, int]) -> None:
+    def check(self, options: Dict[str, int]) -> None:
         """Raise for missing or invalid own options."""
         return  # most do with any
 
@@ -463,7 +463,7 @@ class Schedule(ABC):
         """
         return math.inf
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return its mapping of a phase, from that of "lanes" and own options.
 
         Raises
@@ -552,12 +552,12 @@ class Schedule(ABC):
         lanes = mapping.lanes_per_vertex
         if sizes.role == "hubs":
             [array] = self.arrays(mapping)
-            return sizes.within(sizes.given(array.name).size // array.each, lanes)
+            return sizes.within(sizes.argument(array.name).size // array.each, lanes)
         if sizes.reduces:
             # As many on every GPU, for they say how a sum is rounded.
             return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
         if sizes.form == "listed":
-            return sizes.blocks(int(sizes.given("listed").size) * lanes)
+            return sizes.blocks(int(sizes.argument("listed").size) * lanes)
         if sizes.form == "packed":
             blocks = min(sizes.blocks(sizes.vertices), grids.PACKING_BLOCKS * lanes)
         else:

@@ -36,7 +36,7 @@ class BlockSchedule(Schedule):
 
     name = "block"
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping of "lanes", with hubs left to blocks."""
         if leaves_matrices(mapping, work):
             raise PlanError(
@@ -83,7 +83,7 @@ class PartSchedule(BlockSchedule):
     """Several blocks take one vertex, without a combined result."""
 
     name = "block_parts"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the list of parts of rows."""
@@ -102,7 +102,7 @@ class JoinSchedule(BlockSchedule):
     """Several blocks take one long row; the last one combines and continues."""
 
     name = "block_joins"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the list of parts of rows, with the index of each in its row."""

@@ -43,7 +43,7 @@ class ElementSchedule(Schedule):
     """A thread sums one element at a time over all vertices of the block."""
 
     name = "elements"
-    is_asked_for = False
+    is_selectable = False
     shares_features = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -81,7 +81,7 @@ class ShareTileSchedule(Schedule):
     """
 
     name = "share_tiles"
-    is_asked_for = False
+    is_selectable = False
     modules = ("block_tiles",)
 
     def describe(self, mapping: Mapping, width: int) -> str:

@@ -78,7 +78,7 @@ class BlockTileSchedule(Schedule):
     forms: ClassVar[tuple[str, ...]] = ("listed",)  # a warp packs what its lanes take
     joins: ClassVar[str] = "tile_joins"
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping of a block to a vertex; unchanged without matrices.
 
         Raises
@@ -189,7 +189,7 @@ class TileJoinSchedule(BlockTileSchedule):
     """The same for vertices of high degree: blocks take parts of long rows."""
 
     name = "tile_joins"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the list of parts of rows, with the index of each in its row."""

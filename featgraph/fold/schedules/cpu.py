@@ -30,7 +30,7 @@ class CpuSchedule(Schedule):
     """A thread takes chunks: ranges of set words with about equal work."""
 
     name = "cpu"
-    is_asked_for = False
+    is_selectable = False
     targets = ("cpu",)
     shares_features = False
 

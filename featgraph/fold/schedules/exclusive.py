@@ -212,7 +212,7 @@ class ExclusiveSchedule(Schedule):
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return the number of blocks, all resident: each waits for all others."""
-        if not sizes.given("order_sources").size:
+        if not sizes.argument("order_sources").size:
             return 0
         return sizes.multiprocessors * mapping.resident
 
@@ -268,7 +268,7 @@ class ExclusiveSchedule(Schedule):
             return replace(_CPU.bind(mapping, shape), turns="chunks")
         binding = shared(mapping, shape, Scope(mapping.lanes_per_edge))
         turns = "tasks" if self.in_tasks else "edges"
-        return replace(binding, uninvited=False, turns=turns)
+        return replace(binding, has_idle_lanes=False, turns=turns)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over edges, around the body of `node`."""
@@ -372,7 +372,7 @@ class ExclusiveSchedule(Schedule):
         last = "min(place + cuda.laneid{}, int64(edge_order.shape[0] - 1))"
         ask = "u, v, at = {0}_u, {0}_v, " + last.format("{1}") + "\nASK"
         given = code("".join(f"near_{n} = ordered_{n}[at]\n" for n in node.values))
-        told = ["near_u", "near_v", *(f"near_{n}" for n in node.values)]
+        prefetched = ["near_u", "near_v", *(f"near_{n}" for n in node.values)]
         names = ["u", "v", *(f"{n}_e" for n in node.values)]
         steps = code(
             "while step < count:\n"
@@ -385,7 +385,7 @@ class ExclusiveSchedule(Schedule):
             NUMBER=code("at = place + step") + each[:1],
             TELL=[
                 part
-                for name, near in zip(names, told, strict=True)
+                for name, near in zip(names, prefetched, strict=True)
                 for part in code(f"{name} = warp.broadcast({near}, step, {WARP})")
             ],
             BODY=each[3 + len(node.values) :],

@@ -169,7 +169,7 @@ class RacySchedule(ExclusiveSchedule):
     """All edges at once, without exclusion (Hogwild)."""
 
     name = "racy"
-    is_asked_for = False
+    is_selectable = False
     is_repeatable = False
     resident = 8
     does = "all edges at once, without exclusion"

@@ -80,7 +80,7 @@ class _HeldSchedule(ExclusiveSchedule):
         """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), holds=True)
 
-    def told(self, flag: str, binding: Binding) -> Body:
+    def shared_flag(self, flag: str, binding: Binding) -> Body:
         """Return the broadcast of a flag from one lane to all lanes of an edge.
 
         It includes a fence, so that all lanes see memory as that lane does: a vote
@@ -148,7 +148,7 @@ class EdgeLockedSchedule(_HeldSchedule):
         take = code("held = queues.hold(locks, lower, upper, tries)")
         out = code(f"wants = {wants}\n{_LOCKS}held = False")
         out += when(["wants", *only], take)
-        out += self.told("held", binding)
+        out += self.shared_flag("held", binding)
         defer = code(
             "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
             "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
@@ -252,7 +252,7 @@ class TicketedSchedule(_HeldSchedule):
             "    has_turns = queues.has_turn(locks, v, target_turns[at])"
         )
         out = code("has_turns = False") + when(["waits", *only], ask)
-        out += self.told("has_turns", binding)
+        out += self.shared_flag("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
         passed = code(
             "queues.fence()\n"

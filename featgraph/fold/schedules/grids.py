@@ -53,7 +53,7 @@ class LaunchSizes:
         Sizes of the graph.
     block : int
         Threads of a block.
-    given : callable
+    argument : callable
         Maps an argument to its value in the launch.
     form : str
         Frontier form: see `KernelShape`.
@@ -72,7 +72,7 @@ class LaunchSizes:
     vertices: int
     edges: int
     block: int
-    given: Callable[[str], Any]
+    argument: Callable[[str], Any]
     form: str = "plain"
     role: str = "main"
     reduces: bool = False

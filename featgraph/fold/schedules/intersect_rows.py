@@ -54,7 +54,7 @@ class Intersection(Schedule):
         Docstring of its kernels.
     """
 
-    is_asked_for = False
+    is_selectable = False
     runs = "intersects"
     shares_features = None
     does: ClassVar[str]
@@ -91,19 +91,19 @@ BITMAP_LANES = 16
 
 
 def rows_intersected(
-    asked: str, on_gpu: bool, typical_degree: int, has_hubs: bool
+    requested: str, on_gpu: bool, typical_degree: int, has_hubs: bool
 ) -> Mapping:
     """Return the mapping of a phase over all triangles.
 
-    If `asked` is no schedule of triangles, the default is chosen.
+    If `requested` is no schedule of triangles, the default is chosen.
     """
-    asked = asked if asked in INTERSECTIONS else "auto"
+    requested = requested if requested in INTERSECTIONS else "auto"
     if not on_gpu:
-        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
+        return Mapping(1, 1, 1, False, "mark" if requested == "auto" else requested)
     # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
     lanes = min(WARP, max(1, typical_degree // 4))
     long_rows = has_hubs or typical_degree > WARP
-    hubs = long_rows if asked == "auto" else asked == "mark"
+    hubs = long_rows if requested == "auto" else requested == "mark"
     return Mapping(1, 1, lanes, False, "search", hubs)
 
 

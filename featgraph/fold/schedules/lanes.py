@@ -338,7 +338,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
         "vertex": vertex,
         "partial": partial,
     }
-    return Binding(True, axis, walk, scopes, uninvited=vertex.company == "warp")
+    return Binding(True, axis, walk, scopes, has_idle_lanes=vertex.company == "warp")
 
 
 def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -405,7 +405,7 @@ class ApartSchedule(LaneSchedule):
     """
 
     name = "apart"
-    is_asked_for = False
+    is_selectable = False
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""

@@ -97,7 +97,7 @@ _ALL: tuple[Schedule, ...] = (
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone, but for triangles.
-NAMES = ("auto", *(s.name for s in _ALL if s.is_asked_for), *INTERSECTIONS)
+NAMES = ("auto", *(s.name for s in _ALL if s.is_selectable), *INTERSECTIONS)
 #: Options that belong to schedules -> the values that they take.
 OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
 
@@ -115,27 +115,29 @@ def names_for(target: str, functions: Iterable[Any]) -> str:
     return ", ".join(map(repr, ["auto", *names]))
 
 
-def check_target(asked: str, target: str, functions: Iterable[Any] = ()) -> None:
-    """Raise if a target does not have the schedule `asked`.
+def check_target(name: str, target: str, functions: Iterable[Any] = ()) -> None:
+    """Raise if a target does not have the schedule `name`.
 
     Raises
     ------
     PlanError
         With a list of those that it has.
     """
-    if asked == "auto" or target in SCHEDULES[asked].targets:
+    if name == "auto" or target in SCHEDULES[name].targets:
         return
-    theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[asked].targets)
+    theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[name].targets)
     raise PlanError(
         f"this schedule is for {theirs}",
         where="schedule=",
-        got=f"schedule={asked!r}, target={target!r}",
+        got=f"schedule={name!r}, target={target!r}",
         expected=names_for(target, functions),
         fix="drop schedule=",
     )
 
 
-def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
+def check_own(
+    schedule_name: str, options: Dict[str, Any]
+) -> tuple[tuple[str, int], ...]:
     """Check own options of a schedule; return those its mapping depends on.
 
     Raises
@@ -143,15 +145,15 @@ def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
     PlanError
         For an option of another schedule, or a missing option.
     """
-    own = {name: int(given[name]) for name in OWN_OPTIONS if name in given}
-    schedule = SCHEDULES.get(asked)
+    own = {name: int(options[name]) for name in OWN_OPTIONS if name in options}
+    schedule = SCHEDULES.get(schedule_name)
     for name, value in own.items():
         if schedule is None or name not in schedule.options:
             theirs = [s.name for s in _ALL if name in s.options]
             raise PlanError(
                 f"{name} does not belong to this schedule",
                 where="options",
-                got=f"schedule={asked!r}, {name}={value}",
+                got=f"schedule={schedule_name!r}, {name}={value}",
                 expected=" or ".join(f"schedule={other!r}" for other in theirs),
                 fix=f"drop {name}, or ask for schedule={theirs[0]!r}",
             )

@@ -151,7 +151,7 @@ class EdgeWordSchedule(ThreadSchedule):
     """A warp takes the edges of one word of a set of edges; most words are empty."""
 
     name = "edge_words"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

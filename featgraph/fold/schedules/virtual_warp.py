@@ -29,9 +29,9 @@ class VirtualWarpSchedule(LaneSchedule):
     finds_due = False
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: LANES}
 
-    def check(self, given: Dict[str, int]) -> None:
+    def check(self, options: Dict[str, int]) -> None:
         """Raise if the number of lanes is missing."""
-        if OPTION not in given:
+        if OPTION not in options:
             raise PlanError(
                 "virtual_warp gives each vertex a number of lanes that is said; the "
                 "default, once called so, is now called 'lanes'",
@@ -41,11 +41,11 @@ class VirtualWarpSchedule(LaneSchedule):
                 fix=f"ask for schedule='lanes', or say {OPTION}=8",
             )
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping with the given lanes, if the phase sweeps edges."""
         if not work.sweeps_edges:
             return mapping
-        count = given[OPTION]
+        count = options[OPTION]
         mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
         why = work.custom if work.pulls else ""
         if leaves_matrices(mapping, work):

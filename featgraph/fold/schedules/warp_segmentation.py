@@ -78,7 +78,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         pays = work.rows_of_longest >= FEW_LONG_ROWS and work.typical_degree >= least
         return COST if fits and pays else math.inf
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping: a group of lanes for an edge is that of a vertex."""
         if not work.sweeps_edges:
             return mapping
@@ -93,7 +93,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         padded = mapping.is_padded(work.width)
         fit = max(MOST_ON_THE_WAY // (mapping.features_per_lane + padded), 1)
         fit = 1 << (fit.bit_length() - 1)
-        at_a_time = given.get(OPTION, min(AT_A_TIME, fit))
+        at_a_time = options.get(OPTION, min(AT_A_TIME, fit))
         at_a_time = min(at_a_time, fit) if padded else at_a_time
         return replace(
             mapping,
@@ -123,7 +123,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         """Return the number of threads with work: one warp for each window."""
         if not self.arrays(mapping):
             return super().places(mapping, sizes)
-        return (int(sizes.given("windows").size) - 1) * WARP
+        return (int(sizes.argument("windows").size) - 1) * WARP
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

@@ -21,11 +21,11 @@ class WordRangesSchedule(LaneSchedule):
     """
 
     name = "word_ranges"
-    is_asked_for = False
+    is_selectable = False
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
-        return replace(super().bind(mapping, shape), uninvited=True)
+        return replace(super().bind(mapping, shape), has_idle_lanes=True)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -55,7 +55,7 @@ class WordSchedule(LaneSchedule):
     """
 
     name = "words"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -63,7 +63,7 @@ class WordSchedule(LaneSchedule):
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return the number of blocks for the parts of a tree."""
-        places = int(sizes.given("part_count")) * mapping.lanes_per_vertex
+        places = int(sizes.argument("part_count")) * mapping.lanes_per_vertex
         return sizes.shared_out(places)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
@@ -105,7 +105,7 @@ class WordElementSchedule(ElementSchedule):
     """A thread sums one element at a time over the vertices of a word."""
 
     name = "word_elements"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -113,7 +113,7 @@ class WordElementSchedule(ElementSchedule):
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return the number of blocks: one for each part of a tree."""
-        return min(int(sizes.given("part_count")), SHARING_BLOCKS)
+        return min(int(sizes.argument("part_count")), SHARING_BLOCKS)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""

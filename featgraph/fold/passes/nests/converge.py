@@ -94,12 +94,12 @@ class ConvergeRows(Rewriting):
                 out += self.layout.cut(*self.binding.part)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)
-                if self.binding.uninvited:
+                if self.binding.has_idle_lanes:
                     out += code(f"{node.wanted} = {node.wanted} and {own}")
                 else:
                     leave = noted([ast.Continue()], "the whole block")
                     out += agreed(when([f"not {own}"], leave), "block")
-            if self.binding.uninvited:
+            if self.binding.has_idle_lanes:
                 out += self.layout.narrowed(node.wanted)
             if node.begins:
                 passed_over = f"warp.test_bit({node.begins}, {node.vertex})"
