@@ -102,9 +102,9 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-        # Numba knows namedtuples by the name of their class and what is in them; where
-        # these are the same it looks for the kernel anew at every launch, for a quarter
-        # of a millisecond. Pickle goes by __qualname__, which stays.
+        # Numba identifies namedtuples by class name and fields; if two are equal, it
+        # searches the kernel at every launch, which takes a quarter of a millisecond.
+        # Pickle uses __qualname__, which remains.
         if hasattr(module, "Data"):
             module.Data.__name__ = path.stem
         guard_disk_cache(module, path.parent / COMPILED, _shared_folders())
@@ -144,7 +144,7 @@ def check_module(text: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in bound:
             raise FeatGraphError(
-                f"the generated module uses {node.id!r}, which nothing binds",
+                f"the generated module uses {node.id!r}, which is unbound",
                 where=f"line {node.lineno}",
             )
 

@@ -166,7 +166,7 @@ class Kernel:
         """Return the types of the arguments of `with_stage` (CUDA)."""
         queue = self.kernel_source.queue
         if queue is None or queue.entry is None:
-            raise TypeError("a kernel without a loop")
+            raise TypeError("the kernel has no loop over supersteps")
         types = self.signature(queue.entry)
         known = dict(zip(queue.arguments, types, strict=True))
         for entry in stage.entries:

@@ -429,7 +429,7 @@ def print_stage(
     """
     queue, plan = step.queue, stage.plan
     if queue is None:
-        raise TypeError("a kernel without a loop")
+        raise TypeError("the kernel has no loop over supersteps")
     shares, once, steps = shares_domain(step.plan, plan), set(), code("")
     begin, leave, rows = code(""), code(""), []
     for number, phase in enumerate(plan.phases):

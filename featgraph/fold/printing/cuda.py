@@ -274,8 +274,8 @@ class _HubPhase(_CudaPhase):
 
 #: Threads of a block of the loop.
 _QUEUE_THREADS = 512
-#: One block has a multiprocessor, which is told to the compiler: it made do with 32
-#: registers otherwise, and spilled.
+#: One block a multiprocessor: without this bound, the compiler chose 32 registers and
+#: spilled.
 _BOUNDS = (_QUEUE_THREADS, 1)
 _OF_A_STEP = ["d", "lists", "step_number", "rows", "leaf_count", "edge_count"]
 
@@ -501,7 +501,7 @@ def print_stage(
     """
     queue, plan = step.queue, stage.plan
     if queue is None:
-        raise TypeError("a kernel without a loop")
+        raise TypeError("the kernel has no loop over supersteps")
     steps, results = code(""), list[str]()
     if not plan.phases[0].kind.reduces:  # all have looked at counts before any grows
         steps += code("meets = queues.meet(lists, meets)")

@@ -70,16 +70,16 @@ def changes_of(behind: Sequence[Behind], name: str = "") -> str:
     """
     out: list[str] = []
     for kernel, stages in itertools.groupby(behind, lambda one: one.kernel):
-        told, before = list[str](), ""
+        lines, before = list[str](), ""
         for one in stages:
             if not name:
                 changed = changed_lines(before, one.text) if before else one.text
-                told += [f"## {one.name}: {one.does}", changed or "  (as it was)", ""]
+                lines += [f"## {one.name}: {one.does}", changed or "  (as it was)", ""]
             elif one.name == name:
-                told += [f"## before {name}: {one.does}", before, ""]
-                told += [f"## behind {name}", one.text, ""]
+                lines += [f"## before {name}: {one.does}", before, ""]
+                lines += [f"## behind {name}", one.text, ""]
             before = one.text
-        out += [f"# {kernel}", "", *told] if told else []
+        out += [f"# {kernel}", "", *lines] if lines else []
     return "\n".join(out)
 
 

@@ -554,7 +554,7 @@ class Schedule(ABC):
             [array] = self.arrays(mapping)
             return sizes.within(sizes.argument(array.name).size // array.each, lanes)
         if sizes.reduces:
-            # As many on every GPU, for they say how a sum is rounded.
+            # The same number on every GPU, since it determines the rounding of sums.
             return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
         if sizes.form == "listed":
             return sizes.blocks(int(sizes.argument("listed").size) * lanes)

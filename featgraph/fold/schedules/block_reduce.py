@@ -24,7 +24,7 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BUFFERS", "ElementSchedule", "ShareTileSchedule", "map_matrices"]
 
-#: Where a block is in the grid, and how many there are.
+#: Index of a block in the grid, and the number of blocks.
 BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
 #: Threads of a block where all tiles have one: those that leave the fewest idle. With
 #: float64, a thread takes twice the registers.
@@ -33,9 +33,9 @@ THREADS = {4: (128, 160), 8: (64, 96)}
 RESIDENT = {4: 4, 8: 2}
 #: Vertices that a lane has on the way together, and those of a batch, at most.
 MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
-#: Multiprocessors for which there are blocks: as many on all devices, as in a reduce.
+#: Multiprocessors that grids assume, on all devices, so that results are equal.
 MULTIPROCESSORS = 132
-#: Batches that stand in shared memory: one is added up while the next one comes.
+#: Batches in shared memory: one is added while the next one is stored.
 BUFFERS = 2
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
 
-#: Vertices of a block, unless `block_vertices` says how many.
+#: Vertices of a block, without the option `block_vertices`.
 BLOCK_VERTICES = 256
 
 

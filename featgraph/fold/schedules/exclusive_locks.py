@@ -153,6 +153,7 @@ class EdgeLockedSchedule(_HeldSchedule):
             "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
             "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
         )
+        # All lanes have stored before one of them releases the locks.
         out += [*body, *code("warp.sync()")]
         free = code("queues.release(locks, lower, upper)")
         return (
@@ -254,6 +255,7 @@ class TicketedSchedule(_HeldSchedule):
         out = code("has_turns = False") + when(["waits", *only], ask)
         out += self.shared_flag("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
+        # The fence is the release: the update precedes the next tickets.
         passed = code(
             "queues.fence()\n"
             "if conflicts & 1:\n"
@@ -395,7 +397,7 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
         "first, stop, left = int64(tasks[task]), int64(tasks[task + 1]), int32(0)\n"
         "base, vertex = first, order_targets[first]"
     )
-    if find:  # where the vertex begins stand those that are left
+    if find:  # remaining edges are at the begin of the range of the vertex
         body += when(["turn > 0"], code("stop = first + locks[vertex]"))
     body += agreed(noted(edges, "the whole warp"), "warp") + end
     body += [copied(part) for part in take]

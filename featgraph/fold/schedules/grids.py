@@ -33,7 +33,7 @@ SCRATCH_BYTES = 1 << 29
 REDUCE_BLOCKS = 1024
 #: Threads of a block of a reduce, for that number.
 REDUCE_THREADS = 256
-#: Blocks that are launched, if there is work for them, before any goes round again.
+#: Blocks to launch, if they have work, before threads loop over further vertices.
 LEAST_BLOCKS = 4096
 #: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
 #: of more would find less to pack.
@@ -148,7 +148,7 @@ def resident_blocks(mapping: Mapping, work: Work) -> int:
         pays = is_wide and (work.has_hubs or several) and not work.multiplies
     if not pays:
         return 0
-    if is_alone and work.multiplies:  # what is multiplied stands in registers, too
+    if is_alone and work.multiplies:  # factors are in registers, too
         rows *= 2
     # A double takes two registers.
     taken = max(rows * mapping.features_per_lane * work.size, PIECE_BYTES)

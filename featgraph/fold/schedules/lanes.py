@@ -221,7 +221,7 @@ class LaneSchedule(Schedule):
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
-            # Also where there is no set to test: warps at the grid's end have no row.
+            # Also without a set to test: warps at the end of the grid have no row.
             own = f" >> {shift}" if shift else ""
             name = vertex if lanes == WARP else "index"
             out = code(f"{name} = int32(cuda.grid(1){own})")

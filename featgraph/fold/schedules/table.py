@@ -96,7 +96,7 @@ _ALL: tuple[Schedule, ...] = (
     RacySchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
-#: What may be asked for; the CPU has one alone, but for triangles.
+#: Valid values of `schedule=`; the CPU has one only, except for triangles.
 NAMES = ("auto", *(s.name for s in _ALL if s.is_selectable), *INTERSECTIONS)
 #: Options that belong to schedules -> the values that they take.
 OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}

@@ -51,7 +51,7 @@ PAIRED_BYTES = 32
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
-#: Where a thread is in the grid, and how many there are.
+#: Index of a thread in the grid, and the number of threads.
 GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
 
@@ -90,10 +90,10 @@ class ThreadSchedule(Schedule):
             stride=mapping.stride,
             is_looped=mapping.is_looped,
         )
-        # With ``range`` every step asks again whether there is a next one, in front of
-        # the loads of that. But beside a place of 64 bits the compiler keeps an address
-        # in each array for a ``while``: 36 registers for 32 (`twins`, K = 8, sm_90).
-        # What pushes and edge functions do for an edge is long, and hides the question.
+        # With ``range`` each iteration tests for a next one in front of its loads. But
+        # for a ``while`` with 64-bit positions the compiler keeps an address in each
+        # array: 36 registers in place of 32 (`twins`, K = 8, sm_90). Pushes and edge
+        # functions do enough work for an edge to hide the test.
         form = "while" if shape.pulls or shape.place_type != "int64" else "range"
         at_a_time = mapping.unroll if shape.pulls else 1
         walk = Walk(form, at_a_time=at_a_time, is_looped=True)

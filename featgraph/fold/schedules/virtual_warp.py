@@ -33,12 +33,12 @@ class VirtualWarpSchedule(LaneSchedule):
         """Raise if the number of lanes is missing."""
         if OPTION not in options:
             raise PlanError(
-                "virtual_warp gives each vertex a number of lanes that is said; the "
+                "virtual_warp needs the number of lanes for each vertex; the "
                 "default, once called so, is now called 'lanes'",
                 where="schedule=",
                 got="schedule='virtual_warp' without lanes_per_vertex",
                 expected=f"{OPTION}={', '.join(map(str, LANES))}",
-                fix=f"ask for schedule='lanes', or say {OPTION}=8",
+                fix=f"ask for schedule='lanes', or set {OPTION}=8",
             )
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
@@ -52,7 +52,7 @@ class VirtualWarpSchedule(LaneSchedule):
             why = "matrices in memory"
         if count > mapping.lanes_per_edge and why:
             raise PlanError(
-                "lanes cannot share the edges of a vertex here: what they come to has "
+                "lanes cannot share the edges of a vertex here: the combine has "
                 "no reduction by shuffles",
                 where=why,
                 got=f"{OPTION}={count}",
@@ -76,6 +76,6 @@ def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
             where=f"{OPTION}=",
             got=f"{most} lanes for K = {width}, {features} features each",
             expected=f"at most {MOST_FEATURES} features a lane",
-            fix=f"say {OPTION}={least}, or ask for schedule='lanes'",
+            fix=f"set {OPTION}={least}, or ask for schedule='lanes'",
         )
     return replace(mapping, lanes_per_edge=most, features_per_lane=features)

@@ -14,7 +14,7 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body, Node
 
-#: What tells a row from others: the array, and the vertex or edge.
+#: Identity of a row: the array, and the vertex or edge.
 Key = tuple[str, str]
 
 

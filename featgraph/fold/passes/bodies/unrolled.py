@@ -353,7 +353,7 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
     if not node.is_masked:
         primitive_of(operate).unroll(operate, target, call)
         return call.body
-    # A group that goes round with others keeps what its own last iteration gave.
+    # A group that only accompanies others keeps the result of its own last iteration.
     found = call.fresh("found")
     primitive_of(operate).unroll(operate, found, call)
     with call.block(f"if {node.predicate}:"):

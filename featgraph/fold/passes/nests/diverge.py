@@ -154,7 +154,7 @@ def passed(node: Passed) -> Body:
 def found_due(facts: NestFacts, wanted: str = "") -> Body:
     """Return statements that set whether a vertex is due behind pulled edges."""
     due, allowed = (f"{facts.intrinsics}.test_bit({w}, v)" for w in ("due", "allowed"))
-    # What is due anyway need not be told again, unless targets are active behind.
+    # A vertex that is due already is not marked again, unless targets become active.
     again = "" if facts.plan.facts.tells_targets else " and not is_due"
     alive = f"is_due or (edge_passed and {allowed})"
     if wanted:

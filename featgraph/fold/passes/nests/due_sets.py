@@ -30,7 +30,7 @@ from featgraph.fold.tree.target import Target
 
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
-#: Names that stand for those of the rows along any edges.
+#: Placeholders for the names of rows along any kind of edges.
 _ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
 #: Threads of a block that has a hub, and of all others (CUDA).
 _HUB_THREADS, _THREADS = 512, 256

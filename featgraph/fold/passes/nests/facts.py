@@ -446,9 +446,9 @@ def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
     return Csr(rows.offsets, rows.ends, rows.edges, place_type, number_type)
 
 
-#: `GraphTraits.layout` -> what makes one, from rows and the types of places and of
-#: numbers of edges. Names of arrays begin as those in `Rows` do: by that the runtime
-#: tells that they are the graph's.
+#: `GraphTraits.layout` -> constructor, from rows and the types of slots and edge ids.
+#: Names of arrays must begin like those in `Rows`: the runtime recognizes arrays of the
+#: graph by these prefixes.
 LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {
     "csr": _csr,
     "runs": _Runs.of,

@@ -185,7 +185,7 @@ class Unrolled(Rewriting):
         test = values[0] if len(values) == 1 else ast.BoolOp(ast.And(), values)
         return [ast.Assign([ast.Name("all_found")], test)]
 
-    # -- what stands for all features of a lane
+    # -- expansions to all features of a lane
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """Expand an argument ``*x`` to all features."""

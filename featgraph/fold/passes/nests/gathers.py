@@ -278,14 +278,14 @@ def _joined(facts: NestFacts, filled: list[str]) -> Body:
         entry = f"{_array(facts, home)}[joined_part, joined_entry]"
         own = f"{home.name}[joined_row, joined_column]"
         out += _each_entry(facts, home, code(f"{entry} = {own}"))
-    # All that the block has stored is there before it counts as left.
+    # Release: all stores of the block precede the increment of the counter.
     out += code("cuda.threadfence()\ncuda.syncthreads()\njoined_last = False")
     counted = f"cuda.atomic.add({MET}, joined_first, int32(1))"
     out += when(["thread == 0"], code(f"joined_last = {counted} == joined_count - 1"))
     out += code("joined_last = cuda.syncthreads_or(int32(joined_last)) != 0")
     leave = noted([ast.Continue()], "the whole block")
     out += agreed(when(["not joined_last"], leave), "block")
-    # Nothing that was loaded before stands for what other blocks have stored.
+    # Acquire: loads of other parts follow the read of the counter.
     out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
     out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
     out += [part for home in others for part in _taken(facts, home)]
