@@ -31,11 +31,10 @@ from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, s
 from featgraph.algorithms.triangle_count import step as triangle_count
 from featgraph.cuda import dialect
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.passes.nests.passes import PASSES
+from featgraph.fold.passes.passes import NEST_PASSES
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.printing.emit import emit
-from featgraph.fold.printing.nests import changed_lines
-from featgraph.fold.printing.shown import shown
+from featgraph.fold.printing.nests import changed_lines, shown
 from featgraph.fold.tree import expressions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,7 +147,7 @@ def _passes(kernels: dict[str, Any]) -> str:
     told = {label: _changes_by_pass(kernel) for label, kernel in kernels.items()}
     usual = next(iter(told))
     texts = []
-    for one in PASSES:
+    for one in NEST_PASSES:
         does, _, why = inspect.cleandoc(str(one.run.__doc__)).partition("\n\n")
         label = next((n for n, changes in told.items() if changes[one.name]), "")
         if not told[label][one.name]:

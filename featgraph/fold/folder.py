@@ -3,7 +3,7 @@
     Program --make_plan--> FoldPlan --emit--> KernelSource --Kernel--> launch
 
 `make_plan` runs the middle end (`analyse`: resolve, lower, type, vary, access) and
-decides everything; `emit` prints; `Kernel` compiles when first launched.
+makes all decisions; `emit` prints the module; `Kernel` compiles it at the first launch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.passes.nests.due_sets import KERNELS, SetFacts
-from featgraph.fold.passes.nests.layouts import LAYOUTS
+from featgraph.fold.passes.nests.facts import LAYOUTS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
@@ -36,16 +36,16 @@ def fold(
     program : Program
         The user functions, in order.
     signature : Signature
-        Types of the properties and scalars they name.
+        Types of the properties and scalars in these functions.
     options : Options
-        Target and choices; none changes a result.
+        Target and choices; none changes results.
     traits : GraphTraits
-        What mappings depend on of the graph.
+        Facts about the graph that mappings depend on.
 
     Raises
     ------
     UserFunctionError
-        If a function does not fit the model; names its file and line.
+        If a function violates the model; the message has file and line.
     PlanError
         If the options cannot be honoured.
     """
@@ -57,9 +57,9 @@ def fold(
 def fold_due_set(
     name: str, traits: GraphTraits, target: str, along: str
 ) -> DueSetKernel:
-    """Return a kernel over sets, by its name, that goes along some edges of a graph.
+    """Return a kernel over vertex sets, by name, that walks one kind of edges.
 
-    One serves all programs and graphs of a layout.
+    One kernel serves all programs and all graphs of a layout.
     """
     wide = traits.wide_offsets or (along == "both" and traits.wide_both)
     layout = traits.layout
@@ -71,18 +71,18 @@ def fold_due_set(
 def _due_set(
     name: str, layout: str, make: Any, target: str, wide: bool, has_twins: bool
 ) -> DueSetKernel:
-    """Return that of a layout; `make` is what stands behind its name."""
+    """Return the kernel of a layout; `make` keeps the cache apart if it is replaced."""
     traits = GraphTraits(layout=layout, wide_offsets=wide, undirected=has_twins)
     return DueSetKernel(SetFacts(KERNELS[target][name], traits, target))
 
 
 def fold_assumed(program: Program, k: int, dtype: str, options: Options) -> Kernel:
-    """Fold a program for the types that its functions let one assume, to look at.
+    """Fold a program for types inferred from its functions, for inspection.
 
     Parameters
     ----------
     k : int
-        Features of what is indexed with f.
+        Features of properties indexed with f.
     dtype : str
         Storage type of real numbers.
     """

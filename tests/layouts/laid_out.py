@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.fold.passes.nests.layouts import LAYOUTS
+from featgraph.fold.passes.nests.facts import LAYOUTS
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays

@@ -26,7 +26,7 @@ from featgraph.fold.plan import planner
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.printing import cpu_kernels
+from featgraph.fold.printing import cpu
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.tree.layout import Walk
@@ -194,8 +194,8 @@ def test_on_the_cpu(
     examples = EXAMPLES if k < WIDTH or _is_deep() else EXAMPLES // 2
     # Which divisions become products, and so the last bit, is up to the compiler, by
     # what it can move out of a loop. Here the same operations come in the same order.
-    fast = tuple(flag for flag in cpu_kernels.FAST if flag != "arcp")
-    monkeypatch.setattr(cpu_kernels, "FAST", fast)
+    fast = tuple(flag for flag in cpu.FAST if flag != "arcp")
+    monkeypatch.setattr(cpu, "FAST", fast)
     foldmap = fg.foldmap(*program.foldmaps[0].program.functions)
 
     @settings(max_examples=examples, phases=PHASES)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.device import cpu
 from featgraph.fold.schedules import exclusive
-from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
+from featgraph.fold.schedules.exclusive_groups import BlocksSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.graph.views import edge_orders
 from featgraph.program.names import EXCLUSIVE, GENERATED

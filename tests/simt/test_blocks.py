@@ -10,7 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.fold.passes.nests import blocks
 from featgraph.fold.plan import planner
-from featgraph.fold.printing import cuda_hubs
+from featgraph.fold.printing import cuda
 from tests.simt.case import Case
 from tests.simt.emulator import launch
 from tests.simt.held_programs import DISTANCES, REDUCED
@@ -40,7 +40,7 @@ SLOW_IN_HUBS = {"filtered_notes", "semirings"}
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "SUM_BLOCK", 2)
     # Of K = 12, eight edges at a time: 16 are a block.
-    monkeypatch.setattr(cuda_hubs, "HUB_THREADS", 32)
+    monkeypatch.setattr(cuda, "HUB_THREADS", 32)
 
 
 def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) -> Run:

@@ -17,7 +17,7 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.printing import cuda_hubs
+from featgraph.fold.printing import cuda
 from featgraph.program import functions as fn
 from featgraph.runtime.devices import gpu_arrays
 from tests.simt.along_programs import along_state
@@ -47,7 +47,7 @@ averaged = fg.foldmap(add_sources, average)
 @pytest.fixture(autouse=True)
 def two_warps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have blocks of hubs no more lanes than it takes for warps to meet."""
-    monkeypatch.setattr(cuda_hubs, "HUB_THREADS", 64)
+    monkeypatch.setattr(cuda, "HUB_THREADS", 64)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.schedules import grids
-from featgraph.fold.schedules.apart import ALONE
+from featgraph.fold.schedules.lanes import ALONE
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_sets, gpu_arrays
 from featgraph.runtime.loops import foldmap_run as steps

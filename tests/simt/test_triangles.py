@@ -16,7 +16,7 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.printing import cuda_hubs
+from featgraph.fold.printing import cuda
 from featgraph.fold.schedules import intersect_rows
 from featgraph.runtime.devices import bound, cuda_device
 from tests.programs.triangles import PROGRAMS, make_state
@@ -31,7 +31,7 @@ LONG_ROW = 8
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    for module, sizes in ((intersect_rows, SMALL), (cuda_hubs, THREADS)):
+    for module, sizes in ((intersect_rows, SMALL), (cuda, THREADS)):
         for name, value in sizes.items():
             monkeypatch.setattr(module, name, value)
     for module in (cuda_device, bound):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from featgraph.cli import main
-from featgraph.fold.passes.nests.passes import PASSES
+from featgraph.fold.passes.passes import NEST_PASSES
 from featgraph.graph.formats.convert import convert
 
 # A path 0 - 1 - 2 - 3 - 4 and a vertex that no label reaches.
@@ -303,7 +303,7 @@ def test_show_names_the_passes_that_there_are(
     status, out, err = run(capsys, *arguments, "--at", "passes")
     assert (status, out) == (2, "")
     assert "'meat'" in err
-    assert all(one.name in err for one in PASSES)
+    assert all(one.name in err for one in NEST_PASSES)
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert "--at passes" in err

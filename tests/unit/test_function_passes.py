@@ -9,7 +9,7 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.label_propagation import step as label_propagation
-from featgraph.fold.passes.bodies.passes import PASSES
+from featgraph.fold.passes.passes import BODY_PASSES
 from featgraph.fold.syntax.names import FreshNames
 from featgraph.fold.tree.expressions import Access, is_same
 from featgraph.fold.tree.statements import code, copied, expression
@@ -41,8 +41,8 @@ def behind(kernel: fg.Kernel, function: str, name: str) -> str:
 
 def test_a_function_begins_as_it_was_analysed_and_ends_in_the_module() -> None:
     kernel = label_propagation.fold(k=8, target="cuda")
-    assert "vote = fg.any_feature(" in behind(kernel, "relax", PASSES[0].name)
-    last = behind(kernel, "relax", PASSES[-1].name)
+    assert "vote = fg.any_feature(" in behind(kernel, "relax", BODY_PASSES[0].name)
+    last = behind(kernel, "relax", BODY_PASSES[-1].name)
     body = ast.parse(last.partition("\n")[2].replace("\n    ", "\n").strip()).body
     whole = ast.parse(kernel.source).body
     [printed] = [n for n in whole if getattr(n, "name", "") == "relax"]
@@ -66,7 +66,7 @@ def test_what_a_pass_takes_out_of_a_function_and_puts_in(
     plan: dict[str, object], name: str, takes_out: str, puts_in: str
 ) -> None:
     kernel = label_propagation.fold(target="cuda", **plan)
-    names = [one.name for one in PASSES]
+    names = [one.name for one in BODY_PASSES]
     old = behind(kernel, "relax", names[names.index(name) - 1])
     new = behind(kernel, "relax", name)
     assert takes_out in old

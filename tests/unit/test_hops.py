@@ -16,12 +16,11 @@ import pytest
 
 import featgraph as fg
 from featgraph.cuda import dialect
-from featgraph.fold.passes.bodies import passes as of_functions
-from featgraph.fold.passes.nests import passes as of_nests
+from featgraph.fold.passes import passes
 from tests.bank import BY_NAME
 
 ROOT = str(Path(fg.__file__).parent)
-FOLDERS = {str(of_functions.__file__), str(of_nests.__file__)}
+FOLDERS = {str(passes.__file__)}
 #: Functions of ours on the way to a pass, the one that was called among them.
 MOST = 9
 

@@ -6,12 +6,12 @@ import ast
 
 import pytest
 
-from featgraph.fold.printing.statements import (
+from featgraph.fold.printing.writer import (
+    Writer,
     make_function,
     print_body,
     print_function,
 )
-from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, code, noted, placed
 

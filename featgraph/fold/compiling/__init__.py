@@ -1,1 +1,1 @@
-"""From the text of a module to kernels that run."""
+"""From the text of a module to compiled kernels."""

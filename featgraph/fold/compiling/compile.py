@@ -1,4 +1,4 @@
-"""Turns generated text into a module: the only place where generated code runs.
+"""Turn generated text into a module: the only place that executes generated code.
 
 Modules are in a content-addressed store: a module's file name carries the digest of its
 text, which holds the plan, the user functions, their callees and constants, and of
@@ -45,7 +45,7 @@ __all__ = ["check_module", "explain_numba_error", "load_module"]
 
 
 class _TextLoader(SourceFileLoader):
-    """Runs the text that is at hand, neither what a file holds nor what Python kept."""
+    """Execute the given text, not the content of a file or cached bytecode."""
 
     def __init__(self, name: str, path: Path, text: str) -> None:
         super().__init__(name, str(path))
@@ -57,15 +57,15 @@ class _TextLoader(SourceFileLoader):
 
 
 class Source(Protocol):
-    """What a module is loaded from."""
+    """Interface of objects that `load_module` loads."""
 
     @property
     def text(self) -> str:
-        """Its text."""
+        """Text of the module."""
 
     @property
     def stem(self) -> str:
-        """Start of its file's name."""
+        """Start of its file name."""
 
     @property
     def program(self) -> str:
@@ -102,9 +102,9 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-        # Numba knows namedtuples by the name of their class and what is in them; where
-        # these are the same it looks for the kernel anew at every launch, for a quarter
-        # of a millisecond. Pickle goes by __qualname__, which stays.
+        # Numba identifies namedtuples by class name and fields; if two are equal, it
+        # searches the kernel at every launch, which takes a quarter of a millisecond.
+        # Pickle uses __qualname__, which remains.
         if hasattr(module, "Data"):
             module.Data.__name__ = path.stem
         guard_disk_cache(module, path.parent / COMPILED, _shared_folders())
@@ -118,12 +118,12 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
 
 
 def check_module(text: str) -> None:
-    """Parse generated text and see that every name in it is bound.
+    """Parse generated text, and check that all names in it are bound.
 
     Raises
     ------
     FeatGraphError
-        If it does not hold: a fault of the folder.
+        If a name is unbound or the text does not parse: an error of the folder.
     """
     try:
         tree = ast.parse(text)
@@ -144,7 +144,7 @@ def check_module(text: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in bound:
             raise FeatGraphError(
-                f"the generated module uses {node.id!r}, which nothing binds",
+                f"the generated module uses {node.id!r}, which is unbound",
                 where=f"line {node.lineno}",
             )
 
@@ -152,9 +152,9 @@ def check_module(text: str) -> None:
 def explain_numba_error(
     sources: Sequence[KernelSource], error: Exception
 ) -> UserFunctionError:
-    """Return an error that points at the user's line, with Numba's text.
+    """Return an error with the line of the user and the message of Numba.
 
-    `sources` are those of the modules that it may stem from.
+    `sources` are the modules that may have caused it.
     """
     text = str(error)
     files = {Path(str(load_module(s).__file__)).name: s.origins for s in sources}
@@ -179,7 +179,7 @@ COMPILED = "__pycache__"
 
 
 def module_path(text: str, stem: str) -> Path:
-    """Write `text` to its place in the store, unless it is there; return the place.
+    """Write `text` to the store, unless it exists; return its path.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def module_path(text: str, stem: str) -> Path:
 
 
 def forget(path: Path) -> None:
-    """Remove what Numba keeps for a module."""
+    """Remove the cache files of Numba for a module."""
     for stored in path.parent.glob(f"{COMPILED}/{path.stem}.*"):
         if stored.suffix in {".nbi", ".nbc"}:
             stored.unlink(missing_ok=True)
@@ -228,7 +228,7 @@ def forget(path: Path) -> None:
 def store_directory() -> Path:
     """Return the store's directory, made if need be.
 
-    A private temporary one if it cannot be trusted.
+    It is a private temporary one if the configured one cannot be trusted.
     """
     if not config.cache:
         return _private_directory()
@@ -245,7 +245,7 @@ def store_directory() -> Path:
 
 
 def _shared_folders() -> list[Path]:
-    """Return where compiled kernels are that are only read, without untrusted ones."""
+    """Return the trusted folders from which compiled kernels are only read."""
     found = []
     for place in config.cache_path:
         folder = Path(os.path.realpath(place)) / "kernels" / COMPILED
@@ -279,7 +279,7 @@ def _private_directory() -> Path:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write beside and rename over, so that no reader sees half a file."""
+    """Write a temporary file and rename it, so that readers see whole files only."""
     replace_private(path, [text.encode()])
 
 
@@ -287,7 +287,7 @@ def _write_whole(path: Path, text: str) -> None:
 def _versions() -> tuple[str, ...]:
     """Return the versions and settings on which compiled code depends.
 
-    The device library counts by its contents.
+    The device library enters by a digest of its files.
     """
     versions = [f"python {sys.version}"]
     for package in ("numba", "llvmlite", "numba-cuda", "numpy"):

@@ -1,11 +1,11 @@
 """The disk cache of compiled kernels: Numba's, with files of this user alone.
 
-Numba trusts what it finds: a cut or flipped file ends in an error of `pickle`, or in
-machine code that computes something else, and a file of another user runs whatever that
-user likes. Here such a file counts as absent.
+Numba does not verify its cache: a truncated or corrupted file ends in an error of
+`pickle`, or in wrong machine code, and a file of another user can execute any code.
+Here, such a file counts as absent.
 
-The compiler looks for a function here before it compiles it, and stores it here behind:
-`COMPILATION` logs both, and says once in a process what a call waits for.
+The compiler looks up each function here before it compiles it, and stores the result.
+`COMPILATION` logs both, and writes one message in a process if compiling takes long.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _LOG = logging.getLogger("featgraph")
 
 
 class Compilation:
-    """Log what is compiled and loaded, and write one message where that takes long.
+    """Log compiled and loaded functions, and write one message if it takes long.
 
-    Seconds of functions that are compiled within another one count once. The elapsed
-    time is checked before each function: there is no thread that watches it.
+    Time of nested compilations counts once. The elapsed time is checked before each
+    function; there is no watching thread.
 
     Attributes
     ----------
     program : str
-        Whose module was loaded last, for the message.
+        Program whose module was loaded last, for the message.
     seconds : float
-        Of all compiling so far, that in the background left out.
+        Seconds of all compiling so far, without the background.
     is_announced : bool
         Whether the message was written.
     """
@@ -70,7 +70,7 @@ class Compilation:
         self._begun = threading.local()
 
     def begin(self, file: CheckedFile, key: str) -> None:
-        """Note that a function is compiled from now on."""
+        """Record the begin of the compilation of a function."""
         now, begun = time.perf_counter(), vars(self._begun)
         first, before = min(begun.values(), default=(now, self.seconds))
         if now - first + before >= _PATIENCE_S and not _is_in_background():
@@ -78,7 +78,7 @@ class Compilation:
         begun[file.name + key] = now, self.seconds
 
     def end(self, file: CheckedFile, key: str) -> None:
-        """Note that a function was compiled."""
+        """Record the end of the compilation of a function."""
         now = time.perf_counter()
         begun, before = vars(self._begun).pop(file.name + key, (now, self.seconds))
         took = now - begun - (self.seconds - before)
@@ -117,26 +117,26 @@ COMPILATION = Compilation()
 
 
 class CheckedFile:
-    """The index and data files of one function, in place of Numba's own.
+    """Checked index and data files of one function, in place of those of Numba.
 
-    The sum of its contents stands behind each. That of a data file also covers its key:
-    two processes may give one number to different signatures. The index has keys as
-    texts: types are those of namedtuples of any module that the function was ever
-    called from, and another process can name them without these modules.
+    Each file ends with a checksum of its contents. That of a data file also covers its
+    key: two processes may assign one number to different signatures. The index has keys
+    as texts: types include namedtuples of all modules that called the function, and
+    other processes can compare them without these modules.
 
     Parameters
     ----------
     replaced : object
-        What Numba, or its dialect for CUDA, would read and write with.
+        Cache object of Numba, or of numba-cuda, that this replaces.
     folder : Path
-        Where the files are.
+        Folder of the files.
     shared : sequence of Path, optional
-        Folders of root or of this user that are searched before, and only read.
+        Folders of root or of this user that are searched first, and only read.
 
     Attributes
     ----------
     name : str
-        The module's and the function's, without digests.
+        Names of module and function, without digests.
     target : str
         "CPU" or "GPU".
     """
@@ -153,11 +153,11 @@ class CheckedFile:
         self.target = "GPU" if is_for_gpu else "CPU"
 
     def flush(self) -> None:
-        """Forget all that is kept."""
+        """Remove all stored signatures."""
         self._write(self._index, self._index_content({}), b"")
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled for a signature."""
+        """Store the code compiled for a signature."""
         names, known = self._load_index(self.folder), repr(key)
         COMPILATION.end(self, known)
         try:
@@ -178,7 +178,7 @@ class CheckedFile:
             )
 
     def load(self, key: Any) -> Any:
-        """Return what is kept for a signature, or None."""
+        """Return the stored code for a signature, or None."""
         known = repr(key)
         for folder in self._folders:
             name = self._load_index(folder).get(known)
@@ -190,7 +190,7 @@ class CheckedFile:
         return None
 
     def has(self, key: Any) -> bool:
-        """Whether something is kept for a signature; it is not read."""
+        """Whether code is stored for a signature; it is not read."""
         found = ((at, self._load_index(at).get(repr(key))) for at in self._folders)
         return any(name is not None and (at / name).is_file() for at, name in found)
 
@@ -210,13 +210,13 @@ class CheckedFile:
     def _made_by(self) -> str:
         """Return the version of the compiler.
 
-        The module's name has the digest of its text. When its file was written does
-        not count: layers of container images keep whole seconds of that.
+        The name of the module has the digest of its text. Modification times are not
+        part of it: layers of container images truncate them to seconds.
         """
         return str(self._replaced._version)
 
     def _read(self, path: Path, salt: bytes) -> bytes | None:
-        """Return the contents of a file, or None where they must not be used."""
+        """Return the contents of a file, or None if they must not be used."""
         is_shared = path.parent != self.folder
         try:
             problem = why_distrusted(path.parent, or_root=is_shared)
@@ -237,9 +237,9 @@ class CheckedFile:
         return None
 
     def _write(self, path: Path, content: bytes, salt: bytes) -> None:
-        """Write beside and rename over; no other user may write it, whatever the umask.
+        """Write a temporary file and rename it; only the owner may write it.
 
-        Nothing is written to a folder of others.
+        Folders of other users are never written.
         """
         if why_distrusted(self.folder):
             return
@@ -250,7 +250,7 @@ class CheckedFile:
 def guard_disk_cache(
     module: ModuleType, folder: Path, shared: Sequence[Path] = ()
 ) -> None:
-    """Give the functions of a generated module, of any target, checked files."""
+    """Replace the cache files of all functions of a module by checked ones."""
     for value in vars(module).values():
         cache: Any = getattr(value, "_cache", None)
         replaced = getattr(cache, "_cache_file", None)
@@ -259,16 +259,16 @@ def guard_disk_cache(
 
 
 def is_stored(function: Any, types: Sequence[Any]) -> bool:
-    """Whether a function's code for arguments of some types is there to be loaded.
+    """Whether code of a function for argument types is stored.
 
-    It reaches for names of Numba's own, as `CheckedFile` does.
+    It uses private names of Numba, as `CheckedFile` does.
 
     Parameters
     ----------
     function : object
         A dispatcher of Numba, or of its dialect for CUDA, in a generated module.
     types : sequence
-        Numba's.
+        Types of Numba.
     """
     cache: Any = getattr(function, "_cache", None)
     files = getattr(cache, "_cache_file", None)

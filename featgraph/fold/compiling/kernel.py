@@ -1,4 +1,4 @@
-"""Kernel: a folded program, ready to be looked at, compiled and launched."""
+"""Kernel: a folded program to inspect, compile and launch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
-from featgraph.fold.passes.bodies import passes as functions
-from featgraph.fold.passes.nests import passes as nests
+from featgraph.fold.passes.passes import BODY_PASSES, NEST_PASSES
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
-from featgraph.fold.printing import cpu_queue, cuda_queue
+from featgraph.fold.printing import cpu, cuda
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource, StageSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
@@ -26,16 +25,16 @@ __all__ = ["Kernel", "KernelText", "StagedKernel"]
 
 @dataclass(frozen=True)
 class KernelText:
-    """What a pickled kernel comes back as: its text, to read; it cannot be launched.
+    """The text of an unpickled kernel, for reading; it cannot be launched.
 
     Attributes
     ----------
     name : str
-        What the kernel was shown as.
+        Representation of the kernel.
     source : str
-        The generated module's text.
+        Text of the generated module.
     explanation : str
-        Why the program was folded as it was.
+        Explanation of the plan: see `Kernel.explain`.
     """
 
     name: str
@@ -47,7 +46,7 @@ class KernelText:
         print(self.source)
 
     def explain(self) -> str:
-        """Return why the program was folded as it was."""
+        """Return the explanation of the plan."""
         return self.explanation
 
     def __repr__(self) -> str:
@@ -72,26 +71,26 @@ class StagedKernel:
 class Kernel:
     """The kernels of one foldmap for one signature and one set of options.
 
-    Nothing is compiled before it is launched or asked about.
+    Compilation is deferred to the first launch or inspection.
 
     Attributes
     ----------
     kernel_source : KernelSource
         The generated module and its table of entries.
     plan : FoldPlan
-        The decisions behind it.
+        Decisions of the planner.
     """
 
     def __init__(self, kernel_source: KernelSource) -> None:
         self.kernel_source = kernel_source
-        #: The decisions behind it.
+        #: Decisions of the planner.
         self.plan: FoldPlan = kernel_source.plan
         self._forms: dict[str, Kernel] = {}
         self._staged: WeakKeyDictionary[Kernel, StagedKernel] = WeakKeyDictionary()
 
     @property
     def source(self) -> str:
-        """The text of the generated module, or of both."""
+        """Text of the generated module, or of both modules."""
         shared, own = self.kernel_source.shared, self.kernel_source.text
         return own if shared is None else f"{shared.text}\n\n{own}"
 
@@ -129,7 +128,7 @@ class Kernel:
         return module
 
     def in_form(self, form: str) -> Kernel:
-        """Return the kernels that come to their vertices so: see `FoldPlan` (CUDA)."""
+        """Return the kernels of a frontier form: see `FoldPlan` (CUDA)."""
         if form not in self._forms:
             plan = self.plan
             other = as_worklist(plan) if form == WORKLIST else replace(plan, form=form)
@@ -141,7 +140,7 @@ class Kernel:
         return getattr(self.module, entry.name)
 
     def sweep(self, entry: Entry) -> Any:
-        """Return the function that sweeps a chunk of an entry, a main one."""
+        """Return the function that sweeps one chunk of a main entry."""
         return getattr(self.module, f"sweep_{entry.phase}")
 
     @property
@@ -151,14 +150,14 @@ class Kernel:
 
     @property
     def not_staged(self) -> str:
-        """Why no compiled loop can run this as a stage; "" if one can (CPU)."""
+        """Reason why no compiled loop can run this as a stage; "" if one can."""
         return why_not_staged(self.plan)
 
     def with_stage(self, stage: Kernel) -> StagedKernel:
-        """Return the loop over supersteps that runs a stage where nothing is due."""
+        """Return the loop over supersteps that runs a stage when no vertex is due."""
         if stage not in self._staged:
             modules = self.module.__name__, stage.module.__name__
-            target = cuda_queue if self.plan.target == "cuda" else cpu_queue
+            target = cuda if self.plan.target == "cuda" else cpu
             sources = self.kernel_source, stage.kernel_source
             self._staged[stage] = StagedKernel(target.print_stage(*sources, modules))
         return self._staged[stage]
@@ -167,7 +166,7 @@ class Kernel:
         """Return the types of the arguments of `with_stage` (CUDA)."""
         queue = self.kernel_source.queue
         if queue is None or queue.entry is None:
-            raise TypeError("a kernel without a loop")
+            raise TypeError("the kernel has no loop over supersteps")
         types = self.signature(queue.entry)
         known = dict(zip(queue.arguments, types, strict=True))
         for entry in stage.entries:
@@ -182,52 +181,52 @@ class Kernel:
     def signature(
         self, entry: Entry, module: ModuleType | None = None
     ) -> tuple[Any, ...]:
-        """Return the types of an entry's arguments, by which it can be compiled.
+        """Return the Numba types of the arguments of an entry, to compile it.
 
-        `d` is of its own module, or of another form's, with which supersteps call it.
+        The type of `d` is from `module`: its own, or that of another frontier form that
+        supersteps launch it with.
         """
         from featgraph.fold.compiling.signatures import entry_signature
 
         return entry_signature(self.kernel_source, entry, module or self.module)
 
     def explain_error(self, error: Exception) -> Exception:
-        """Return a compiler's error as one that names the user's function and line."""
+        """Convert a compiler error to one with the function and line of the user."""
         shared, own = self.kernel_source.shared, self.kernel_source
         return explain_numba_error([own] if shared is None else [shared, own], error)
 
     def explain(self) -> str:
-        """Return why the program is folded as it is: boundaries, mappings, accesses."""
+        """Explain the plan: boundaries of phases, mappings, accesses."""
         from featgraph.fold.plan.explain import explain_plan
 
         return explain_plan(self.plan)
 
     def trees(self) -> list[Behind]:
-        """Return the trees of functions and kernels behind each pass, printed."""
+        """Return the printed trees of functions and kernels after each pass."""
         found: list[Behind] = []
 
         def watch(kernel: str, one: Pass[Any], tree: Body) -> None:
-            text, of_function = print_nest(tree), one in functions.PASSES
+            text, of_function = print_nest(tree), one in BODY_PASSES
             found.append(Behind(kernel, one.name, one.does, text, of_function))
 
         emit(self.plan, watch)
         return found
 
     def passes(self, name: str = "") -> str:
-        """Return the tree of each function and kernel, and what passes make of it.
+        """Return the trees of all functions and kernels before and after passes.
 
         Parameters
         ----------
         name : str
-            A pass of `fold/passes/bodies/passes.py`, over user functions, or of
-            `fold/passes/nests/passes.py`, over kernels: the tree before and behind it
-            is returned; "" for all passes.
+            A pass of `fold/passes/passes.py`, over user functions or over kernels: its
+            tree before and after is returned; "" for all passes.
 
         Raises
         ------
         PlanError
             If there is no such pass.
         """
-        names = [one.name for one in (*functions.PASSES, *nests.PASSES)]
+        names = [one.name for one in (*BODY_PASSES, *NEST_PASSES)]
         if name and name not in names:
             raise PlanError(
                 "there is no such pass", got=repr(name)[:80], expected=", ".join(names)
@@ -251,8 +250,8 @@ class Kernel:
     def resources(self, cc: tuple[int, int] = (9, 0)) -> dict[str, Any]:
         """Return registers, spills and shared memory of each entry, by name.
 
-        As for a launch, its code is optimized when it is linked: what is made of its
-        PTX may take more registers (docs/design/0021).
+        As for a launch, the linker optimizes the code; code assembled from `ptx` may
+        take more registers (docs/design/0021).
         """
         return {name: found for name, (_, found) in self._linked(cc).items()}
 

@@ -1,4 +1,4 @@
-"""Numba types of a kernel's arguments, for compiling without data."""
+"""Numba types of the arguments of kernels, for compiling without data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["entry_signature", "own_types"]
 def entry_signature(
     source: KernelSource, entry: Entry, module: ModuleType
 ) -> tuple[Any, ...]:
-    """Return the types of an entry's arguments, in order."""
+    """Return the types of the arguments of an entry, in order."""
     offset = "int64" if source.plan.traits.wide_offsets else "int32"
     data = _namedtuple([_field_type(f, offset) for f in source.fields], module.Data)
     known: dict[str, Any] = {
@@ -73,9 +73,9 @@ def entry_signature(
 
 
 def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
-    """Return the types of what an entry takes of its schedule alone, by argument.
+    """Return the types of arguments that its schedule adds to an entry.
 
-    `offset` is the type of numbers of edges.
+    `offset` is the type of edge ids.
     """
     options = () if entry.schedule is None else entry.schedule.launched
     dtypes = {a.name: a.dtype.replace("offset", offset) for a in entry.arrays}
@@ -84,7 +84,7 @@ def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
 
 
 def _lists() -> tuple[Any, Any]:
-    """Return the types of the lists that supersteps hand on, and of those that wait."""
+    """Return the types of the lists of active and of waiting vertices."""
     from featgraph.device.queue_cuda import Far, Lists
 
     kinds = {"active": "uint32", "left": "uint32", "words": "int64"}
@@ -94,7 +94,7 @@ def _lists() -> tuple[Any, Any]:
 
 
 def _namedtuple(fields: list[Any], made: type[Any]) -> Any:
-    """Return the type that Numba gives a namedtuple, one for fields that are alike."""
+    """Return the Numba type of a namedtuple; a uniform one for equal field types."""
     return types.BaseTuple.from_types(fields, made)
 
 

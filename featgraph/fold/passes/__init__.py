@@ -1,1 +1,1 @@
-"""Passes from tree to tree: `bodies` of functions, and `nests` of loops."""
+"""Passes from tree to tree: over `bodies` of functions, and over `nests` of loops."""

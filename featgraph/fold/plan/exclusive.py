@@ -202,7 +202,7 @@ def _predicted(sweep: EdgeSweep | None, options: Options) -> dict[str, float]:
     work = Work(from_sources=True, width=sweep.width, sweep=sweep)
     costs, ranked = {}, {}
     for name, schedule in SCHEDULES.items():
-        if not isinstance(schedule, ExclusiveSchedule) or not schedule.is_asked_for:
+        if not isinstance(schedule, ExclusiveSchedule) or not schedule.is_selectable:
             continue
         if schedule.is_repeatable or not options.deterministic:
             costs[name] = cost = schedule.cost(work)

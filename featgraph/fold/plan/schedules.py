@@ -26,6 +26,7 @@ from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.operations.table import OPERATIONS, primitive_of
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.schedules.block_reduce import map_matrices
 from featgraph.fold.schedules.cpu import map_chunks
 from featgraph.fold.schedules.intersect_rows import rows_intersected
 from featgraph.fold.schedules.lanes import map_lanes
@@ -37,7 +38,6 @@ from featgraph.fold.schedules.mapping import (
     Work,
     whole_piece,
 )
-from featgraph.fold.schedules.shares import map_matrices
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.thread import map_threads
 from featgraph.fold.tree.expressions import Operate
@@ -76,7 +76,7 @@ def choose_mapping(
     if work.reduces and work.sums_matrices:
         return map_matrices(work)
     if asked is None:
-        free = (schedule for schedule in SCHEDULES.values() if schedule.is_asked_for)
+        free = (schedule for schedule in SCHEDULES.values() if schedule.is_selectable)
         asked = min(free, key=lambda schedule: schedule.cost(work))
     if options.feature_parallel and asked.shares_features is not False:
         mapping = asked.choose(map_lanes(work), work, given)

@@ -1,1 +1,1 @@
-"""From a plan to the text of a module: functions, kernels, what goes around them."""
+"""From a plan to the text of a module: functions, kernels, entries."""

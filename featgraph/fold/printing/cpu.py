@@ -1,22 +1,165 @@
-"""What only the CPU wants of the text of a kernel."""
+"""Printer of the CPU target: one thread a vertex, chunks of vertices over threads.
+
+A chunk is a range of bitvector words with about equal work, so a thread writes whole
+words and pulls need no atomics. `print_queue` prints the loop over supersteps of few
+vertices (0018), and `print_stage` the one that also runs a stage of another plan
+(0098).
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.blocks import finished
+from featgraph.fold.passes.nests.facts import NestFacts
+from featgraph.fold.passes.passes import lower
+from featgraph.fold.passes.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import (
+    combines_once,
+    is_queued,
+    shares_domain,
+    why_not_staged,
+)
+from featgraph.fold.printing.module import (
+    Entry,
+    Field,
+    KernelSource,
+    Queue,
+    StageSource,
+)
+from featgraph.fold.printing.writer import (
+    PhaseToPrint,
+    Writer,
+    make_function,
+    print_function,
+)
 from featgraph.fold.tree.statements import Body, Rewriting, code
 
-__all__ = ["compiled", "in_parallel", "unsigned_vertices"]
+__all__ = [
+    "DECORATOR",
+    "constants",
+    "imports",
+    "in_parallel",
+    "print_phase",
+    "print_queue",
+    "print_stage",
+    "unsigned_vertices",
+]
+
+DECORATOR = "njit(**INLINE)"
+#: What the compiler may do to reals. With a reciprocal for a division ("arcp") the last
+#: bit depends on what it moves out of a loop, too, and not on the order of a sum alone.
+FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+#: In modules without reals.
+_UNCOUNTED = [
+    "# Arrays are the caller's, who counts references to them.",
+    'CODE |= {"_nrt": False}',
+]
 
 
-def compiled(flags: str, body: Body, plan: FoldPlan) -> str:
-    """Return the decorator of a function, which counts references if it makes arrays.
+def imports(plan: FoldPlan) -> list[str]:
+    """Return the import statements of the module."""
+    solves = any("solve" in f.operations for f in plan.analysis.functions)
+    systems = any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions)
+    modules = {
+        "cpu": True,
+        "queue_cpu as queue": is_queued(plan),
+        "linalg_cpu as linalg": systems,
+        "cholesky_cpu as cholesky": solves,
+        "tiles_cpu as tiles": solves or any(p.tiles for p in plan.phases),
+        "numbers_cpu as numbers": plan.analysis.uses_numbers(cuda=False),
+        "vectors_cpu as vectors": any(p.mapping.is_looped for p in plan.phases),
+    }
+    lines = ["import math", "from collections import namedtuple", ""]
+    lines += ["import numpy as np"]
+    lines += ["from numba import float32, float64, int32, int64, njit, uint32", ""]
+    lines += [
+        f"from featgraph.device import {n}" for n, used in modules.items() if used
+    ]
+    return lines
 
-    Calls that count references to arrays stand in loops over vertices: they took 9 of
-    10 ns of a vertex function that returns False. Modules with reals keep them: without
-    them, other multiplications and additions are rounded together.
+
+def constants(plan: FoldPlan) -> list[str]:
+    """Return the module's constants."""
+    lines = [
+        "# nnan and ninf are never allowed: inf and nan stay testable.",
+        "FAST = {" + ", ".join(f'"{flag}"' for flag in FAST) + "}",
+        'CODE = {"error_model": "numpy", "fastmath": FAST, "no_cfunc_wrapper": True}',
+        *([] if plan.analysis.has_reals else _UNCOUNTED),
+        "# Called by compiled code alone: no entries from Python are compiled.",
+        'INLINE = {**CODE, "no_cpython_wrapper": True}',
+        "# What Python calls; its other threads, which may hand over bytes, go on.",
+        'CALLED = {**CODE, "cache": True, "nogil": True}',
+        "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
+        'SWEEP = {**CALLED, "fastmath": FAST - {"reassoc"}}',
+    ]
+    if any(p.in_a_tree for p in plan.phases):
+        lines += [
+            "# What is combined has been rounded: it may come from other ranks.",
+            'IN_A_TREE = {**SWEEP, "fastmath": FAST - {"reassoc", "contract"}}',
+        ]
+    is_inlined = any(f.is_inlined for f in plan.analysis.functions)
+    if is_inlined or any(p.mapping.is_looped for p in plan.phases) or is_queued(plan):
+        lines += [
+            "# Within loops over edges: what they return stays in registers.",
+            'INNER = {**INLINE, "forceinline": True}',
+        ]
+    return lines
+
+
+def print_phase(one: PhaseToPrint) -> list[Entry]:
+    """Print the kernel of a phase (two for a reduce).
+
+    The kernel calls the sweep of a chunk for every chunk. The sweep is a function of
+    its own, so that a single chunk runs without other threads.
+    """
+    writer, phase, number = one.writer, one.phase, one.number
+    schedule = phase.schedule
+    facts = one.facts(schedule)
+    arrays = (*schedule.arrays(phase.mapping), *one.ordered)
+    name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
+    places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
+    places |= dict.fromkeys(schedule.launched)
+    arguments = phase.kind.arguments(facts, list(places), [])
+    inner = [a for a in arguments if a not in {"chunks", "turns"}]
+    facts.arguments = ("chunk", *phase.kind.chunk, *inner)
+    flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
+    body = lower(facts)
+    if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
+        body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
+    title, plan = phase.kind.title(facts), facts.plan
+    sweeps = _compiled(flags, body, plan)
+    made = make_function(sweeps, sweep, facts.arguments, title, body)
+    print_function(writer, made)
+    all_chunks = in_parallel(sweep, inner, phase.kind.in_turns)
+    made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
+    print_function(writer, made)
+    main = Entry(name, number, "main", tuple(arguments))
+    entries = [replace(main, schedule=schedule, arrays=arrays)]
+    if phase.kind.reduces and not phase.in_a_tree:
+        in_blocks = bool(facts.summed and facts.binding.block)
+        accumulator = facts.accumulators[facts.reduced]
+        size = facts.binding.features.any_width or str(accumulator.size)
+        body, in_numpy = finished(
+            accumulator, in_blocks, size,
+            called_by_loops=not why_not_staged(plan),
+        )  # fmt: skip
+        doc = "Combine the partial results in order."
+        decorator = "" if in_numpy else _compiled("CALLED", body, plan)
+        entries.append(one.finish(f"{name}_finish", decorator, doc, body))
+    return entries
+
+
+def _compiled(flags: str, body: Body, plan: FoldPlan) -> str:
+    """Return the decorator of a function; with `_nrt` if it allocates arrays.
+
+    Reference counting (`_nrt`) in loops over vertices took 9 of 10 ns of a vertex
+    function that returns False. Modules with reals keep it: without it, LLVM contracts
+    other multiplications and additions.
     """
     calls = (n for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
     made = {"np.empty", "np.zeros", "tiles.zeros"}
@@ -28,9 +171,9 @@ def compiled(flags: str, body: Body, plan: FoldPlan) -> str:
 
 
 def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) -> Body:
-    """Call the sweep of a chunk for every chunk, on all threads; turn by turn or not.
+    """Return calls of the sweep for every chunk, on all threads, or turn by turn.
 
-    A turn of one chunk runs on this thread.
+    A turn of one chunk runs on the calling thread.
     """
     given = ", ".join(arguments)
     if not in_turns:
@@ -46,21 +189,21 @@ def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) ->
 
 
 def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:
-    """Read vertices and places of rows as unsigned.
+    """Load vertices and bounds of rows as unsigned.
 
-    Indices that may be negative, and count from an array's end then, cost a test each.
+    Each index that may be negative, and count from the end of an array, costs a test.
     """
     return _Unsigned(wide_offsets).over(body)
 
 
 class _Unsigned(Rewriting):
-    """Casts what is bound to ``u`` or ``v``, and to ``start`` and ``stop``."""
+    """Cast values bound to ``u``, ``v``, ``start`` and ``stop``."""
 
     def __init__(self, wide_offsets: bool) -> None:
         self.wide_offsets = wide_offsets
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        """Cast what stands in memory."""
+        """Cast a loaded value."""
         [target] = node.targets
         if isinstance(target, ast.Name) and target.id in {"u", "v"}:
             node.value = _unsigned(node.value)
@@ -73,3 +216,277 @@ class _Unsigned(Rewriting):
 
 def _unsigned(node: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("int64"), [ast.Call(ast.Name("uint32"), [node], [])], [])
+
+
+_LISTS = ["sources", "source_count", "passed", "due", "marks"]
+_OWN = ["sources", "passed", "due", "marks"]
+_BOUNDS = ["most", "most_edges", "most_work", "key", "sign", "delta", "limit"]
+_KEPT = ["far", "waits", "sizes", "limits", "counts"]
+
+
+def print_queue(
+    writer: Writer,
+    context: Context,
+    plan: FoldPlan,
+    callees: dict[str, Callee],
+    fields: tuple[Field, ...],
+) -> Queue:
+    """Print the loop over supersteps of a plan of one phase.
+
+    Returns
+    -------
+    Queue
+        Its description for the runtime.
+    """
+    return _QueuePrinter(writer, CpuWorklist(context, plan, callees)).run(fields)
+
+
+class _QueuePrinter:
+    """Print the test of a vertex, a superstep, and the loop around it."""
+
+    def __init__(self, writer: Writer, worklist: CpuWorklist) -> None:
+        self.writer, self.worklist, self.facts = writer, worklist, worklist.facts
+        memory = [name for home in worklist.rows for name in home.arrays]
+        self.arrays = [*self.facts.layout.arrays, *memory]
+
+    def run(self, fields: tuple[Field, ...]) -> Queue:
+        """Print the functions; return the description of the loop."""
+        worklist, plan, phase = self.worklist, self.facts.plan, self.facts.phase
+        if worklist.before:
+            self._function(
+                "goes_on_0", ["chunk", "v", "d"], worklist.goes_on,
+                "Whether vertex `v` goes on to its gathers.",
+            )  # fmt: skip
+        if worklist.at_once:
+            self._function(
+                "settled_0", ["chunk", "u", "v", "e", "d"], worklist.settled_at_once,
+                "Settle `v`, if this edge is all it takes; whether, and if it commits.",
+                worklist.of_an_edge,
+            )  # fmt: skip
+        inner = ["chunk", "d", *_LISTS, *self.arrays]
+        self._function(
+            "superstep_0", inner, worklist.superstep,
+            "Run a superstep from `sources`; `passed` gets the committed vertices.",
+        )  # fmt: skip
+        now = ["chunk", worklist.now, *inner[2:]]
+        swapped = ", ".join(_swapped(f, phase.writes_next) for f in fields)
+        unlike = [*_other_shapes(fields, plan), *self._other_rows()]
+        loop = worklist.loop(
+            f"superstep_0({', '.join(now)})", f"Data({swapped})", unlike
+        )
+        arguments = ["chunk", "d", *_OWN, *_BOUNDS, *_KEPT, *self.arrays]
+        self._print(
+            "supersteps_0", arguments, loop,
+            "Run supersteps while few edges lead out of active vertices.", "SWEEP",
+        )  # fmt: skip
+        return Queue(
+            "supersteps_0", tuple(arguments), self.facts.layout.arrays,
+            self._types(), phase.writes_next, worklist.pushed.rows_along,
+            overwrites=worklist.overwrites,
+        )  # fmt: skip
+
+    def _function(
+        self,
+        name: str,
+        arguments: list[str],
+        nest: Callable[[], Body],
+        doc: str,
+        facts: NestFacts | None = None,
+    ) -> None:
+        """Print a function that calls user functions; `facts` default to the loop."""
+        facts = facts or self.facts
+        facts.nest, facts.arguments = nest, (*arguments, "goes_on_0", "settled_0")
+        self._print(name, arguments, lower(facts), doc)
+
+    def _print(
+        self,
+        name: str,
+        arguments: list[str],
+        body: Body,
+        doc: str,
+        form: str = "INNER",
+    ) -> None:
+        body = unsigned_vertices(body, self.facts.plan.traits.wide_offsets)
+        decorator = _compiled(form, body, self.facts.plan)
+        made = make_function(decorator, name, arguments, doc, body)
+        print_function(self.writer, made)
+
+    def _types(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+        """Return the dtypes and shapes of accumulators in memory."""
+        found = []
+        for home in self.worklist.rows:
+            accumulator = home.accumulator
+            real = self.facts.context.real
+            dtype = real if accumulator.type == "real" else accumulator.type
+            types = zip(home.arrays, (dtype, "int32"), strict=False)
+            found += [(name, kind, accumulator.shape) for name, kind in types]
+        return tuple(found)
+
+    def _other_rows(self) -> list[str]:
+        """Return tests that accumulators have rows of another length."""
+        wide = [home for home in self.worklist.rows if home.accumulator.is_wide]
+        names = [name for home in wide for name in home.arrays]
+        return [f"{name}.shape[1] != {self.facts.phase.width}" for name in names]
+
+
+def _other_shapes(fields: tuple[Field, ...], plan: FoldPlan) -> list[str]:
+    """Return tests, never True, that properties have rows of another shape."""
+    signature = plan.analysis.signature
+    return [
+        f"d.{field.name}.shape[{axis}] != {size}"
+        for field in fields
+        if field.source in {"property", "next"} and field.of in signature
+        for axis, size in enumerate(signature[field.of].item_shape, 1)
+    ]
+
+
+def _swapped(field: Field, written: tuple[str, ...]) -> str:
+    """Return a field of `d` with current and next buffers exchanged."""
+    if field.of in written and field.source in {"property", "next"}:
+        return f"d.{field.of}" if field.source == "next" else f"d.{field.of}_next"
+    return f"d.{field.name}"
+
+
+#: Arguments of a stage, beside its data and the arrays of its reduces.
+_SETS = ["everyone", "left", "gone", "committed", "swept", "chunks"]
+_STAGE_HEAD = """
+import {step} as step
+import {stage} as stage
+from numba import int64, njit, uint32
+
+from featgraph.device import cpu
+from featgraph.device import queue_cpu as queue
+
+CALLED = {{"error_model": "numpy", "no_cfunc_wrapper": True, "cache": True}}
+CALLED |= {{"nogil": True, "_nrt": False}}
+"""
+_STAGE_LOOP = """
+number, work, edges, stages, ended = 0, 0, 0, 0, 0
+swept_count = swept.size
+left_count = queue.count_set(left, swept, swept_count)
+since = left_count
+BEGIN
+while True:
+    CALL
+    ran = sizes[0]
+    for place in range(number, number + ran):
+        since += counts[place]
+    number += ran
+    edges += sizes[3]
+    work += sizes[3]
+    if ran % 2 == 1:
+        sources, passed = passed, sources
+    if sizes[1] > 0 or number == most or work >= most_work:
+        break
+    LEAVE
+    if left_count > most_edges:
+        break
+    STAGE
+    passed_count = queue.list_words(committed, swept, swept_count, passed)
+    work += left_count
+    stages += 1
+    since += passed_count
+    sizes[1] = passed_count
+    if passed_count == 0:
+        ended = 1
+        break
+sizes[3], sizes[4], sizes[5] = edges, stages, ended
+END
+"""
+#: One in so many has been committed: then those are found again that are left.
+_RENEWED = 8
+_LEAVE = f"""
+if since * {_RENEWED} >= left_count:
+    since = 0
+    for place in range(swept_count):
+        word = swept[place]
+        kept = pending = left[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            v = int64(uint32(word * 32 + bit))
+            if not step.goes_on_0(0, v, d):
+                kept = uint32(kept & ~(uint32(1) << uint32(bit)))
+        gone[word] = uint32(left[word] & ~kept)
+        left[word] = kept
+    REDUCES
+    swept_count = queue.clear_gone(left, gone, swept, swept_count)
+    left_count = queue.count_set(left, swept, swept_count)
+"""
+
+
+def print_stage(
+    step: KernelSource, stage: KernelSource, modules: tuple[str, str]
+) -> StageSource:
+    """Print a loop over supersteps that runs a stage when no vertex is due.
+
+    Parameters
+    ----------
+    step, stage : KernelSource
+        A module with a loop, and a module that a loop can run as a stage.
+    modules : (str, str)
+        The names of their modules.
+    """
+    queue, plan = step.queue, stage.plan
+    if queue is None:
+        raise TypeError("the kernel has no loop over supersteps")
+    shares, once, steps = shares_domain(step.plan, plan), set(), code("")
+    begin, leave, rows = code(""), code(""), []
+    for number, phase in enumerate(plan.phases):
+        main, *finish = [e for e in stage.entries if e.phase == number]
+        if not phase.kind.reduces:
+            known = {"d": "s", "due": "left", "passed": "committed"}
+            known["swept_words"] = "swept"
+            steps += _swept(number, "0, 0, swept_count", main.arguments, known)
+            continue
+        rows += [f"rows_{number}", f"reduced_{number}"]
+        known = {"d": "s", "due": "everyone", "partials": rows[-2]}
+        finished = f"stage.{finish[0].name}({rows[-2]}, {rows[-1]})"
+        if shares and combines_once(*plan.functions_of(phase)):
+            once.add(number)
+            rows += [f"once_{number}"]
+            begin += _swept(number, "0, 0, 0", main.arguments, known)
+            known["due"] = "gone"
+            leave += _swept(number, "1, 0, gone.size", main.arguments, known)
+            leave += code(
+                f"stage.{finish[0].name}({rows[-3]}, {rows[-1]})\n"
+                f"for f in range({rows[-1]}.size):\n"
+                f"    {rows[-3]}[0, f] = {rows[-1]}[f]"
+            )
+            known["due"] = "left"
+            steps += _swept(number, "1, 0, left.size", main.arguments, known)
+        else:
+            one = _swept(
+                number, "chunk, chunks[chunk], chunks[chunk + 1]", main.arguments, known
+            )
+            steps += code("for chunk in range(chunks.size - 1):\n    ONE", ONE=one)
+        steps += code(finished)
+    within = {
+        "most": "most - number", "most_work": "most_work - work",
+        "limits": "limits[number:]", "counts": "counts[number:]",
+    }  # fmt: skip
+    given = ", ".join(within.get(name, name) for name in queue.arguments)
+    body = code(
+        _STAGE_LOOP, BEGIN=begin, CALL=code(f"step.{queue.name}({given})"), STAGE=steps,
+        LEAVE=code(_LEAVE, REDUCES=leave) if shares else code(""),
+        END=code("sizes[0] = number"),
+    )  # fmt: skip
+    writer, name = Writer(), "supersteps_and_stages_0"
+    doc = "Run supersteps, and a stage where nothing is due."
+    writer.line(f'"""{doc}"""')
+    for line in _STAGE_HEAD.format(step=modules[0], stage=modules[1]).splitlines():
+        writer.line(line)
+    arguments = [*queue.arguments, "s", *_SETS, *rows]
+    made = make_function("njit(**CALLED)", name, arguments, doc, body)
+    print_function(writer, made)
+    return StageSource(
+        name, tuple(arguments), frozenset(once), writer.text, step.stem, step.program
+    )
+
+
+def _swept(
+    number: int, bounds: str, arguments: tuple[str, ...], known: dict[str, str]
+) -> Body:
+    """Return the call of the sweep of a stage, with argument names of the loop."""
+    given = ", ".join(known[name] for name in arguments if name != "chunks")
+    return code(f"stage.sweep_{number}({bounds}, {given})")

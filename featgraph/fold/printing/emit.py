@@ -1,4 +1,4 @@
-"""Prints a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
+"""Print a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from featgraph.fold.analysis.changes import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of
-from featgraph.fold.passes.bodies.facts import Callee, Context, FunctionFacts
-from featgraph.fold.passes.bodies.index_checks import Site
-from featgraph.fold.passes.bodies.passes import callee_of, lower_function, lower_helper
+from featgraph.fold.passes.bodies.facts import BodyFacts, Callee, Context
+from featgraph.fold.passes.bodies.memory import Site
+from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.passes.bodies.staging import find_staged
-from featgraph.fold.passes.bodies.store_forwarding import find_forwarded
+from featgraph.fold.passes.bodies.stores import find_forwarded
 from featgraph.fold.passes.nests.accumulators import indexed_forms
+from featgraph.fold.passes.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
-from featgraph.fold.printing import cpu_kernels, cuda_kernels
-from featgraph.fold.printing.functions import print_functions
+from featgraph.fold.printing import cpu, cuda
 from featgraph.fold.printing.module import Entry, Field, KernelSource
-from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import make_function, print_function
-from featgraph.fold.printing.writer import Writer
+from featgraph.fold.printing.writer import (
+    PhaseToPrint,
+    Writer,
+    make_function,
+    print_function,
+)
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
 from featgraph.fold.syntax.vertex_numbers import NUMBER
+from featgraph.fold.tree.expressions import narrowed
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body, code
 from featgraph.fold.tree.target import Target
+from featgraph.program.source import FunctionSource
 
 __all__ = ["emit"]
 
@@ -44,7 +49,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     Parameters
     ----------
     watch : callable, optional
-        Called behind each pass over a nest: with the name of the kernel, the pass, and
+        Called after each pass over a nest with the name of the kernel, the pass, and
         the tree, which the next pass may change.
 
     Raises
@@ -64,8 +69,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
 
 
 def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> KernelSource:
-    """Print the phases of these numbers as a module."""
-    target = cuda_kernels if plan.target == "cuda" else cpu_kernels
+    """Print the phases with these numbers as a module."""
+    target = cuda if plan.target == "cuda" else cpu
     writer = Writer()
     sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
@@ -81,7 +86,7 @@ def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> Kernel
         _print_guard(writer, target.DECORATOR, Target(plan.target))
     for helper in plan.analysis.helpers:
         tree = lower_helper(helper, plan.real, plan.target == "cuda")
-        print_functions(writer, helper.source, tree)
+        _print_functions(writer, helper.source, tree)
     entries: list[Entry] = []
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.incremental.reads}
@@ -131,7 +136,7 @@ def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> Kernel
 
 
 def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
-    """Return where indices stand, with the user's names of what has other ones."""
+    """Return the sites of indices, with mirrors renamed to properties of the user."""
     known = {
         name: of for name, (of, _) in (analysis.mirrors | analysis.outboxes).items()
     }
@@ -142,7 +147,7 @@ def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
-    """Refuse what atomics cannot combine: a key and a source of over 64 bits."""
+    """Raise if atomics cannot combine a key and a source: over 64 bits together."""
     temporary = plan.analysis.temporaries[phase.into]
     if has_wide_key(temporary, plan.real):
         name = plan.functions_of(phase)[0].name
@@ -174,9 +179,9 @@ def _waits(plan: FoldPlan, callees: dict[str, Callee]) -> bool:
 def _print_function(
     writer: Writer, context: Context, phase: Phase, function: Analysed
 ) -> Callee:
-    facts = FunctionFacts(context, function, form_of(context, phase, function))
+    facts = BodyFacts(context, function, form_of(context, phase, function))
     tree = lower_function(facts)
-    print_functions(writer, function.declared.source, tree)
+    _print_functions(writer, function.declared.source, tree)
     return callee_of(facts, tree)
 
 
@@ -205,8 +210,8 @@ def _print_guard(writer: Writer, decorator: str, target: Target) -> None:
 def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     """Return the fields of `d`.
 
-    They are what the functions read and write, and both buffers of what is restored or
-    copied.
+    They are all arrays that functions read and write, and both buffers of restored or
+    copied properties.
     """
     analysis, found = plan.analysis, dict[str, Field]()
     both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
@@ -294,3 +299,13 @@ def _add_scalar(
     else:
         rank = int(name == "superstep" and target == "cuda")
         found[name] = Field(name, "builtin", "int64", rank, name)
+
+
+def _print_functions(writer: Writer, source: FunctionSource, tree: Body) -> None:
+    """Write the functions of the module for one user function."""
+    for node in tree:
+        one = narrowed(node, Define)
+        arguments = (*one.roles, *one.more)
+        made = make_function(one.decorator, one.name, arguments, "", one.body)
+        made.lineno = source.line
+        print_function(writer, made, source.file)

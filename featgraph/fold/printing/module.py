@@ -1,11 +1,11 @@
-"""A generated module: its text, and what the runtime must know to launch it."""
+"""A generated module: its text, and its description for the runtime."""
 
 from __future__ import annotations
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.passes.nests.accumulators import accumulator_of
-from featgraph.fold.passes.nests.layouts import layout_along
+from featgraph.fold.passes.nests.facts import layout_along
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.schedules.base import GraphArray, Schedule
@@ -56,15 +56,15 @@ class Field:
     source : str
         "property", "next", "scalar", "vector", "temporary", "builtin", "fault",
         "incremental"
-        (an aggregate that stays), "seen" (what a property was when the aggregates
-        last took it in), "everywhere" (rows of all vertices, where the kernels have
-        some) or "degrees" (of all vertices then): where the runtime finds it.
+        (an aggregate that persists), "seen" (values of a property at the last update
+        of the aggregates), "everywhere" (rows of all vertices, for kernels of one part)
+        or "degrees" (of all vertices, likewise): its source in the runtime.
     dtype : str
         NumPy dtype.
     rank : int
         Dimensions; 0 for scalars.
     of : str
-        The property or temporary it belongs to.
+        Property or temporary that it belongs to.
     """
 
     name: str
@@ -76,18 +76,18 @@ class Field:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of an entry: where the runtime finds it.
+    """One argument of an entry, with its source in the runtime.
 
     Attributes
     ----------
     name : str
         Its name in the module.
     kind : str
-        "graph": an array of the graph, the same at each launch; "superstep": the data,
-        a set, a count, memory, or what a schedule has prepared; "launch": what follows
-        from the others when the entry is launched.
+        "graph": an array of the graph, the same at each launch; "superstep": data, a
+        set, a count, memory, or a prepared array of a schedule; "launch": computed from
+        the others at the launch.
     array : str
-        Of kind "graph", how the graph calls it.
+        For kind "graph", the name of the array in the graph.
     """
 
     name: str
@@ -104,33 +104,33 @@ class Entry:
     name : str
         Function name in the module.
     phase : int
-        Which phase of the plan it is.
+        Index of its phase in the plan.
     role : str
         "main", "hubs" (a block for each vertex of high degree) or "finish" (the last
         step of a reduce).
     arguments : tuple of str
-        What the runtime must pass, by name.
+        Arguments, by name.
     scratch : dict
-        Argument name -> dtype, and shape behind the first axis, of a scratch area in
-        global memory, one a thread or group.
+        Argument name -> dtype and item shape of a scratch area in global memory, one
+        for each thread or group.
     block : int
         Threads a block (CUDA).
     launch_bounds : int or (int, int)
-        What the compiler is told of it: threads a block, and how many blocks must fit a
+        Launch bounds for the compiler: threads a block, and resident blocks a
         multiprocessor (CUDA).
     strides : int
-        Vertices that a group of lanes takes in turn, at least, so that what its block
-        does first pays (CUDA).
+        Least number of vertices for each group of lanes, which repays the prologue of
+        its block (CUDA).
     covers : bool
-        Whether its grid must have a place for each vertex, since it has no loop;
+        Whether its grid must have a thread for each vertex, because it has no loop;
         other grids may have any size (CUDA).
     parts : dict
-        Arrays with an entry for each part of a row that it joins: argument -> dtype and
-        shape of one of them. They are zero at first (CUDA).
+        Arrays with an entry for each part of a row that it combines: argument -> dtype
+        and item shape. They must be zero before the first launch (CUDA).
     schedule : Schedule or None
-        That of its threads; None for the last step of a reduce.
+        Its schedule; None for the last step of a reduce.
     arrays : tuple of GraphArray
-        The arrays that this names for them.
+        Arrays of the schedule.
     """
 
     name: str
@@ -149,29 +149,29 @@ class Entry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The loop over supersteps of few vertices, where a module has one (0018, 0042).
+    """The loop over supersteps of few vertices (0018, 0042).
 
     Attributes
     ----------
     name : str
         Function name in the module.
     arguments : tuple of str
-        What the runtime must pass, by name.
+        Arguments, by name.
     graph : tuple of str
-        Of those, the arrays of the graph.
+        Arrays of the graph among the arguments.
     memory : tuple of (str, str, tuple of int)
-        Of those, what gathers fill: dtypes and shapes of an entry.
+        Accumulators among the arguments: name, dtype and item shape.
     commits : tuple of str
         Iterated properties that it writes.
     along : str
-        Along which edges the rows out of active vertices lead.
+        Kind of edges along which active vertices push.
     entry : Entry or None
-        The kernel that it is, on a GPU; ``IDENTITIES`` of the module has what its
-        memory holds before anything is gathered.
+        Its kernel, on a GPU; ``IDENTITIES`` of the module has the initial values of its
+        accumulators.
     overwrites : bool
-        Whether the current buffers stand for the next ones (CPU).
+        Whether current and next buffers are the same (CPU).
     marks_steps : bool
-        Whether marks are numbers of supersteps, which are left behind it (CUDA).
+        Whether marks are numbers of supersteps, and remain set behind it (CUDA).
     """
 
     name: str
@@ -187,7 +187,7 @@ class Queue:
 
 @dataclass(frozen=True, eq=False)
 class KernelSource:
-    """The generated module and what the runtime must know to launch it.
+    """A generated module, and its description for the runtime.
 
     Attributes
     ----------
@@ -204,15 +204,14 @@ class KernelSource:
     queue : Queue or None
         The loop over supersteps of few vertices.
     forwarded : tuple of str
-        Edge properties of which a pulled phase writes the ``_next`` entries of all
-        in-edges of what it sweeps, whether their sources are active or not.
+        Edge properties whose ``_next`` entries a pulled phase writes for all in-edges
+        of swept vertices, whether their sources are active or not.
     waits : bool
-        Whether the current buffers may stand for the next ones where no vertex reads
-        from another that is swept: all there is to commit is what one vertex function
-        has stored, behind its verdict, for its vertex.
+        Whether current and next buffers may be the same if no vertex reads from another
+        swept one: the only commits are stores of one vertex function to its vertex,
+        behind the verdict.
     shared : KernelSource or None
-        The module of those of its kernels that serve any number of features, and of
-        `Data` (CPU).
+        Module of its kernels that serve any number of features, and of `Data` (CPU).
     """
 
     plan: FoldPlan
@@ -228,23 +227,23 @@ class KernelSource:
 
     @property
     def stem(self) -> str:
-        """What the module's file is called, for people."""
+        """Readable part of the file name of the module."""
         return self.plan.analysis.functions[-1].name
 
     @property
     def program(self) -> str:
-        """The module of its functions, without its packages; in a script their name."""
+        """Name of the Python module of its functions; in a script, of the functions."""
         last = self.plan.analysis.functions[-1]
         module = last.declared.__module__.rpartition(".")[2]
         return last.name if module == "__main__" else module
 
     def arguments_of(self, entry: Entry) -> tuple[Argument, ...]:
-        """Return what the runtime must pass to an entry."""
+        """Return the arguments of an entry, with their sources."""
         return self._arguments[entry.name]
 
     @cached_property
     def _arguments(self) -> dict[str, tuple[Argument, ...]]:
-        """What each entry is passed, by its name: every new State asks for it."""
+        """Arguments of each entry, by name; cached for further States."""
         return {entry.name: self._find_arguments(entry) for entry in self.entries}
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
@@ -270,14 +269,14 @@ class KernelSource:
         )
 
     def _rows(self, along: str) -> tuple[str, ...]:
-        """Return the arrays that rows along some edges are found by."""
+        """Return the arrays of the rows along one kind of edges."""
         return layout_along(
             rows_along(along), self.plan.traits, self.plan.target
         ).arrays
 
     @property
     def fill_values(self) -> dict[str, str]:
-        """Pushed temporaries (by field) -> text of the value that fills them first."""
+        """Pushed temporaries (by field) -> text of their initial value."""
         fills = {}
         for phase in self.plan.phases:
             if not phase.kind.pushes:
@@ -295,19 +294,19 @@ class KernelSource:
 
 @dataclass(frozen=True, eq=False)
 class StageSource:
-    """A module that runs supersteps of few vertices and, between them, a stage (0098).
+    """A module that runs supersteps of few vertices with stages between them (0098).
 
     Attributes
     ----------
     name : str
         Function name in the module.
     arguments : tuple of str
-        What the runtime must pass, by name: what the loop takes, and of the stage "s"
-        (its data), sets, and for each reduce ``rows_0`` and the like, by its phase.
+        Arguments, by name: those of the loop, and for the stage "s" (its data), sets,
+        and for each reduce ``rows_0`` and the like, by phase.
     once : frozenset of int
-        Phases that combine once what vertices contribute that are not left.
+        Phases that combine, once, contributions of vertices that left the domain.
     text, stem, program : str
-        As those of `KernelSource`.
+        As in `KernelSource`.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""How vertices, edges and features go to threads: one file a schedule."""
+"""Schedules: mappings of vertices, edges and features to threads."""

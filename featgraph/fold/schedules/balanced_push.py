@@ -18,9 +18,9 @@ __all__ = ["BalancedPushSchedule"]
 
 
 class BalancedPushSchedule(LaneSchedule):
-    """A list has the sources, and how many edges those before each have.
+    """Distribute edges equally over warps, by prefix sums of the degrees of sources.
 
-    A warp takes as many edges as every other, wherever rows begin and end; so there are
+    Each warp takes the same number of edges, wherever rows begin and end, so there are
     no hubs. Lanes that share the features of an edge find its source by binary search.
     """
 
@@ -28,8 +28,8 @@ class BalancedPushSchedule(LaneSchedule):
     modules = ("segments",)
     forms = ()
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Have edges shared out where sources write along them."""
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping, for phases in which sources push along edges."""
         if work.from_sources:
             return replace(
                 mapping,
@@ -49,12 +49,12 @@ class BalancedPushSchedule(LaneSchedule):
         return mapping
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the list: sources, the edges before each, and how many they are."""
+        """Return the list of sources, its prefix sums of degrees, and its length."""
         names = ("share_rows", "share_begins", "share_count")
         return tuple(map(GraphArray, names))
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks share out the edges."""
+        """Return the number of blocks that share the edges."""
         return sizes.shared_out(sizes.edges * mapping.lanes_per_vertex)
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -65,12 +65,12 @@ class BalancedPushSchedule(LaneSchedule):
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         edges = WARP // mapping.lanes_per_edge
         together = Walk("together", edges, "edge_lane", "warp", is_shared=True)
         return replace(binding, together=together)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return what is done for the edges: the list has the vertices."""
+        """Return the loop over edges; the list replaces the loop over vertices."""
         return lanes_of(binding, "cuda.laneid") + node.body

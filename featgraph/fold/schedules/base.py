@@ -1,7 +1,7 @@
-"""What a schedule is: data that passes ask for, and the loop over vertices.
+"""The interface of schedules: choice, mapping, loops over vertices, grids, arrays.
 
-No pass knows a schedule's name. What lanes share, which features and edges a lane has,
-and how lanes meet, stands in the `Binding`.
+No pass compares the name of a schedule. A `Binding` states which features and edges a
+lane has, what lanes share, and how they synchronize.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.schedules import grids
-from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
-from featgraph.fold.schedules.registers import bounded, resident_blocks
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when
@@ -38,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What a schedule is told of a kernel.
+    """Facts about a kernel that a schedule reads.
 
     Attributes
     ----------
     spreads : bool
-        Whether vertices that pass have their neighbors run in the same superstep.
+        Whether neighbors of passed vertices run in the same superstep.
     width : int
         K of its functions.
     pulls : bool
@@ -51,18 +50,18 @@ class KernelShape:
     reduces : bool
         Whether its phase combines over all vertices.
     form : str
-        How few vertices are found: "plain", "packed" or "listed"; on the CPU, the words
-        of a set may be listed.
+        How the vertices of a sparse set are found: "plain", "packed" or "listed"; on
+        the CPU, "listed" means a list of words.
     threads : int
-        Of a block.
+        Threads of a block.
     covers : bool
-        Whether the grid has a place for each vertex, so that none goes round.
+        Whether the grid has a thread for each vertex, so that kernels need no loop.
     names_features : bool
         Whether some function is called once for each feature.
     vertex_count : str
         Text of the number of vertices.
     place_type, number_type : str
-        Types of places in rows, and of numbers of edges; "" where Python's will do.
+        Types of positions in rows, and of edge ids; "" for plain Python integers.
     """
 
     width: int
@@ -80,7 +79,7 @@ class KernelShape:
 
 @dataclass(frozen=True)
 class FeatureAxis:
-    """Which features a lane has: some of K as named copies, or all in loops.
+    """Features of a lane: some of K in variables, or all in loops.
 
     Attributes
     ----------
@@ -89,23 +88,23 @@ class FeatureAxis:
     lanes : int
         Lanes that share the features of an edge.
     per_lane : int
-        Features that a lane has; lane l has ``l * per_lane`` and following.
+        Features of a lane; lane l has ``l * per_lane`` and following.
     vector_width : int
-        Features of a row that are loaded at once.
+        Features of a row in one load.
     stride : int
         Elements from one such row to the next.
     column_width : int
-        The same, where a lane goes along a column of a matrix.
+        The same along a column of a matrix.
     is_looped : bool
         Whether features are loops over small arrays.
     is_element : bool
-        Whether a lane has one element of a matrix at a time: that in row ``i``.
+        Whether a lane has one element of a matrix at a time, in row ``i``.
     are_values : bool
-        Whether a feature is a value with a name of its own, not a number.
+        Whether each feature is a variable, not an index.
     are_passed_as_values : bool
         The same, but in calls alone.
     any_width : str
-        Text that K is read from, where a kernel serves any.
+        Text of K, if a kernel serves any K; else "".
     """
 
     width: int
@@ -127,63 +126,63 @@ class FeatureAxis:
 
     @property
     def is_padded(self) -> bool:
-        """Whether some lanes have no feature of their own."""
+        """Whether some lanes have fewer features."""
         return self.lanes > 1 and self.lanes * self.per_lane != self.width
 
     def feature(self, j: int) -> str:
-        """Return what feature j of a lane is called in an index."""
+        """Return the text of feature j of a lane in an index."""
         if not self.are_values:
             return str(j)
         return "f" if self.per_lane == 1 else f"f_{j}"
 
     def argument(self, j: int) -> str:
-        """Return what feature j of a lane is called in a call."""
+        """Return the text of feature j of a lane in a call."""
         return f"f_{j}" if self.are_passed_as_values else self.feature(j)
 
     def inside(self, j: int) -> str:
-        """Return the test that a lane has a feature j; "" where all do."""
+        """Return the test that a lane has a feature j; "" if all have."""
         if not self.is_padded:
             return ""
         return "inside" if self.per_lane == 1 else f"inside_{j}"
 
     def instead(self, j: int) -> int | None:
-        """Return which feature of a lane it takes for j where the row has ended.
+        """Return the feature of a lane that replaces j past the end of a row.
 
-        None for a feature that is there wherever what is loaded with it is.
+        None for a feature that exists whenever others of the same load exist.
         """
         if not self.is_padded:
             return None
         return stands_for(self.width, self.vector_width, j)
 
     def name(self, base: str, j: int) -> str:
-        """Return what feature j is called of what a lane has."""
+        """Return the name of feature j of a value of a lane."""
         return f"{base}_{j}" if self.per_lane > 1 else base
 
     def names(self, base: str) -> list[str]:
-        """Return all names of what a lane has."""
+        """Return the names of all features of a value of a lane."""
         count = 1 if self.is_looped else self.per_lane
         return [self.name(base, j) for j in range(count)] if count > 1 else [base]
 
     @property
     def along_column(self) -> FeatureAxis:
-        """The features that a lane goes through along a column of a matrix: all."""
+        """Features along a column of a matrix: all."""
         width = self.width
         return FeatureAxis(
             width, per_lane=width, vector_width=self.column_width, stride=self.stride
         )
 
     def elements(self, is_lower: bool = False) -> list[tuple[int, int]]:
-        """Return row, and number of the lane's column, of elements in registers."""
+        """Return (row, number of the column in the lane) of elements in registers."""
         columns = range(self.per_lane)
         pairs = ((i, j) for i in range(self.width) for j in columns)
         return [(i, j) for i, j in pairs if j <= i or not is_lower]
 
     def element(self, base: str, i: int, j: int) -> str:
-        """Return what an element of a matrix is called that a lane has."""
+        """Return the name of a matrix element of a lane."""
         return self.name(f"{base}_{i}", j)
 
     def front(self) -> Body:
-        """Return what names the features of a lane."""
+        """Return the statements that number the features of a lane."""
         out: Body = []
         count = self.per_lane
         for j in range(count if self.are_values else 0):
@@ -200,35 +199,35 @@ class FeatureAxis:
 
 @dataclass(frozen=True)
 class Scope:
-    """Lanes that share something, and how they meet; one lane is alone.
+    """A group of lanes with a common vertex, edge or row, and its synchronization.
 
     Attributes
     ----------
     lanes : int
-        How many they are.
+        Number of lanes.
     company : str
-        Which lanes have to come along where they meet: shuffles take a whole warp.
+        Lanes that must execute its synchronizations: a whole warp for shuffles.
     """
 
     lanes: int = 1
     company: str = "warp"
 
     def sync(self) -> Body:
-        """Let each lane see what the others have written."""
+        """Return the barrier: it orders writes of all lanes before later reads."""
         return code("warp.sync()") if self.lanes > 1 else []
 
     def any(self, flag: str, into: str) -> Body:
-        """Set `into` to whether some lane has `flag`."""
+        """Set `into` to the disjunction of `flag` over lanes."""
         shared = f"warp.group_any({flag}, {self.lanes})"
         return code(f"{into} = {shared if self.lanes > 1 else flag}")
 
     def all(self, flag: str) -> Body:
-        """Set `flag` to whether all lanes have it."""
+        """Set `flag` to its conjunction over lanes."""
         shared = f"{flag} = warp.group_all({flag}, {self.lanes})"
         return code(shared) if self.lanes > 1 else []
 
     def sum(self, names: tuple[str, ...]) -> Body:
-        """Set each of some names to the sum of what all lanes have by it."""
+        """Set each name to the sum of its values over lanes."""
         out: Body = []
         for name in names if self.lanes > 1 else ():
             out += code(f"{name} = warp.group_sum({name}, {self.lanes})")
@@ -236,75 +235,75 @@ class Scope:
 
 
 class BlockScope(Scope):
-    """The threads of a block, which meet at its barrier."""
+    """All threads of a block, synchronized by its barrier."""
 
     def sync(self) -> Body:
-        """Let each thread see what the others have written."""
+        """Return the barrier: it orders writes of all threads before later reads."""
         return code("cuda.syncthreads()")
 
     def any(self, flag: str, into: str) -> Body:
-        """Set `into` to whether some thread has `flag`."""
+        """Set `into` to the disjunction of `flag` over threads."""
         return code(f"{into} = cuda.syncthreads_or(int32({flag})) != 0")
 
     def all(self, flag: str) -> Body:
-        """Set `flag` to whether all threads have it."""
+        """Set `flag` to its conjunction over threads."""
         return code(f"{flag} = cuda.syncthreads_or(int32(not {flag})) == 0")
 
 
 @dataclass(frozen=True)
 class Binding:
-    """All that passes may ask of a schedule.
+    """A kernel bound to a schedule: all facts of it that passes read.
 
     Attributes
     ----------
     meets : bool
-        Whether lanes share a vertex, so that none leaves early.
+        Whether lanes share a vertex, so that no lane leaves early.
     features : FeatureAxis
-        Which features a lane has.
+        Features of a lane.
     walk : Walk
-        How it goes through the edges of its vertex, where its way is its own.
+        Walk of a lane over the edges of its vertex, if lanes are independent.
     together : Walk or None
-        How lanes of a warp go through the edges of all their vertices, side by side;
-        None where each keeps to its own.
+        Walk of the lanes of a warp over the edges of all their vertices; None if each
+        lane walks its own.
     scopes : mapping
-        "edge", "vertex", "partial" and, where lanes go together, "row" -> the lanes
-        that share one.
+        "edge", "vertex", "partial" and, with `together`, "row" -> the lanes that share
+        one.
     own : str
-        Test that a vertex is not left to another kernel; "" where none is.
-    uninvited : bool
-        Whether lanes come along whose vertex is not of the set that is swept.
+        Test that a vertex is not left to another kernel; "" if none is.
+    has_idle_lanes : bool
+        Whether some lanes execute the body for a vertex outside the swept set.
     block : int
-        Terms of a sum that a lane adds up one after the other; 0 for all.
+        Terms that a lane adds sequentially before pairwise summation; 0 for all.
     leaves_early : bool
-        Whether a lane may end a vertex before it gathers anything.
+        Whether a lane may skip a vertex before its gathers.
     partial : str
-        Number of the part of all vertices that a reduce comes to here.
+        Index of the partial result of a reduce.
     leaves : str
-        Test that a lane has such a part; "" where all have.
+        Test that a lane has a partial result; "" if all have.
     batch : int
-        Vertices that all lanes of a block take together, one after the other; 0 where
-        each lane has its own.
+        Vertices that all lanes of a block stage together; 0 if each lane has its own
+        vertex.
     row_shares : int
-        Of a batch, the lanes that add up a share of its rows each.
+        Shares of the rows of a batch that different lanes add.
     in_rows : bool
-        Whether what gathers fill is in rows of memory until all have contributed.
+        Whether accumulators are rows in memory during contributions.
     at_vertices : bool
-        Whether it is in memory of all vertices until then, which threads share.
+        Whether they are entries in memory of all vertices, shared by threads.
     runs : str
-        Test that a warp runs vertex functions; "" where all do.
+        Test that a warp runs vertex functions; "" if all do.
     part : tuple of str
-        Names of the bounds of the part of a row that is gone through, counted from
-        where the row begins; none where all of it is.
+        Names of the bounds of the walked part of a row, relative to its begin; empty
+        for whole rows.
     joins : bool
-        Whether the last of the blocks that have gone through the parts of a row goes
-        on with what all have come to.
+        Whether the last of the blocks of the parts of a row combines their results and
+        continues.
     vertices : int
-        Vertices of a reduce that a lane has on the way at a time.
+        Vertices of a reduce that a lane has in flight.
     turns : str
-        Of exclusive functions, what threads share in a turn: "chunks" of the order
-        (CPU), "edges", or "tasks" of several; "" elsewhere.
+        For exclusive functions, the unit that threads share in a turn: "chunks" of the
+        order (CPU), "edges", or "tasks" of several edges; "" elsewhere.
     holds : bool
-        Of exclusive functions, whether an edge runs where ``held`` says so.
+        For exclusive functions, whether an edge runs only if ``held`` is True.
     """
 
     meets: bool
@@ -312,7 +311,7 @@ class Binding:
     walk: Walk
     scopes: Dict[str, Scope]
     own: str = ""
-    uninvited: bool = False
+    has_idle_lanes: bool = False
     block: int = 0
     leaves_early: bool = False
     partial: str = "cuda.blockIdx.x"
@@ -330,7 +329,7 @@ class Binding:
     holds: bool = False
 
     def one(self, *shared: str) -> list[str]:
-        """Return the tests that let one lane through, of those that share a thing."""
+        """Return the tests that select one of the lanes of an edge or vertex."""
         lanes, tests = self.features.lanes, []
         if "vertex" in shared and self.walk.own:
             tests.append(f"{self.walk.own} == 0")
@@ -341,20 +340,20 @@ class Binding:
 
 @dataclass(frozen=True)
 class GraphArray:
-    """An array of the graph by which threads come to what they sweep.
+    """An array of the graph that assigns vertices or edges to threads.
 
     Attributes
     ----------
     name : str
         The argument of the kernel.
     array : str
-        The name of the array in the graph; in braces, a list of `Rows` that the rows of
-        the phase have. "" for an array that is made at the launch, or prepared.
+        Name of the array in the graph; in braces, a list of the `Rows` of the phase. ""
+        for an array that is made at the launch, or prepared.
     each : int
-        Its entries for each thing that it lists.
+        Entries for each listed item.
     dtype : str
-        Of an array that `Schedule.prepare` makes, "offset" for numbers of edges; "" for
-        every other one.
+        Dtype of an array that `Schedule.prepare` makes, "offset" for edge ids; "" for
+        other arrays.
     """
 
     name: str
@@ -365,12 +364,12 @@ class GraphArray:
 
 @dataclass(frozen=True)
 class AnyInteger:
-    """The values of an option of which another one compiles nothing.
+    """Values of an integer option that does not change generated code.
 
     Attributes
     ----------
     default, least : int
-        What stands for none, and the smallest that may be given.
+        Value if the option is not given, and the least valid one.
     is_launched : bool
         Whether kernels take it as an argument.
     is_prepared : bool
@@ -390,52 +389,51 @@ class AnyInteger:
 
 
 class Schedule(ABC):
-    """How vertices, edges and features go to threads.
+    """A mapping of vertices, edges and features to threads.
 
     Attributes
     ----------
     name : str
-        As it is asked for.
-    is_asked_for : bool
-        Whether it may be; that of the CPU has no other beside it.
+        Name in options.
+    is_selectable : bool
+        Whether options may name it; the one of the CPU has no alternative.
     targets : tuple of str
-        Where it can run.
+        Targets that it runs on.
     runs : str
-        The attribute of a `FunctionKind` without which it runs nothing; "" for none.
+        Attribute of `FunctionKind` that it requires; "" for none.
     shares_features : bool or None
-        Whether lanes share the features of an edge (FA); None where there are none.
+        Whether lanes share the features of an edge (FA); None without features.
     options : mapping
-        Options of its own -> the values that they take.
+        Own options -> valid values.
     seed : str
-        That of its options from which an order is drawn, if any.
+        Name of the option that seeds an order; "" for none.
     needs_sides : bool
-        Whether each edge has to lead from the first of two sides to the second.
+        Whether the graph must be bipartite, with edges from the first side.
     fitting : int
-        Blocks that must fit a multiprocessor, however few of them a grid has: what
-        bounds registers.
+        Blocks that must fit a multiprocessor, even in a small grid; bounds registers.
     holds : bool
-        Whether locks keep edges of exclusive functions apart.
+        Whether locks exclude conflicting edges of exclusive functions.
     copies_columns : bool
-        Whether it makes copies of properties of edges.
+        Whether it copies edge properties into its order.
     forms : tuple of str
-        Forms beside the plain one in which its kernels come to the vertices of a set.
+        Frontier forms of its kernels beside "plain".
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hubs : str
-        The schedule to which it leaves vertices of high degree, or long rows.
+        Schedule of vertices of high degree, or of long rows.
     joins, parts : str
-        The same where several blocks take a row, and the last one goes on; and where
-        they need not meet.
+        The same for several blocks a row: with a combine by the last block, and
+        without.
     most_held : int
-        K of the largest matrices whose elements one thread holds in registers, and in
-        which it solves systems there.
+        Largest K for which one thread holds the elements of a matrix in registers, and
+        solves systems there.
     finds_due : bool
-        Whether its kernels can find which of the vertices that they sweep are due: a
-        lane goes through edges of its own vertex alone.
+        Whether its kernels can determine which swept vertices are due: a lane must walk
+        only edges of its own vertex.
     """
 
     name: ClassVar[str]
-    is_asked_for: ClassVar[bool] = True
+    is_selectable: ClassVar[bool] = True
     targets: ClassVar[tuple[str, ...]] = ("cuda",)
     runs: ClassVar[str] = ""
     shares_features: ClassVar[bool | None] = True
@@ -453,21 +451,20 @@ class Schedule(ABC):
     most_held: ClassVar[int] = 0
     finds_due: ClassVar[bool] = False
 
-    def check(self, given: Dict[str, int]) -> None:
-        """Refuse options of its own without which, or with which, it cannot do."""
+    def check(self, options: Dict[str, int]) -> None:
+        """Raise for missing or invalid own options."""
         return  # most do with any
 
     def cost(self, work: Work) -> float:
-        """Return the time that a phase takes in it, as a share of that of lanes.
+        """Return the estimated time of a phase, relative to schedule "lanes".
 
-        Of exclusive functions it is in ms (`exclusive_costs`).
-        It is infinite where the schedule cannot run the phase, does not pay, or is for
-        those who ask for it.
+        For exclusive functions, it is in ms (`exclusive_costs`). It is infinite if the
+        schedule cannot run the phase, never pays, or must be asked for by name.
         """
         return math.inf
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Return how it maps a phase that lanes map so; `given` are its own options.
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return its mapping of a phase, from that of "lanes" and own options.
 
         Raises
         ------
@@ -477,21 +474,21 @@ class Schedule(ABC):
         return mapping
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping of a phase, with what suits the registers (CUDA)."""
+        """Return its mapping of a phase, with bounds on registers (CUDA)."""
         return bounded(mapping, resident_blocks(mapping, work))
 
     def around(self, body: Body, shape: KernelShape) -> Body:
-        """Return the body of a kernel, as all of it is gone through."""
+        """Return the body of a kernel with outer loops around it."""
         return body
 
     def threads(self, mapping: Mapping) -> int:
-        """Return the threads of a block; 0 for as many as others have."""
+        """Return the threads of a block; 0 for the default."""
         return 0
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the arrays by which threads come to what they sweep.
+        """Return the arrays that assign vertices or edges to threads.
 
-        Without any, they come to vertices by their numbers (CPU: by chunks of words).
+        If there are none, threads take vertices by id (CPU: by chunks of words).
         """
         return ()
 
@@ -503,10 +500,10 @@ class Schedule(ABC):
         conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:
-        """Make those of its arrays that have a dtype: on the host, or on the device.
+        """Make its arrays with a dtype, on the host or on the device.
 
-        The view keeps them until its edges or its shape changes. A "summary" among them
-        is a text for `explain`.
+        The view caches them until its edges or its shape changes. A "summary" among
+        them is a text for `explain`.
 
         Parameters
         ----------
@@ -517,50 +514,50 @@ class Schedule(ABC):
         conflicts : str
             The ends at which edges of the phase conflict.
         options : mapping of str to int
-            Those of its options on which this depends.
+            Own options that the arrays depend on.
         """
         return {}
 
     def copied(
         self, columns: Dict[str, Any], prepared: Callable[[str], Any]
     ) -> Dict[str, Any]:
-        """Copy properties of edges, whenever one of them has changed.
+        """Copy edge properties into its order; called when one of them has changed.
 
         Parameters
         ----------
         columns : mapping of str to Column
-            Those that the phase only reads, with `copies_columns`.
+            Edge properties that the phase only reads, with `copies_columns`.
         prepared : callable
-            Name of an array that `prepare` made -> that array, on the host.
+            Maps the name of a prepared array to the array on the host.
         """
         return {}
 
     def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
-        """Return the error for prepared arrays that memory has no room for."""
+        """Return the error for prepared arrays that exceed memory."""
         return error
 
     @property
     def integers(self) -> dict[str, AnyInteger]:
-        """Its options that take any integer."""
+        """Own options that take any integer."""
         values = self.options.items()
         return {n: v for n, v in values if isinstance(v, AnyInteger)}
 
     @property
     def launched(self) -> list[str]:
-        """Those of them that its kernels take."""
+        """Integer options that its kernels take as arguments."""
         return [name for name, values in self.integers.items() if values.is_launched]
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks a launch has; 0 for none (CUDA)."""
+        """Return the number of blocks of a launch; 0 for none (CUDA)."""
         lanes = mapping.lanes_per_vertex
         if sizes.role == "hubs":
             [array] = self.arrays(mapping)
-            return sizes.within(sizes.given(array.name).size // array.each, lanes)
+            return sizes.within(sizes.argument(array.name).size // array.each, lanes)
         if sizes.reduces:
-            # As many on every GPU, for they say how a sum is rounded.
+            # The same number on every GPU, since it determines the rounding of sums.
             return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
         if sizes.form == "listed":
-            return sizes.blocks(int(sizes.given("listed").size) * lanes)
+            return sizes.blocks(int(sizes.argument("listed").size) * lanes)
         if sizes.form == "packed":
             blocks = min(sizes.blocks(sizes.vertices), grids.PACKING_BLOCKS * lanes)
         else:
@@ -568,16 +565,16 @@ class Schedule(ABC):
         return sizes.bounded(blocks, lanes)
 
     def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many threads have something to do (CUDA)."""
+        """Return the number of threads with work (CUDA)."""
         return sizes.vertices * mapping.lanes_per_vertex
 
     def describe(self, mapping: Mapping, width: int) -> str:
-        """Return a mapping in words; of some, no mapping is named."""
+        """Return a mapping in words."""
         return self.name
 
     @abstractmethod
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
 
     @abstractmethod
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -587,9 +584,9 @@ class Schedule(ABC):
 def in_blocks(
     node: Sweep, bounds: tuple[str, str], end: str, each: Callable[[str, str], Body]
 ) -> Body:
-    """Return a walk `each` between bounds, cut into blocks where sums are.
+    """Return a walk `each` between bounds, cut into blocks if sums need it.
 
-    `end` is the text of the end of a block, where ``{}`` is all that is left.
+    `end` is the text of the end of a block; ``{}`` stands for the remaining terms.
     """
     if not node.between:
         return each(*bounds) + node.behind
@@ -604,10 +601,10 @@ def in_blocks(
 def in_strides(
     node: Sweep, block: int, body: Body, grid: tuple[str, str], times: int = 1
 ) -> Body:
-    """Return a loop over vertices of which every n-th one is for this place of a grid.
+    """Return a grid-stride loop over vertices.
 
-    `grid` is the place, and how many there are. Sums have `block` vertices at a time,
-    or all for 0. So many `times` of them go together.
+    `grid` is the first vertex and the stride. Sums take `block` vertices at a time, or
+    all for 0. A lane has `times` vertices in flight.
     """
     vertex, words = node.vertex, node.words
     test = f"warp.test_bit({words}, {vertex})"
@@ -628,11 +625,11 @@ def in_strides(
 def strides_together(
     node: Sweep, bounds: tuple[str, str], own: str, times: int, body: Body
 ) -> Body:
-    """Return a loop over the vertices of a lane, of which so many `times` go together.
+    """Return a loop over the vertices of a lane, with `times` of them in flight.
 
-    No branch stands between these, so that the loads of all are on their way at a time.
-    They are added in the same order as one by one. Each lane goes its own way; from
-    ``base`` on, its vertex is `own`.
+    There is no branch between their loads, so these overlap. The order of additions is
+    that of a plain loop. Lanes are independent; from ``base`` on, the vertex of a lane
+    is `own`.
     """
     first, last = bounds
     place = "base" if own == "base" else "index"

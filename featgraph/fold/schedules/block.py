@@ -1,4 +1,4 @@
-"""A block takes one vertex of high degree, or a part of its row, with all its lanes."""
+"""Schedules in which a block takes a vertex of high degree, or part of its row."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ PART_ENTRIES, JOINED_ENTRIES = 3, 5
 
 
 class BlockSchedule(Schedule):
-    """The whole block leaves a vertex, or none of its threads does."""
+    """A block takes one vertex; early exits are uniform over the block."""
 
     name = "block"
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Leave hubs to blocks; lanes take the others."""
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping of "lanes", with hubs left to blocks."""
         if leaves_matrices(mapping, work):
             raise PlanError(
                 "the block schedule cannot hold matrices in memory",
@@ -50,7 +50,7 @@ class BlockSchedule(Schedule):
         return (listed("hubs", 1, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         scope = BlockScope(shape.threads, "block")
         binding = shared(mapping, shape, scope)
         # Of a vertex one warp stores; the others would do the same beside it.
@@ -74,62 +74,62 @@ class BlockSchedule(Schedule):
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
 
     def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the places of a block in the list, and what it finds its own by."""
+        """Return the range of list entries of a block, and the load of its vertex."""
         every = "range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x)"
         return every, code(f"{vertex} = hubs[index]")
 
 
 class PartSchedule(BlockSchedule):
-    """Several blocks take a vertex, where none asks what others have come to."""
+    """Several blocks take one vertex, without a combined result."""
 
     name = "block_parts"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the list of parts of their rows."""
+        """Return the list of parts of rows."""
         return (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), part=PART)
 
     def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the places of parts; and a vertex, with the bounds of one."""
+        """Return the range of parts, and the loads of a vertex and bounds."""
         return found_parts("hub_parts", vertex, PART_ENTRIES)
 
 
 class JoinSchedule(BlockSchedule):
-    """Several blocks take a vertex with a long row; the last one goes on with it."""
+    """Several blocks take one long row; the last one combines and continues."""
 
     name = "block_joins"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows, with their places among these."""
+        """Return the list of parts of rows, with the index of each in its row."""
         return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), part=PART, joins=True)
 
     def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the places of parts; and a vertex, with what is known of one."""
+        """Return the range of parts, and the loads of a vertex and its part."""
         return found_parts("joined_parts", vertex, JOINED_ENTRIES)
 
 
 def listed(name: str, each: int, mapping: Mapping) -> GraphArray:
-    """Return a list of the vertices that a mapping leaves to blocks.
+    """Return the list of vertices that a mapping leaves to blocks.
 
-    The graph knows it by the degree, too, where that is not the degree of hubs.
+    Its name in the graph includes the degree, if that is not the degree of hubs.
     """
     degree = f" {mapping.hub_degree}" if mapping.hub_degree else ""
     return GraphArray(name, f"{{{name}}}{degree}", each)
 
 
 def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:
-    """Return the places of a block in a list of parts; and a vertex, with its part.
+    """Return the range of a block in a list of parts, and the loads of its part.
 
-    What else `size` entries say of it is looked up when it is asked for.
+    Further fields of the `size` entries are loaded where they are used.
     """
     every = f"range({size} * cuda.blockIdx.x, {array}.size, {size} * cuda.gridDim.x)"
     found = code(f"place = uint32(index)\n{vertex} = {array}[place]")

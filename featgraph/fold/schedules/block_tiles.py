@@ -1,4 +1,4 @@
-"""A block takes one vertex; its threads have tiles of the matrices that it sums."""
+"""Schedules in which threads of a block hold tiles of the matrices of one vertex."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ SHARED_BYTES = 48_000
 
 
 class BlockTileSchedule(Schedule):
-    """Rows of sources wait in shared memory until all tiles take their products.
+    """Stage rows of sources in shared memory; threads add products to tiles.
 
-    Lanes share the features of an edge, and the block the edges of its vertex, as for a
-    hub. Functions run in all warps; what leaves a trace is the first lanes'. A positive
-    definite system is solved in the tiles by all threads.
+    Lanes share the features of an edge, and the block shares the edges of its vertex,
+    as for a hub. Functions run in all warps; only the first group of lanes has side
+    effects. All threads solve positive definite systems in the tiles.
     """
 
     name = "block_tiles"
@@ -78,13 +78,13 @@ class BlockTileSchedule(Schedule):
     forms: ClassVar[tuple[str, ...]] = ("listed",)  # a warp packs what its lanes take
     joins: ClassVar[str] = "tile_joins"
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Return how a block shares a vertex; phases without matrices keep theirs.
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping of a block to a vertex; unchanged without matrices.
 
         Raises
         ------
         PlanError
-            If matrices are no sums of products, or too large for one block.
+            If matrices are no sums of outer products, or too large for one block.
         """
         products = work.products
         if products is None:
@@ -116,12 +116,12 @@ class BlockTileSchedule(Schedule):
         return replace(mapping, shared_matrices=fits)
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping with as many blocks as tiles leave registers for."""
+        """Return its mapping, with as many resident blocks as registers allow."""
         bound = work.size == 4 and mapping.lanes_per_vertex <= MOST_BOUND_THREADS
         return replace(mapping, resident=TILED_BLOCKS if bound else 0)
 
     def cost(self, work: Work) -> float:
-        """Return its cost where a block can sum matrices too large for lanes."""
+        """Return its cost, finite for matrices too large for lanes."""
         if work.products is None or work.width < LEAST_TILED or work.forced:
             return math.inf
         is_refused = self.refusal(work.width, work.size, work.products)
@@ -129,7 +129,7 @@ class BlockTileSchedule(Schedule):
 
     @staticmethod
     def refusal(width: int, size: int, products: Products) -> str:
-        """Return why it cannot sum some matrices, in words; "" where it can."""
+        """Return why it cannot sum some matrices; "" if it can."""
         most = MOST_THREADS // power_of_two(products.count * size // 4)
         threads = _threads(width, products, has_hubs=True)
         if threads > most and not products.refused:
@@ -149,11 +149,11 @@ class BlockTileSchedule(Schedule):
         )
 
     def threads(self, mapping: Mapping) -> int:
-        """Return the threads of a block: all of a vertex."""
+        """Return the threads of a block, all for one vertex."""
         return mapping.lanes_per_vertex
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         scope = BlockScope(mapping.lanes_per_vertex, "block")
         binding = shared(mapping, shape, scope)
         edges = mapping.edges_at_a_time
@@ -178,7 +178,7 @@ class BlockTileSchedule(Schedule):
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
 
     def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
-        """Return the places of a block, and what it finds its vertex by."""
+        """Return the range of a block, and the load of its vertex."""
         count, each = f"int32({shape.vertex_count})", code(f"{vertex} = int32(index)")
         if shape.form == "listed":
             count, each = "listed.size", code(f"{vertex} = listed[index]")
@@ -189,19 +189,19 @@ class TileJoinSchedule(BlockTileSchedule):
     """The same for vertices of high degree: blocks take parts of long rows."""
 
     name = "tile_joins"
-    is_asked_for = False
+    is_selectable = False
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows, with their places among these."""
+        """Return the list of parts of rows, with the index of each in its row."""
         return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         return replace(binding, own="", part=PART, joins=True)
 
     def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
-        """Return the places of parts; and a vertex, with what is known of one."""
+        """Return the range of parts, and the loads of a vertex and its part."""
         return found_parts("joined_parts", vertex, JOINED_ENTRIES)
 
 
@@ -214,12 +214,12 @@ def _threads(width: int, products: Products, has_hubs: bool) -> int:
 
 
 def padded_to_tiles(width: int) -> int:
-    """Return a number of features, rounded up to whole tiles."""
+    """Round a number of features up to whole tiles."""
     return -(-width // SIDE) * SIDE
 
 
 def _waiting_bytes(work: Work, edges: int) -> int:
-    """Return the shared memory for rows that wait, panels and what warps combine."""
+    """Return the bytes of staged rows, panels and boxes of warps."""
     products = work.products
     if products is None:
         return 0
@@ -229,7 +229,7 @@ def _waiting_bytes(work: Work, edges: int) -> int:
 
 
 def _matrix_bytes(work: Work) -> int:
-    """Return what matrices, and the areas that functions work in, take of it."""
+    """Return the bytes of matrices and work areas of functions."""
     products = work.products
     if products is None:
         return 0

@@ -27,10 +27,10 @@ _OF_WORD = {
 
 
 class CpuSchedule(Schedule):
-    """A chunk is a range of words of a set, with about as much work as every other."""
+    """A thread takes chunks: ranges of set words with about equal work."""
 
     name = "cpu"
-    is_asked_for = False
+    is_selectable = False
     targets = ("cpu",)
     shares_features = False
 
@@ -42,7 +42,7 @@ class CpuSchedule(Schedule):
         return f"one thread a vertex, {form} {width or 'all'} features"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         axis = FeatureAxis(
             shape.width,
             per_lane=shape.width,
@@ -75,7 +75,7 @@ class CpuSchedule(Schedule):
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
 
     def _swept(self, node: Sweep, shape: KernelShape) -> Body:
-        """Return the loop over a word of a set; it leaves a word of each result."""
+        """Return the loop over one word of a set; it stores one word of each result."""
         body, word, left = list(node.body), code(""), code("")
         for flag, words in node.marks:
             if words not in _OF_WORD:  # others look at it meanwhile
@@ -98,9 +98,9 @@ class CpuSchedule(Schedule):
         return word + code(loop, BODY=each) + left
 
     def front(self, binding: Binding) -> Body:
-        """Return the names of the features, and what is worked in.
+        """Return the numbers of features, and the work areas.
 
-        LLVM folds the names into constants.
+        LLVM folds the numbers into constants.
         """
         axis = binding.features
         if not axis.are_passed_as_values:
@@ -125,9 +125,9 @@ class CpuSchedule(Schedule):
 
 
 def map_chunks(width: int, in_loops: bool) -> Mapping:
-    """Return how a thread has the features of a vertex: as copies, or in loops.
+    """Return the mapping of features: variables, or loops.
 
-    Few features are copies, unless loops are asked for, which compile faster.
+    Few features are variables, unless options ask for loops, which compile faster.
     """
     loops = width > (1 if in_loops else MOST_COPIES)
     return Mapping(1, 1 if loops else width, 1, loops, CpuSchedule.name)

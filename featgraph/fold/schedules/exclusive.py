@@ -1,7 +1,7 @@
 """The loop over edges that all schedules of exclusive functions share.
 
-A sweep has *turns*, between which all threads meet. In a turn, a worker takes edges of
-the order one by one; what it takes conflicts with nothing that another one has. A
+A sweep has *turns*, with a barrier between them. In a turn, a worker takes edges of the
+order one by one; they conflict with no edge of another worker in the same turn. A
 worker is a thread on the CPU, and the lanes that share the features of an edge on CUDA,
 where one kernel runs all turns. Schedules differ in the groups that they prepare on the
 host (`featgraph.graph.views.edge_orders`), and in how workers share a turn: edge by
@@ -82,7 +82,7 @@ _AT = (
 
 @dataclass(frozen=True)
 class EdgesToGroup:
-    """The edges of a graph, and what was asked for.
+    """The edges of a graph, their order, and the options.
 
     Attributes
     ----------
@@ -96,10 +96,10 @@ class EdgesToGroup:
     conflicts : str
         The ends at which edges conflict: "uv", "u", "v" or "".
     seed : int or None
-        What the order was shuffled by.
+        Seed of the shuffled order.
     on_cpu : bool
     options : dict
-        Options of the schedule's own that were given.
+        Options of the schedule.
     """
 
     sources: Any
@@ -114,20 +114,20 @@ class EdgesToGroup:
 
 
 class ExclusiveSchedule(Schedule):
-    """A way to run edges of which no two that conflict run at once.
+    """Run edges so that no two conflicting ones run at the same time.
 
     Attributes
     ----------
     is_repeatable : bool
-        Whether the order follows from the graph and the options.
+        Whether graph and options determine the order of updates.
     in_tasks : bool
         Whether workers take tasks.
     passes : str
-        What follows the number of barriers in the summary of what is prepared (CUDA).
+        Text behind the number of barriers in the summary (CUDA).
     resident : int
-        Blocks that a multiprocessor has at a time: with more, they meet more slowly.
+        Resident blocks a multiprocessor; barriers of more blocks are slower.
     prepare_ns : float
-        Of an edge, on one core of the host: shuffling the order and grouping it.
+        Time an edge to shuffle and group the order, on one core of the host.
     """
 
     targets = ("cpu", "cuda")
@@ -158,7 +158,7 @@ class ExclusiveSchedule(Schedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return the barriers of a sweep, and us of its longest chain of edges.
 
-        Infinite for a sweep that it cannot run, and where that is not known.
+        Both are infinite for a sweep that it cannot run, or whose sizes are unknown.
         """
         return math.inf, math.inf
 
@@ -169,11 +169,11 @@ class ExclusiveSchedule(Schedule):
         return sweep.time_ms(*self.steps(sweep), self.resident, self.edge_us(sweep))
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return what an edge takes that no other one waits for; 0 in tasks."""
+        """Return the us of an edge off the longest chain; 0 in tasks."""
         return 0.0 if self.in_tasks else sweep.free_us
 
     def cost(self, work: Work) -> float:
-        """Return the predicted ms of a sweep, and its share of preparation."""
+        """Return the predicted ms of a sweep, plus its share of preparation."""
         if work.sweep is None:
             return math.inf
         prepared = work.sweep.sizes.edges * self.prepare_ns * 1e-6
@@ -181,11 +181,11 @@ class ExclusiveSchedule(Schedule):
 
     @property
     def integers(self) -> dict[str, AnyInteger]:
-        """Its options that take any integer; the seed is one of all such schedules."""
+        """Own options that take any integer, with the seed."""
         return super().integers | {"shuffle": ORDER}
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the order, and what cuts it into turns."""
+        """Return the order, and the bounds of its turns."""
         cut = ["tasks"] * self.in_tasks if mapping.resident else ["chunks"]
         ends = (
             GraphArray(n, dtype="int32") for n in ("order_sources", "order_targets")
@@ -194,7 +194,7 @@ class ExclusiveSchedule(Schedule):
         return (*bounds, GraphArray("edge_order", dtype="offset"), *ends)
 
     def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
-        """Return an error that names a schedule without more arrays than the order."""
+        """Return an error that recommends a schedule with no array but the order."""
         every = self.arrays(mapping), ExclusiveSchedule.arrays(self, mapping)
         own, least = (
             sum(array.dtype in ("int32", "offset") for array in arrays) * edges * 4e-9
@@ -211,8 +211,8 @@ class ExclusiveSchedule(Schedule):
         )
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return as many blocks as certainly run at a time: each waits for all."""
-        if not sizes.given("order_sources").size:
+        """Return the number of blocks, all resident: each waits for all others."""
+        if not sizes.argument("order_sources").size:
             return 0
         return sizes.multiprocessors * mapping.resident
 
@@ -253,25 +253,25 @@ class ExclusiveSchedule(Schedule):
     def copied(
         self, columns: Dict[str, Any], prepared: Callable[[str], Any]
     ) -> Dict[str, Any]:
-        """Bring what is read of edges into the order."""
+        """Copy edge properties into the order."""
         order = prepared("edge_order") if columns else None
         taken = {name: column.on_host()[order] for name, column in columns.items()}
         return {f"ordered_{name}": values for name, values in taken.items()}
 
     @abstractmethod
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return what runs at once, and in which order."""
+        """Return the groups of edges that run at the same time, in order."""
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         if not shape.threads:
             return replace(_CPU.bind(mapping, shape), turns="chunks")
         binding = shared(mapping, shape, Scope(mapping.lanes_per_edge))
         turns = "tasks" if self.in_tasks else "edges"
-        return replace(binding, uninvited=False, turns=turns)
+        return replace(binding, has_idle_lanes=False, turns=turns)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the edges of `node`, its body in it."""
+        """Return the loop over edges, around the body of `node`."""
         number = shape.number_type or "int64"
         if not shape.threads:
             body = _edge(node, "int64", "int64", _AT)
@@ -298,15 +298,14 @@ class ExclusiveSchedule(Schedule):
         return [*front, *lanes_of(binding, "cuda.laneid"), *loop]
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what is done with an edge; `body` runs the function."""
+        """Return the statements of an edge; `body` runs the function."""
         return body
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
-        """Return the turns, and meetings between them; warps have `groups` of lanes.
+        """Return the loop over turns, with barriers; warps have `groups` of lanes.
 
-        `each` returns what is done with an edge, given that which is done in front of
-        the function and behind it (see `run`), and the texts of the edge, its ends and
-        its values.
+        `each` returns the statements of an edge from the statements around the function
+        (see `run`), and the texts of the edge, its ends and its values.
         """
         share = self._tasks if self.in_tasks else self._edges
         front, turn, ahead = share(node, each(self.run), groups)
@@ -324,7 +323,7 @@ class ExclusiveSchedule(Schedule):
         return front + agreed(noted(loop, "the whole grid"), "block")
 
     def edges(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return a turn in which each group of lanes takes an edge at a time."""
+        """Return a turn in which each group of lanes takes one edge at a time."""
         first, stride = f"warp_number * {groups}", f"warps * {groups}"
         loop = code(
             f"for base in range(first + {first}, last, {stride}):\n"
@@ -336,9 +335,9 @@ class ExclusiveSchedule(Schedule):
         return agreed(noted(loop, "the whole warp"), "warp")
 
     def _edges(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
-        """Return the same, in parts: what is before, a turn, and what is before others.
+        """Return the same in parts: prologue, turn, and prologue of further turns.
 
-        The next one is looked up, and its values are asked for, before warps meet.
+        The next edge is loaded, and its values prefetched, before the barrier.
         """
         stride, head = f"warps * {groups}", 3 + len(node.values)
         take = code(
@@ -359,10 +358,10 @@ class ExclusiveSchedule(Schedule):
         return front, agreed(noted(edges, "the whole warp"), "warp"), begin
 
     def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
-        """Return turns in which each warp takes a task at a time.
+        """Return turns in which each warp takes one task at a time.
 
-        A lane looks up one of 32 edges, long before they run one by one, and asks for
-        what is read of it. Lanes see what others have written for earlier edges.
+        Each lane loads one of 32 edges and prefetches its values; then the edges run
+        one by one. A warp barrier orders writes of an edge before reads of later ones.
         """
         ends = "queues.ends_at(order_sources, order_targets, place + cuda.laneid{})"
         begin = code(
@@ -373,7 +372,7 @@ class ExclusiveSchedule(Schedule):
         last = "min(place + cuda.laneid{}, int64(edge_order.shape[0] - 1))"
         ask = "u, v, at = {0}_u, {0}_v, " + last.format("{1}") + "\nASK"
         given = code("".join(f"near_{n} = ordered_{n}[at]\n" for n in node.values))
-        told = ["near_u", "near_v", *(f"near_{n}" for n in node.values)]
+        prefetched = ["near_u", "near_v", *(f"near_{n}" for n in node.values)]
         names = ["u", "v", *(f"{n}_e" for n in node.values)]
         steps = code(
             "while step < count:\n"
@@ -386,7 +385,7 @@ class ExclusiveSchedule(Schedule):
             NUMBER=code("at = place + step") + each[:1],
             TELL=[
                 part
-                for name, near in zip(names, told, strict=True)
+                for name, near in zip(names, prefetched, strict=True)
                 for part in code(f"{name} = warp.broadcast({near}, step, {WARP})")
             ],
             BODY=each[3 + len(node.values) :],
@@ -422,7 +421,7 @@ class ExclusiveSchedule(Schedule):
 
 
 def is_exclusive(schedule: Schedule | None) -> bool:
-    """Whether a schedule is one of exclusive functions."""
+    """Whether a schedule is for exclusive functions."""
     return isinstance(schedule, ExclusiveSchedule)
 
 
@@ -430,7 +429,7 @@ _CPU = CpuSchedule()
 
 
 def _edge(node: Sweep, number: str, vertex: str, edge: tuple[str, ...]) -> Body:
-    """Return what names an edge, its ends and its values."""
+    """Return the statements that bind an edge, its ends and its values."""
     e, u, v, value = edge
     lines = [f"e = {number}({e})", f"u = {vertex}({u})", f"v = {vertex}({v})"]
     lines += [f"{name}_e = {value.format(name)}" for name in node.values]
@@ -438,7 +437,7 @@ def _edge(node: Sweep, number: str, vertex: str, edge: tuple[str, ...]) -> Body:
 
 
 def summary_of(groups: Any, turns: Any) -> str:
-    """Return how many groups there are, of how many edges, and barriers between."""
+    """Return the numbers of groups, edges a group, and barriers, in words."""
     sizes = np.diff(groups) if len(groups) > 1 else np.zeros(1, np.int64)
     barriers = max(len(turns) - 2, 0)
     return (
@@ -455,14 +454,14 @@ def in_chunks(groups: Any, rounds: Any) -> tuple[Any, Any]:
     groups : ndarray of int64
         Where groups begin.
     rounds : ndarray of int64 or None
-        Where turns begin among the groups, each of which one thread takes whole. None:
-        a group is a turn, and threads take shares of it.
+        Where turns begin among the groups, each of which one thread runs. None: a group
+        is a turn, shared by threads.
 
     Returns
     -------
     chunks, turns : ndarray of int64
-        Where chunks begin in the order, and turns among the chunks. Turns for which one
-        thread is enough are one with their neighbors.
+        Where chunks begin in the order, and turns among the chunks. Neighboring turns
+        with work for one thread only are merged.
     """
     import numba
 

@@ -83,7 +83,7 @@ CARDS = {
 
 @dataclass(frozen=True)
 class EdgeSizes:
-    """Sizes of a graph, near enough for a prediction: graphs of like sizes share plans.
+    """Rounded sizes of a graph, so that graphs of similar sizes share plans.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class EdgeSizes:
     degrees : pair of int
         The highest out-degree and in-degree.
     diagonals : int
-        How many have edges; 0 where that is not known, as in plans.
+        Number of diagonals with edges; 0 if unknown, as in plans.
     """
 
     edges: int
@@ -102,7 +102,7 @@ class EdgeSizes:
     diagonals: int = 0
 
     def diagonals_of(self, block: int) -> int:
-        """Return the most diagonals that have edges, of blocks of so many vertices."""
+        """Return the most diagonals of blocks of `block` vertices that have edges."""
         first, second = (-(-count // block) for count in self.vertices)
         every = max(first + second - 1, 1)
         return min(self.diagonals or every, every)
@@ -147,23 +147,23 @@ class EdgeSweep:
 
     @property
     def degree(self) -> int:
-        """The most edges of a vertex that wait for each other: d."""
+        """Largest number of conflicting edges of a vertex: d."""
         ends = [self.sizes.degrees["uv".index(end)] for end in self.conflicts]
         return max(ends, default=0) if self.two_sides else sum(ends)
 
     @property
     def free_us(self) -> float:
-        """An update with both rows in memory."""
+        """Time of an update with both rows in memory."""
         return self.card.at(self.width, self.card.free_us)
 
     @property
     def held_us(self) -> float:
-        """An update in a chain at a vertex whose row is held."""
+        """Time of an update in a chain at one vertex, whose row stays cached."""
         return self.card.at(self.width, self.card.held_us)
 
     @property
     def bytes_ms(self) -> float:
-        """What the bytes of all edges take at the bandwidth of rows."""
+        """Time of moving the bytes of all edges, at the bandwidth of rows."""
         moved = self.sizes.edges * (self.bytes + _ORDER_BYTES)
         return moved / self.card.at(self.width, self.card.gb_per_s) * 1e-6
 
@@ -180,7 +180,7 @@ class EdgeSweep:
         blocks : int
             Of each multiprocessor.
         edge_us : float
-            An edge that no other one waits for; 0 where all are in the chain.
+            Time of an edge off the chain; 0 if all are in the chain.
         """
         card, grid = self.card, blocks * self.card.multiprocessors
         meets = barriers * (card.barrier_us + grid * card.block_us)

@@ -1,6 +1,8 @@
-"""Schedules whose turns are groups of edges without conflicts.
+"""Schedules of exclusive functions in groups without conflicts, or in tasks.
 
-A barrier stands between groups. Any worker takes any edge of a group.
+There is a barrier between groups, and any worker takes any edge of a group. A *task* is
+a list of edges that one worker runs one after the other; tasks of a turn have no
+conflicts with each other.
 """
 
 from __future__ import annotations
@@ -14,15 +16,24 @@ import numpy as np
 from featgraph.fold.schedules.exclusive import OWN, EdgesToGroup, ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 
+__all__ = [
+    "BlockDiagonalSchedule",
+    "BlocksSchedule",
+    "DiagonalSchedule",
+    "LevelSchedule",
+    "MatchingEdgeSchedule",
+    "MatchingNodeSchedule",
+    "RacySchedule",
+    "RowsSchedule",
+    "SerialSchedule",
+    "SubgraphMatchingSchedule",
+]
+
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
-__all__ = [
-    "DiagonalSchedule", "LevelSchedule", "MatchingEdgeSchedule", "MatchingNodeSchedule",
-    "RacySchedule", "SubgraphMatchingSchedule",
-]  # fmt: skip
 
-#: Vertices of a block, unless `block_vertices` says how many.
+#: Vertices of a block, without the option `block_vertices`.
 BLOCK_VERTICES = 256
 
 
@@ -46,13 +57,13 @@ THIN_US = 0.8
 def in_groups(
     sweep: EdgeSweep, groups: float, more_us: float = THIN_US
 ) -> tuple[float, float]:
-    """Return a barrier for each group, and a chain of an update in each."""
+    """Return one barrier a group, and a chain of one update a group."""
     groups = min(groups, sweep.sizes.edges)
     return groups, groups * (sweep.free_us + more_us)
 
 
 class LevelSchedule(ExclusiveSchedule):
-    """An edge is in the level behind the last one before it at its ends.
+    """The level of an edge is one more than the levels of earlier edges at its ends.
 
     The result is that of `serial`, bit by bit.
     """
@@ -76,7 +87,7 @@ class LevelSchedule(ExclusiveSchedule):
 
 
 class MatchingEdgeSchedule(ExclusiveSchedule):
-    """Maximal matchings of all edges that are left (AGM-E)."""
+    """Repeated maximal matchings of the remaining edges (AGM-E)."""
 
     name = "matching_edges"
     does = "maximal matchings, one after the other"
@@ -158,7 +169,7 @@ class RacySchedule(ExclusiveSchedule):
     """All edges at once, without exclusion (Hogwild)."""
 
     name = "racy"
-    is_asked_for = False
+    is_selectable = False
     is_repeatable = False
     resident = 8
     does = "all edges at once, without exclusion"
@@ -171,3 +182,129 @@ class RacySchedule(ExclusiveSchedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return none."""
         return 0.0, 0.0
+
+
+#: Parts of each side on the CPU, and most of them on CUDA.
+CPU_PARTS, MOST_PARTS = 32, 1024
+#: Of more parts, blocks have no number in 32 bits.
+MOST_NUMBERED = 46340
+#: What a round takes until its first edges run, beside its barrier (us).
+START_US = 3
+#: Parts for each E / d_m: no round takes less than the edges of a part's hub.
+PARTS_A_HUB = 3
+
+
+class SerialSchedule(ExclusiveSchedule):
+    """One worker runs all edges in the order."""
+
+    name = "serial"
+    in_tasks = True
+    does = "edges in the order, one after the other"
+    prepare_ns = 50
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return one task."""
+        from featgraph.graph.views.edge_orders import EdgeGroups
+
+        whole = np.array([0, len(edges.order)])
+        return EdgeGroups(edges.order, whole, np.array([0, 1]))
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a chain of all edges."""
+        return 0.0, sweep.sizes.edges * sweep.free_us
+
+
+def parts_of(edges: int, degree: int) -> float:
+    """Return the number of parts of each side (CUDA)."""
+    return max(min(PARTS_A_HUB * edges / max(degree, 1), MOST_PARTS), 1)
+
+
+class BlocksSchedule(ExclusiveSchedule):
+    """Blocks without a common row or column, in rounds (FPSGD, DSGD).
+
+    Both sides are shuffled and cut into S parts with about equal numbers of edges.
+    """
+
+    name = "blocks"
+    needs_sides = True
+    in_tasks = True
+    options = MappingProxyType({"parts": OWN})
+    does = "S rounds of S blocks without a common vertex"
+    prepare_ns = 122
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return S rounds of S tasks."""
+        from featgraph.graph.views.edge_orders import blocks, by_target
+
+        parts = edges.options.get("parts", CPU_PARTS)
+        if not (edges.on_cpu or "parts" in edges.options):
+            both = edges.sources, edges.targets
+            most = max(np.bincount(ends).max(initial=1) for ends in both)
+            parts = int(parts_of(len(edges.order), int(most)))
+        # A thread has several edges on the way, if they do not wait for one row: with
+        # the edges of a target in a row, a sweep of ml-1m took 13 ms, and takes 4.
+        both, order = (edges.sources, edges.targets), edges.order
+        ends = (*both, order if edges.on_cpu else by_target(edges.targets, order))
+        sizes = edges.vertex_count, edges.first, min(max(parts, 1), MOST_NUMBERED)
+        return blocks(*ends, *sizes, edges.seed)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return those of the rounds, each as long as its longest block."""
+        edges, parts = sweep.sizes.edges, parts_of(sweep.sizes.edges, sweep.degree)
+        # The largest of S numbers around E / S^2. With the edges of a hub this is
+        # 2.1 / 1.4 / 1.2 d at S = 256 / 512 / 1024, for 2.03 / 1.33 / 1.12.
+        longest = edges / parts + math.sqrt(2 * edges * math.log(parts))
+        chain = math.hypot(sweep.degree, longest) * sweep.held_us
+        return parts, chain + parts * START_US
+
+
+class BlockDiagonalSchedule(ExclusiveSchedule):
+    """Diagonals of blocks of T x T (BlkDiag)."""
+
+    name = "block_diagonal"
+    needs_sides = True
+    in_tasks = True
+    options = MappingProxyType({"block_vertices": OWN})
+    does = "diagonals of blocks of vertices, one after the other"
+    prepare_ns = 105
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return a turn for each diagonal, and a task for each block."""
+        from featgraph.graph.views.edge_orders import block_diagonal
+
+        ends = edges.sources, edges.targets, edges.order
+        return block_diagonal(*ends, edges.first, block_vertices(edges))
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return those of the diagonals, each as long as its longest block."""
+        sizes, turns = sweep.sizes, sweep.sizes.diagonals_of(BLOCK_VERTICES)
+        even = sizes.edges * BLOCK_VERTICES / max(min(sizes.vertices), BLOCK_VERTICES)
+        # A block of a hub, an even block, and a few edges of thin diagonals, fitted to
+        # seven shapes of `bench.sgd.shapes`; far off where few diagonals have edges.
+        chain = (3 * sweep.degree + even + 3 * turns) * sweep.held_us
+        return turns, chain + turns * START_US
+
+
+class RowsSchedule(ExclusiveSchedule):
+    """One worker runs all edges of a vertex at the conflicting end.
+
+    The result is that of `serial`, bit by bit.
+    """
+
+    name = "rows"
+    in_tasks = True
+    fitting = 7  # at most 72 registers
+    does = "the edges of each vertex at the end that conflicts, in the order"
+    prepare_ns = 90
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return a task for each vertex that has edges."""
+        from featgraph.graph.views.edge_orders import rows
+
+        return rows(edges.sources, edges.targets, edges.order, edges.conflicts)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a chain of the longest row."""
+        if len(sweep.conflicts) != 1:
+            return math.inf, math.inf
+        return 0.0, sweep.degree * sweep.held_us

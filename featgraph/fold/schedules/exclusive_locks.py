@@ -1,4 +1,11 @@
-"""Schedules in which an edge waits for others, and no barrier stands between edges."""
+"""Schedules of exclusive functions with locks or tickets, without barriers.
+
+*Edge locking* locks both ends of an edge; *tickets* run the edges of each vertex in
+order. In *node locking*, a worker owns a vertex of the second side and locks the other
+ends. A vertex then runs its edges one after the other, so a hub is a chain: on CUDA, a
+warp owns one vertex at a time and tries the locks of its next edges together. An edge
+whose lock is taken is deferred to a later pass.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +19,27 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.exclusive import (
     MEET,
+    OWN,
     Each,
     EdgesToGroup,
     ExclusiveSchedule,
 )
-from featgraph.fold.schedules.exclusive_costs import EdgeSweep
-from featgraph.fold.schedules.exclusive_groups import at_once
+from featgraph.fold.schedules.exclusive_costs import THREADS, EdgeSweep
+from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES, at_once
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 
+__all__ = [
+    "EdgeLockedSchedule",
+    "HybridSchedule",
+    "NodeLockedSchedule",
+    "TicketedSchedule",
+]
+
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
-__all__ = [
-    "NEXT_PASS", "PASSES", "EdgeLockedSchedule", "HeldSchedule", "TicketedSchedule",
-]  # fmt: skip
 
 #: Attempts to lock an edge in a pass. A sweep of 25M edges, 57,000 of them at a hub,
 #: took 162, 186, 267 ms with 1, 2 and 4 (H200, 2026-11-28): attempts hold up the
@@ -44,10 +56,10 @@ _LOCKS = (
 
 
 #: The pass, and how many edges it has.
-PASSES = "turn, last = int64(0), int64(0)"
+_PASSES = "turn, last = int64(0), int64(0)"
 #: The end of a pass: what is left for the next one. One behind the turns that leaves as
 #: much as it had has run nothing, and so would all others.
-NEXT_PASS = f"""\
+_NEXT_PASS = f"""\
 {MEET}
 turn += 1
 before, last = last, int64(arrived[turn & 3])
@@ -58,27 +70,28 @@ if turn > whole and last == before and last > 0:
     return"""
 
 
-class HeldSchedule(ExclusiveSchedule):
-    """Edges run where a hold in front of them says so."""
+class _HeldSchedule(ExclusiveSchedule):
+    """Base: an edge runs only if ``held`` is True."""
 
     is_repeatable = False
     holds = True
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), holds=True)
 
-    def told(self, flag: str, binding: Binding) -> Body:
-        """Return what gives all lanes of an edge the flag of one of them.
+    def shared_flag(self, flag: str, binding: Binding) -> Body:
+        """Return the broadcast of a flag from one lane to all lanes of an edge.
 
-        What that one has seen, all see then: a vote alone does not order memory.
+        It includes a fence, so that all lanes see memory as that lane does: a vote
+        alone does not order memory.
         """
         scope = binding.scopes["edge"]
         return [*scope.any(flag, flag), *scope.sync()]
 
 
-class EdgeLockedSchedule(HeldSchedule):
-    """Edges are taken in the order, and both ends are locked (EL).
+class EdgeLockedSchedule(_HeldSchedule):
+    """Take edges in order, and lock both ends (EL).
 
     On CUDA an edge whose locks are not free after some tries is deferred. Passes go
     over the deferred edges until none is left. A thread of the CPU waits.
@@ -102,7 +115,7 @@ class EdgeLockedSchedule(HeldSchedule):
         return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return an update, and looking for locks, taking and releasing them."""
+        """Return the us of an update, and of polling, taking and releasing locks."""
         return sweep.free_us + 3 * sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
@@ -122,7 +135,7 @@ class EdgeLockedSchedule(HeldSchedule):
         return {**made, "order_ranks": ranks}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what holds the ends of an edge while it runs, or defers it."""
+        """Return the statements that lock an edge around its update, or defer it."""
         where = "warp" if shape.threads else "cpu"
         wants = f"inside_edge and (all_sources or {where}.test_bit(sources, u))"
         if not shape.threads:
@@ -135,11 +148,12 @@ class EdgeLockedSchedule(HeldSchedule):
         take = code("held = queues.hold(locks, lower, upper, tries)")
         out = code(f"wants = {wants}\n{_LOCKS}held = False")
         out += when(["wants", *only], take)
-        out += self.told("held", binding)
+        out += self.shared_flag("held", binding)
         defer = code(
             "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
             "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
         )
+        # All lanes have stored before one of them releases the locks.
         out += [*body, *code("warp.sync()")]
         free = code("queues.release(locks, lower, upper)")
         return (
@@ -149,8 +163,8 @@ class EdgeLockedSchedule(HeldSchedule):
         )
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
-        """Return the turns, and then passes over the edges that are left."""
-        front = code(f"{PASSES}\nwhole = int64(turns.shape[0] - 1)")
+        """Return the turns, and then passes over deferred edges."""
+        front = code(f"{_PASSES}\nwhole = int64(turns.shape[0] - 1)")
         return front + self.passes_over(node, each(self.run), groups)
 
     def passes_over(self, node: Sweep, each: Body, groups: int) -> Body:
@@ -163,16 +177,16 @@ class EdgeLockedSchedule(HeldSchedule):
             "    if turn < whole:\n"
             "        first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
             "    BODY",
-            BODY=edges + code(NEXT_PASS),
+            BODY=edges + code(_NEXT_PASS),
         )
         return agreed(noted(loop, "the whole grid"), "block")
 
 
-class TicketedSchedule(HeldSchedule):
-    """An edge waits until as many edges have passed its ends as are before it there.
+class TicketedSchedule(_HeldSchedule):
+    """An edge waits until all earlier edges at its ends have run (ticket lock).
 
-    Edges are taken level by level, in an order in which whatever one waits for has been
-    taken before. The result is that of `serial`, bit by bit.
+    Edges are taken level by level, so that every edge that another waits for was taken
+    before it, and no deadlock arises. The result is that of `serial`, bit by bit.
     """
 
     name = "ticketed"
@@ -181,7 +195,7 @@ class TicketedSchedule(HeldSchedule):
     prepare_ns = 100
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return all edges as one group, those of a level together."""
+        """Return all edges as one group, ordered by level."""
         from featgraph.graph.views.edge_orders import levels
 
         ends = edges.sources, edges.targets, edges.order
@@ -189,15 +203,15 @@ class TicketedSchedule(HeldSchedule):
         return at_once(replace(edges, order=found.order))
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
-        """Return a chain of updates, whose turns take what locks take."""
+        """Return a chain of updates; a ticket costs as much as a lock."""
         return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
 
     def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return an update, and what its turns take."""
+        """Return the us of an update and of its tickets."""
         return sweep.free_us + sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the order, and the turn of each edge at its ends."""
+        """Return the order, and the ticket of each edge at its ends."""
         turns = (GraphArray(n, dtype="int32") for n in ("source_turns", "target_turns"))
         return (*super().arrays(mapping, form), *turns)
 
@@ -205,7 +219,7 @@ class TicketedSchedule(HeldSchedule):
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
-        """Make the order, and the turns; -1 at an end without conflicts."""
+        """Make the order and the tickets; -1 at an end without conflicts."""
         from featgraph.graph.views.edge_orders import tickets
 
         made = super().prepare(mapping, view, seed, conflicts, options)
@@ -217,7 +231,7 @@ class TicketedSchedule(HeldSchedule):
         return {**made, **{n: turns[:, i].copy() for i, n in enumerate(names)}}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
-        """Return what waits for the turns of an edge, and passes them on."""
+        """Return the statements that await the tickets of an edge, and release them."""
         at_target = "conflicts & 2 and (u != v or conflicts == 2)"
         if not shape.threads:
             out = code("held = all_sources or cpu.test_bit(sources, u)")
@@ -239,8 +253,9 @@ class TicketedSchedule(HeldSchedule):
             "    has_turns = queues.has_turn(locks, v, target_turns[at])"
         )
         out = code("has_turns = False") + when(["waits", *only], ask)
-        out += self.told("has_turns", binding)
+        out += self.shared_flag("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
+        # The fence is the release: the update precedes the next tickets.
         passed = code(
             "queues.fence()\n"
             "if conflicts & 1:\n"
@@ -281,3 +296,222 @@ class TicketedSchedule(HeldSchedule):
             BODY=body + each(self.run) + end + [copied(part) for part in take],
         )
         return front + take + agreed(noted(loop, "the whole warp"), "warp")
+
+
+#: What a vertex of few edges takes a warp (us); and the update of an edge in the chain
+#: of a hub, in that of a task of edges.
+VERTEX_US, CHAIN = 8, 1.4
+#: Passes for each edge of the vertex of the first side that has most, for it has one
+#: edge locked at a time; and such edges that the first pass of `hybrid` leaves. Fitted
+#: to five shapes of `bench.sgd.shapes` (H200, 2026-11-28).
+PASSES_A_DEGREE, LEFT_A_DEGREE = 0.18, 1.35
+#: Edges of a vertex whose locks a warp tries at once. With more, a try (0.4 us, and as
+#: much for the fences) is shared by more edges; but locks are held until all have run.
+AHEAD = 16
+#: The edge of which the lock is held by a lane, and its ends.
+_AHEAD = (
+    f"warp.broadcast(edge, leading, {WARP})",
+    f"warp.broadcast(other, leading, {WARP})",
+    "vertex",
+    f"warp.broadcast(near_{{}}, leading, {WARP})",
+)
+
+
+def by_target(edges: EdgesToGroup) -> EdgeGroups:
+    """Return a task for each vertex of the second side, by falling degree.
+
+    Edges of a vertex are in memory order, since a chain waits for all of its loads, but
+    rotated to begin with its first edge of the order: else all vertices would begin
+    with the same other ends.
+    """
+    from featgraph.graph.views.edge_orders import rows, turn_rows
+
+    found = rows(edges.sources, edges.targets, edges.order, "v")
+    turn_rows(edges.targets, found.groups, found.order)
+    return found
+
+
+def first_pass(sweep: EdgeSweep) -> float:
+    """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
+    workers = 2 * sweep.card.multiprocessors * THREADS // WARP
+    tasks = sweep.sizes.vertices[1] * VERTEX_US / workers
+    return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
+
+
+def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
+    """Return the run of a locked edge by the first group of lanes of a warp.
+
+    A warp barrier orders its writes before the next edges.
+    """
+    return [*code("held = own == 0"), *body, *code("warp.sync()")]
+
+
+def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -> Body:
+    """Return a pass over vertices, from a shared counter; hubs come first.
+
+    `find` computes ``at`` from a position, `defer` defers an edge if its lane has
+    ``failed``, and `end` completes a vertex.
+    """
+    take = code(
+        "task = int64(0)\n"
+        "if cuda.laneid == 0:\n"
+        "    task = cuda.atomic.add(arrived, 4 + (turn & 3), int64(1))\n"
+        f"task = warp.broadcast(task, 0, {WARP})"
+    )
+    one = code(
+        "leading = warp.trailing_zeros(ahead)\n"
+        "ahead = uint32(ahead & (ahead - uint32(1)))\n"
+        "BODY",
+        BODY=each(run_in_turn, _AHEAD),
+    )
+    run = agreed(noted(code("while ahead != 0:\n    BODY", BODY=one), "the whole warp"),
+                 "warp")  # fmt: skip
+    several = code(
+        f"wants = cuda.laneid < {AHEAD} and base + cuda.laneid < stop\n"
+        "place = min(base + cuda.laneid, stop - 1)\n"
+        "FIND\n"
+        "edge, other = edge_order[place], int32(order_sources[place])\n"
+        "NEAR\n"
+        "wants = wants and (all_sources or warp.test_bit(sources, other))\n"
+        "got = wants\n"
+        "if wants and conflicts & 1:\n"
+        "    got = queues.hold(locks, other, other, 1)\n"
+        f"ahead = warp.group_bits(got, {WARP})\n"
+        "warp.sync()\n"
+        "ASK\n"
+        f"{node.wanted} = True\n"
+        "RUN\n"
+        "if got and conflicts & 1:\n"
+        "    queues.release(locks, other, other)\n"
+        f"failed = warp.group_bits(wants and not got, {WARP})\n"
+        "if wants and not got:\n"
+        "    DEFER\n"
+        "left += warp.count_bits(failed)",
+        FIND=find, RUN=run, DEFER=defer,
+        ASK=code("u, v, at = other, vertex, place") + node.asks,
+        NEAR=code("\n".join(f"near_{n} = ordered_{n}[place]" for n in node.values)),
+    )  # fmt: skip
+    # A `range` takes two more registers, which makes 66 at 16 and 32 features.
+    edges = code(f"while base < stop:\n    BODY\n    base += {AHEAD}", BODY=several)
+    body = code(
+        "first, stop, left = int64(tasks[task]), int64(tasks[task + 1]), int32(0)\n"
+        "base, vertex = first, order_targets[first]"
+    )
+    if find:  # remaining edges are at the begin of the range of the vertex
+        body += when(["turn > 0"], code("stop = first + locks[vertex]"))
+    body += agreed(noted(edges, "the whole warp"), "warp") + end
+    body += [copied(part) for part in take]
+    loop = code("while task < tasks.shape[0] - 1:\n    BODY", BODY=body)
+    return take + agreed(noted(loop, "the whole warp"), "warp")
+
+
+class NodeLockedSchedule(_HeldSchedule):
+    """A worker owns a vertex of the second side, and locks the other ends (NL).
+
+    On CUDA, ``deferred`` holds the remaining edges of each vertex, in the range of the
+    vertex, and ``locks`` their number, at the vertex. On the CPU, a thread waits.
+    """
+
+    name = "node_locked"
+    needs_sides = True
+    in_tasks = True
+    passes = ", and one behind each pass"
+    does = "vertex by vertex of the second side, the other ends locked"
+    prepare_ns = 90
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return one task for each vertex of the second side with edges."""
+        return by_target(edges)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return the passes, whose number grows with the first degree, and a pass."""
+        passes = PASSES_A_DEGREE * sweep.sizes.degrees[0]
+        workers = 2 * sweep.card.multiprocessors * THREADS // WARP
+        return passes, first_pass(sweep) + passes * sweep.sizes.vertices[1] / workers
+
+    def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
+        """Return the run of an edge with its source locked (CPU)."""
+        out = code("held = all_sources or cpu.test_bit(sources, u)")
+        locks = ["held", "conflicts & 1"]
+        out += when(locks, code("cpu.hold(locks, u, u)"))
+        return out + body + when(locks, code("cpu.release(locks, u, u)"))
+
+    def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
+        """Return passes over the vertices, until no edge remains."""
+        find = when(["turn > 0"], code("place = int64(deferred[place])"))
+        defer = code(
+            "below = uint32((uint32(1) << uint32(cuda.laneid)) - uint32(1))\n"
+            "slot = first + left + warp.count_bits(failed & below)\n"
+            "deferred[slot] = place"
+        )
+        end = code(
+            "if cuda.laneid == 0:\n"
+            "    locks[vertex] = left\n"
+            "    if left > 0:\n"
+            "        cuda.atomic.add(arrived, (turn + 1) & 3, int64(left))"
+        )
+        body = over_vertices(node, each, find, defer, end)
+        front = code(f"{_PASSES}\nwhole = int64(1)")
+        loop = code(
+            "while turn < whole or last > 0:\n    BODY", BODY=body + code(_NEXT_PASS)
+        )
+        return front + agreed(noted(loop, "the whole grid"), "block")
+
+
+class HybridSchedule(EdgeLockedSchedule):
+    """Take vertices in the first pass, and single edges in the others (Fig. 8).
+
+    With `hubs`, the edges of so many vertices of the highest degree have both ends
+    locked, behind the matchings of all other edges. A thread of the CPU waits, so no
+    edge is left for a second pass.
+    """
+
+    name = "hybrid"
+    needs_sides = True
+    in_tasks = True
+    options = MappingProxyType({"tries": AnyInteger(TRIES, 1), "hubs": OWN})
+    does = "vertex by vertex of the second side, and then edges that are left"
+    prepare_ns = 100
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return tasks of vertices; with hubs, matchings and then edges of hubs."""
+        from featgraph.graph.views.edge_orders import EdgeGroups, subgraph_matching
+
+        count = edges.options.get("hubs")
+        if not count:
+            return by_target(edges)
+        degree = sum(
+            np.bincount(ends, minlength=edges.vertex_count)
+            for ends in (edges.sources, edges.targets)
+        )
+        is_hub = np.zeros(edges.vertex_count, np.bool_)
+        is_hub[np.argsort(-degree, kind="stable")[:count]] = True
+        ends, order = (edges.sources, edges.targets), edges.order
+        apart = is_hub[ends[0][order]] | is_hub[ends[1][order]]
+        sizes = edges.vertex_count, edges.first, BLOCK_VERTICES
+        rest = subgraph_matching(*ends, order[~apart], *sizes)
+        groups = np.append(rest.groups, len(order))
+        return EdgeGroups(np.concatenate([rest.order, order[apart]]), groups)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a pass over vertices, and the chain of remaining edges."""
+        left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
+        locked = sweep.free_us + CONTENDED * sweep.card.lock_us
+        return left / EDGES_A_TRY, first_pass(sweep) + left * locked
+
+    def edge_us(self, sweep: EdgeSweep) -> float:
+        """Return 0: all edges are in tasks of the first pass."""
+        return 0.0
+
+    def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
+        """Return a pass over vertices, if they are tasks; the turns; and the passes."""
+        defer = code(
+            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
+            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = place"
+        )
+        body = over_vertices(node, each, [], defer, [])
+        body += code(f"{MEET}\nturn, last = whole, int64(arrived[1])")
+        whole = when(["tasks.shape[0] > 1"], body)
+        front = code(f"{_PASSES}\nwhole = int64(turns.shape[0] - 1)")
+        front += agreed(noted(whole, "the whole grid"), "block")
+        return front + self.passes_over(node, each(self.run), groups)

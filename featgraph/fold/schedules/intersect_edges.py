@@ -1,10 +1,10 @@
-"""The triangles of edges that passed: the rows of both ends are intersected."""
+"""Schedules of triangles of passed edges: intersect the rows of both ends."""
 
 from __future__ import annotations
 
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.grids import LaunchSizes
-from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.schedules.intersect_rows import Intersection
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
 from featgraph.fold.tree.oriented import Oriented
@@ -26,9 +26,9 @@ WARPS_AN_EDGE = 8
 
 
 def passed_edges_intersected(on_gpu: bool, renumbered: bool) -> Mapping:
-    """Return how the neighbors of both ends of an edge are intersected.
+    """Return the mapping that intersects the rows of both ends of an edge.
 
-    Ranks list the edges that passed when they tell each other which.
+    Ranks have a list of passed edges, because they exchange them.
     """
     if not on_gpu:
         return Mapping(1, 1, 1, False, "chunked_edges")
@@ -38,13 +38,13 @@ def passed_edges_intersected(on_gpu: bool, renumbered: bool) -> Mapping:
 
 
 class _PassedEdges(Intersection):
-    """An edge is taken once for both of its directions, and a triangle by one edge.
+    """Base: take each edge in one direction, and each triangle by one edge.
 
-    Nothing waits: edges come in an order that has nothing to do with their ends.
+    Sums go to memory at once: consecutive edges share no ends.
     """
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return what became of edges, and the rows of all neighbors."""
+        """Return the states of edges, and the rows of all neighbors."""
         edges = ("edge_state", "edge_twin", "in_sources", "degree_order")
         return (*edges, "order_vertex", *rows.both.arrays, *rows.parts)
 
@@ -88,7 +88,7 @@ class _PassedEdges(Intersection):
 
 
 def _found(rows: Oriented) -> Body:
-    """Return what goes on to the next unless ``edge`` takes its triangle with third."""
+    """Return a `continue` unless ``edge`` is the one that takes the triangle."""
     out: Body = []
     for name in ("to_low", "to_high"):
         out += rows.skipped(name)
@@ -115,7 +115,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
     does = "Sweep the edges of a chunk that passed, and their triangles."
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the cut of the edges."""
+        """Return the bounds of chunks of edges."""
         return (GraphArray("chunks", "edge_chunks"),)
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -123,7 +123,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
         return "one thread, searching the shorter of two rows in the longer"
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges, the body of `node` in it."""
+        """Return the loop over edges, around the body of `node`."""
         loop = code(
             "for e in range(first, last):\n"
             "    twin = edge_twin[e]\n"
@@ -137,7 +137,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
 
 
 class WarpEdgeSchedule(_PassedEdges):
-    """A warp takes an edge, of those whose lanes have found that they passed (CUDA)."""
+    """A warp takes one passed edge at a time, among 32 that its lanes test (CUDA)."""
 
     name = "warp_edges"
     does = "Sweep the edges that passed, a warp each, and their triangles."
@@ -147,11 +147,11 @@ class WarpEdgeSchedule(_PassedEdges):
         return f"{WARP} lanes, searching the shorter of two rows in the longer"
 
     def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many threads look for edges that passed."""
+        """Return the number of threads that test edges."""
         return sizes.edges
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges, the body of `node` in it."""
+        """Return the loop over edges, around the body of `node`."""
         number, place = shape.number_type, shape.place_type
         next_ = code(
             f"e = {number}(base + warp.trailing_zeros(pending))\n"
@@ -179,20 +179,20 @@ class WarpEdgeSchedule(_PassedEdges):
 
 
 class ChangedWordSchedule(ChunkedEdgeSchedule):
-    """One thread takes the edges of a chunk of the set that has all that passed."""
+    """One thread takes the edges of a chunk of the set of passed edges."""
 
     name = "changed_words"
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the cut of the words of the set."""
+        """Return the bounds of chunks of words of the set."""
         return (GraphArray("chunks", "edge_word_chunks"),)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return what became of edges, the rows of all neighbors, and the set."""
+        """Return the states of edges, the rows of all neighbors, and the set."""
         return (*super().arguments(rows), "changed_edges")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges, the body of `node` in it."""
+        """Return the loop over edges, around the body of `node`."""
         each = code(
             "e = word * 32 + cpu.trailing_zeros(pending)\n"
             "pending = uint32(pending & (pending - uint32(1)))\n"
@@ -214,13 +214,13 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
 
 
 class ListedEdgeSchedule(WarpEdgeSchedule):
-    """Several warps take an edge of a list, each a part of the shorter row (CUDA)."""
+    """Several warps take one edge of a list, each a part of the shorter row (CUDA)."""
 
     name = "listed_edges"
     does = "Take the edges on the list, some warps each, and their triangles."
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks share out the edges of the list."""
+        """Return the number of blocks that share the edges of the list."""
         return sizes.bounded(sizes.shared_out(sizes.edges), mapping.lanes_per_vertex)
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -229,13 +229,13 @@ class ListedEdgeSchedule(WarpEdgeSchedule):
         return f"{lanes} lanes, searching the shorter of two rows in the longer"
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return what became of edges, the rows of all neighbors, list and set."""
+        """Return the states of edges, the rows of all neighbors, list and set."""
         marked = () if rows.in_parts else ("changed_edges",)
         listed = ("passed_edges", "passed_count")
         return (*super().arguments(rows), *listed, *marked)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges, the body of `node` in it."""
+        """Return the loop over edges, around the body of `node`."""
         number, warps = shape.number_type, binding.walk.lanes // WARP
         shift = warps.bit_length() - 1
         leave = noted(code("continue"), "the whole warp")

@@ -1,6 +1,15 @@
-"""Lanes share a row of neighbors, or a block does if it is long (CUDA)."""
+"""Schedules of all triangles: intersect rows of neighbors (0012).
+
+On CUDA, lanes share the search of one row in another (`SearchSchedule`), and a block
+keeps a bitmap of a long row in shared memory (`BitmapSchedule`). On the CPU, a thread
+marks the members of a row in an array (`MarkSchedule`), or merges two sorted rows
+(`MergeSchedule`).
+"""
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
 
 from featgraph.fold.schedules.base import (
     Binding,
@@ -8,9 +17,9 @@ from featgraph.fold.schedules.base import (
     FeatureAxis,
     GraphArray,
     KernelShape,
+    Schedule,
     Scope,
 )
-from featgraph.fold.schedules.intersection import Intersection, placed
 from featgraph.fold.schedules.mapping import INTERSECTIONS, WARP, Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import (
@@ -26,7 +35,50 @@ from featgraph.fold.tree.nodes import (
 from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body, agreed, code
 
-__all__ = ["BitmapSchedule", "SearchSchedule", "rows_intersected"]
+__all__ = [
+    "BitmapSchedule",
+    "Intersection",
+    "MarkSchedule",
+    "MergeSchedule",
+    "SearchSchedule",
+    "rows_intersected",
+]
+
+
+class Intersection(Schedule):
+    """Base of schedules that enumerate triangles; features play no part.
+
+    Attributes
+    ----------
+    does : str
+        Docstring of its kernels.
+    """
+
+    is_selectable = False
+    runs = "intersects"
+    shares_features = None
+    does: ClassVar[str]
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding: lanes are independent."""
+        alone = dict.fromkeys(("edge", "vertex"), Scope())
+        walk = Walk("range", lanes=mapping.lanes_per_vertex, own="lane")
+        own = "{} < hub_degree" if mapping.hubs else ""
+        return Binding(False, FeatureAxis(1), walk, alone, own=own)
+
+    @abstractmethod
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return the arguments of a kernel beside the data and its bounds."""
+
+    @abstractmethod
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return a sweep of rows or edges, with the body of `node` at each triangle."""
+
+
+def _placed(node: Intersect) -> tuple[str, ...]:
+    """Return the roles whose sums may wait in arrays along the row of ``v``."""
+    return tuple(each for each in ("w", "e_vw") if each in node.may_wait)
+
 
 #: Words of the bitmap of a long row: it has the last vertices by degree, where the
 #: members of long rows are. Others are searched for.
@@ -39,26 +91,27 @@ BITMAP_LANES = 16
 
 
 def rows_intersected(
-    asked: str, on_gpu: bool, typical_degree: int, has_hubs: bool
+    requested: str, on_gpu: bool, typical_degree: int, has_hubs: bool
 ) -> Mapping:
-    """Return how the rows of neighbors are intersected (0012).
+    """Return the mapping of a phase over all triangles.
 
-    What is asked for may be no schedule of triangles: then the usual one is taken.
+    If `requested` is no schedule of triangles, the default is chosen.
     """
-    asked = asked if asked in INTERSECTIONS else "auto"
+    requested = requested if requested in INTERSECTIONS else "auto"
     if not on_gpu:
-        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
+        return Mapping(1, 1, 1, False, "mark" if requested == "auto" else requested)
     # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
     lanes = min(WARP, max(1, typical_degree // 4))
     long_rows = has_hubs or typical_degree > WARP
-    hubs = long_rows if asked == "auto" else asked == "mark"
+    hubs = long_rows if requested == "auto" else requested == "mark"
     return Mapping(1, 1, lanes, False, "search", hubs)
 
 
 class SearchSchedule(Intersection):
-    """Lanes share a row ``u``: the shorter of its rest behind ``v`` and of v's row.
+    """Lanes share the shorter of the rest of row ``u`` behind ``v``, and row ``v``.
 
-    The longer one is searched. With hubs, long rows of ``v`` are left to blocks.
+    Each member is searched in the longer one by bisection. With hubs, long rows of
+    ``v`` are left to blocks.
     """
 
     name = "search"
@@ -81,7 +134,7 @@ class SearchSchedule(Intersection):
         return (*sets, "order_vertex", *rows.upper.arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over rows, the body of `node` in it."""
+        """Return the loop over rows, around the body of `node`."""
         lanes = binding.walk.lanes
         shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
         front = code(
@@ -127,7 +180,7 @@ class SearchSchedule(Intersection):
 
 
 def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
-    """Return `body` for what both the rest of u's row and v's row have."""
+    """Return `body` for members of both the rest of row u and row v."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
     return code(
@@ -146,10 +199,10 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
 
 
 class BitmapSchedule(Intersection):
-    """A block has one long row ``v``, and a bitmap of it in shared memory.
+    """A block takes one long row ``v``, with a bitmap of it in shared memory.
 
-    One load tells whether ``w`` is a member, and how many members stand before it. So
-    what is added at members can wait in shared memory.
+    One load yields whether ``w`` is a member, and its position in the row. So sums at
+    members can wait in shared memory.
     """
 
     name = "bitmap"
@@ -160,7 +213,7 @@ class BitmapSchedule(Intersection):
         return (GraphArray("hubs", "upper_hubs"),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it: lanes add up what they have."""
+        """Return the binding: lanes combine their sums."""
         scopes = {
             "edge": Scope(BITMAP_LANES),
             "vertex": Scope(WARP),
@@ -181,8 +234,8 @@ class BitmapSchedule(Intersection):
         return [*front, Areas(), *node.body]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return the bitmap, and what the vertices below have that is in it."""
-        threads, places = binding.scopes["row"].lanes, placed(node)
+        """Return the bitmap, and the loop over rows below with tests against it."""
+        threads, places = binding.scopes["row"].lanes, _placed(node)
         each = code(
             f"v = {rows.vertex('row')}\n"
             f"start, stop = {rows.upper.bounds('row')}\n"
@@ -207,12 +260,12 @@ class BitmapSchedule(Intersection):
 
 
 def _areas(places: tuple[str, ...]) -> Body:
-    """Return places for as many members as shared memory has."""
+    """Return arrays for as many members as fit shared memory."""
     return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
 def _cleared(threads: int) -> Body:
-    """Return a bitmap without members, and the order of its first bit, ``base``."""
+    """Return an empty bitmap, and the id of its first bit, ``base``."""
     what: Body = [
         Comment("The last by degree: which are members, and the place of the first of"),
         Comment("a word."),
@@ -227,7 +280,7 @@ def _cleared(threads: int) -> Body:
 
 
 def _marked(rows: Oriented, threads: int) -> Body:
-    """Return what sets the bits of members, and says how many stand before a word's."""
+    """Return statements that set bits of members, and prefix counts of words."""
     upper = rows.upper
     last = upper.end_at("start + found - 1")
     return code(
@@ -245,7 +298,7 @@ def _marked(rows: Oriented, threads: int) -> Body:
 
 
 def _below(rows: Oriented, groups: int, third: Body) -> Body:
-    """Return `third` for each vertex ``u`` below the row, a group of lanes for each."""
+    """Return `third` for each vertex ``u`` below the row, one group of lanes each."""
     upper, lower = rows.upper, rows.lower
     within = f"takes = takes and {rows.is_within('e_uv')}" if rows.within else ""
     each: Body = [
@@ -271,7 +324,7 @@ def _below(rows: Oriented, groups: int, third: Body) -> Body:
 
 
 def _looked_up(rows: Oriented, body: Body) -> Body:
-    """Return `body` for what u's row has behind the member of v's, and v's has, too."""
+    """Return `body` for members of row u behind ``v`` that are in the bitmap."""
     upper = rows.upper
     step = upper.place(str(BITMAP_LANES))
     return code(
@@ -294,3 +347,158 @@ def _looked_up(rows: Oriented, body: Body) -> Body:
         "        FOUND",
         FOUND=rows.found("other", "mine", body),
     )
+
+
+class _ChunkedRows(Intersection):
+    """Base: a thread takes chunks, ranges of rows with about equal work (CPU)."""
+
+    does = "Sweep the rows of a chunk, and the triangles that begin there."
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return the active set, and the rows above and below."""
+        arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
+        return ("active", "all_active", *arrays, *rows.filtered_by)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over rows, around the body of `node`."""
+        return [
+            Areas(),
+            *code("for row in range(first, last):\n    BODY", BODY=node.body),
+        ]
+
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return a sweep of rows: for each, all vertices below with further members."""
+        upper, lower, places = rows.upper, rows.lower, _placed(node)
+        third: Body = [Waits(places, self.third(rows, node.body), index="found")]
+        second = code(
+            f"for lower in range({lower.bounds('row')}):\n"
+            f"    position = {lower.upper_place('lower')}\n"
+            f"    low = {lower.end_at('lower')}\n"
+            f"    begin = position + 1\n"
+            f"    end = {upper.stop('low')}\n"
+            "    if begin == end:\n"
+            "        continue\n"
+            f"    u = {rows.vertex('low')}\n"
+            f"    e_uv = {upper.edge('position')}\n"
+            "    WITHIN\n"
+            f"    both_active = is_active or {rows.is_active('u')}\n"
+            "    if not (both_active or some_active):\n"
+            "        continue\n"
+            "    THIRD",
+            WITHIN=rows.skipped("e_uv"),
+            THIRD=[Waits(("u", "e_uv"), third)],
+        )
+        each = code(
+            f"start, stop = {upper.bounds('row')}\n"
+            "if start == stop or "
+            f"{lower.start('row')} == {lower.stop('row')}:\n"
+            "    continue\n"
+            f"v = {rows.vertex('row')}\n"
+            "ACTIVE\n"
+            "BEFORE",
+            ACTIVE=rows.some_active("v"),
+            BEFORE=self.before(rows),
+        )
+        each.append(Waits(("v",), second))
+        behind = self.behind(rows)
+        if places:
+            behind.append(FromPlace(places, "position - start", "position"))
+        if behind:
+            each += code("for position in range(start, stop):\n    BODY", BODY=behind)
+        return [*self.front(rows), *_longest(rows, places), Sweep("row", "", "", each)]
+
+    def front(self, rows: Oriented) -> Body:
+        """Return statements in front of all rows."""
+        return []
+
+    def before(self, rows: Oriented) -> Body:
+        """Return statements at the begin of a row."""
+        return []
+
+    def behind(self, rows: Oriented) -> Body:
+        """Return statements for each member at the end of a row, at ``position``."""
+        return []
+
+    @abstractmethod
+    def third(self, rows: Oriented, body: Body) -> Body:
+        """Return `body` for each member of row u from ``begin`` on that is in row v."""
+
+
+class MarkSchedule(_ChunkedRows):
+    """Mark the members of a row in an array over vertices: a test is one load."""
+
+    name = "mark"
+    targets = ("cpu", "cuda")  # on a GPU in bits, for the rows of hubs
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return "one thread a row, whose members are marked"
+
+    def front(self, rows: Oriented) -> Body:
+        """Return the array of marks."""
+        what = Comment("One more than the place of each member in the row.")
+        return [what, *code("place = np.zeros(order_vertex.size, np.int32)")]
+
+    def before(self, rows: Oriented) -> Body:
+        """Mark the members in range."""
+        edge = rows.upper.edge("position")
+        within = code(f"e_vw = {edge}") + rows.skipped("e_vw") if rows.within else []
+        return code(
+            "for position in range(start, stop):\n"
+            "    WITHIN\n"
+            f"    place[{rows.upper.end_at('position')}] = position - start + 1",
+            WITHIN=within,
+        )
+
+    def behind(self, rows: Oriented) -> Body:
+        """Clear a mark."""
+        return code(f"place[{rows.upper.end_at('position')}] = 0")
+
+    def third(self, rows: Oriented, body: Body) -> Body:
+        """Return `body` for each marked member of row u."""
+        return code(
+            "for other in range(begin, end):\n"
+            f"    high = {rows.upper.end_at('other')}\n"
+            "    found = place[high] - 1\n"
+            "    if found >= 0:\n"
+            "        FOUND",
+            FOUND=rows.found("other", "start + found", body, is_within=True),
+        )
+
+
+class MergeSchedule(_ChunkedRows):
+    """Merge both sorted rows."""
+
+    name = "merge"
+    targets = ("cpu",)
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return "one thread a row, merged with the rows of its members"
+
+    def third(self, rows: Oriented, body: Body) -> Body:
+        """Return `body` for each vertex in both rows."""
+        return code(
+            "other, mine = begin, start\n"
+            "while other < end and mine < stop:\n"
+            f"    high = {rows.upper.end_at('other')}\n"
+            f"    found, own = mine - start, {rows.upper.end_at('mine')}\n"
+            "    mine += own <= high\n"
+            "    if own == high:\n"
+            "        FOUND\n"
+            "    other += own >= high",
+            FOUND=rows.found("other", "start + found", body),
+        )
+
+
+def _longest(rows: Oriented, places: tuple[str, ...]) -> Body:
+    """Return arrays for the members of the longest row of a chunk."""
+    if not places:
+        return []
+    upper = rows.upper
+    out = code(
+        "longest = 0\n"
+        "for row in range(first, last):\n"
+        f"    longest = max(longest, {upper.stop('row')} - {upper.start('row')})"
+    )
+    return [*out, Places(places, "longest")]

@@ -1,4 +1,8 @@
-"""Lanes of a warp share a vertex: its features, and edges side by side (FA)."""
+"""Lanes of a warp share a vertex: its features, and edges side by side (FA).
+
+The first two functions find the vertices of a sparse set: packed from its words, or by
+a list. `ApartSchedule` gives each lane its own vertex, and shares long rows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,6 @@ from featgraph.fold.schedules.base import (
     in_blocks,
     strides_together,
 )
-from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     BLOCK_THREADS,
     WARP,
@@ -33,9 +36,75 @@ from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "FEW_LONG_ROWS", "MOST_ROWS", "SHARED_BYTES", "LaneSchedule", "lanes_of",
-    "leave_idle", "leaves_matrices", "map_lanes", "marked", "shared",
-]  # fmt: skip
+    "ALONE",
+    "FEW_LONG_ROWS",
+    "MOST_ROWS",
+    "SHARED_BYTES",
+    "ApartSchedule",
+    "LaneSchedule",
+    "each_listed",
+    "each_packed",
+    "lanes_of",
+    "leave_idle",
+    "leaves_matrices",
+    "map_lanes",
+    "marked",
+    "shared",
+]
+
+
+def each_packed(node: Sweep, lanes: int, body: Body) -> Body:
+    """Return the loop of a warp over the vertices of a set, `lanes` lanes for each.
+
+    A warp tests up to 32 words together and packs the vertices found into its lanes.
+    Its words are strided over the set, so that warps find about equally many. All lanes
+    stay in the loop (warp-uniform); idle ones, with ``node.wanted`` False, repeat the
+    last vertex.
+    """
+    shift = lanes.bit_length() - 1
+    own = {1: "cuda.laneid", WARP: "0"}.get(lanes, f"(cuda.laneid >> {shift})")
+    each = code(
+        f"nth = int32(done + {own})\n"
+        f"{node.wanted} = nth < count\n"
+        "bit = warp.nth_bit(word, bits_before, min(nth, int32(count - 1)))\n"
+        f"{node.vertex} = warp.vertex_at(first_place, warp_count, bit)"
+    )
+    loop = code(
+        f"for done in range(0, count, {WARP // lanes}):\n    BODY", BODY=each + body
+    )
+    turn = code(
+        "place = int32(first_place + cuda.laneid * warp_count)\n"
+        f"word = warp.word_of_lane({node.words}, place, turn)\n"
+        "bits_before, count = warp.bits_before(word)"
+    )
+    turn += agreed(loop, "warp")
+    turn += code("first_place = int32(first_place + turn * warp_count)")
+    out = code(
+        f"turn = warp.words_a_turn({node.words})\n"
+        "warp_count = int32(cuda.gridsize(1) >> 5)\n"
+        "first_place = int32(cuda.grid(1) >> 5)"
+    )
+    loop = code(f"while first_place < {node.words}.size:\n    BODY", BODY=turn)
+    return out + agreed(loop, "warp")
+
+
+def each_listed(node: Sweep, lanes: int, body: Body) -> Body:
+    """Return the assignment of vertices of a list to lanes, `lanes` for each.
+
+    The list holds each vertex of the set once, and the grid has `lanes` lanes for each
+    entry. Lanes past its end repeat the last one, with ``node.wanted`` False.
+    """
+    shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
+    test = f"warp.test_bit({node.words}, {node.vertex})"
+    return (
+        body[:0]
+        + code(
+            f"nth = int32(cuda.grid(1){shift})\n"
+            f"{node.vertex} = listed[min(nth, int32(listed.size - 1))]\n"
+            f"{node.wanted} = nth < listed.size and {test}"
+        )
+        + body
+    )
 
 
 #: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
@@ -80,25 +149,25 @@ ROUNDS_TOGETHER, ROUND_THREADS, ROUND_BLOCKS = 4, 256, 2
 
 
 class LaneSchedule(Schedule):
-    """Shuffles and votes take the whole warp, so no lane leaves early.
+    """Lanes share each vertex; shuffles need the whole warp, so none leaves early.
 
-    Lanes without work go along on a valid vertex and edge.
+    Idle lanes execute the same statements on a valid vertex and edge.
     """
 
     name = "lanes"
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return the cost by which others are measured; those like it have none."""
+        """Return the cost that others are relative to; infinite for subclasses."""
         return 1.0 if type(self) is LaneSchedule else math.inf
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return a mapping with bounds of registers, or of a warp that goes in rounds.
+        """Return a mapping with bounds on registers, or for long rows in rounds.
 
-        Where a warp has a vertex, and lanes meet at each edge, it takes few edges in
-        each round, so that a row is long for it before it is a hub's. Warps need
-        nothing of each other, and have rows of different lengths: one that is done
-        makes room for the next one.
+        Where a warp has one vertex, and lanes synchronize at each edge, it takes few
+        edges in each round, so a row can be long for it and yet be no hub. Warps are
+        independent and have rows of different lengths: small blocks let the next one
+        start early.
         """
         meets = work.pulls and work.meets_at_edges and not work.writes_edges
         is_whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
@@ -128,7 +197,7 @@ class LaneSchedule(Schedule):
         return mapping.threads
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))
         if mapping.hubs:  # what is left has rows no longer than a few blocks
             return replace(binding, own="{} < hub_degree")
@@ -142,7 +211,7 @@ class LaneSchedule(Schedule):
         return front + lanes_of(binding, place) + self._each(node, binding, shape)
 
     def _each(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of a warp; all its lanes stay in it."""
+        """Return the loop over the vertices of a warp; it is warp-uniform."""
         lanes = binding.scopes["vertex"].lanes
         body, vertex = node.body, node.vertex
         body = body + marked(node, binding, shape)
@@ -152,7 +221,7 @@ class LaneSchedule(Schedule):
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
-            # Also where there is no set to test: warps at the grid's end have no row.
+            # Also without a set to test: warps at the end of the grid have no row.
             own = f" >> {shift}" if shift else ""
             name = vertex if lanes == WARP else "index"
             out = code(f"{name} = int32(cuda.grid(1){own})")
@@ -191,7 +260,7 @@ class LaneSchedule(Schedule):
 
 
 def map_lanes(work: Work) -> Mapping:
-    """Return how lanes share a vertex: its features, and edges side by side."""
+    """Return the mapping of lanes to a vertex: features, and edges side by side."""
     width, size = work.width, work.size
     whole = piece_of(width, size)
     # Lanes that take neighboring features read neighboring elements of a matrix; those
@@ -222,13 +291,13 @@ def map_lanes(work: Work) -> Mapping:
 
 
 def leaves_matrices(mapping: Mapping, work: Work) -> bool:
-    """Whether matrices are in memory, an area for each lane that has a vertex."""
+    """Whether matrices are areas in memory, one for each lane with a vertex."""
     columns = work.pulls and mapping.shared_matrices and work.width <= MOST_ROWS
     return work.matrices > 0 and not columns
 
 
 def _edges_at_a_time(lanes: int, work: Work) -> int:
-    """As many edges at a time as keep a typical vertex's lanes at work."""
+    """Return the number of edges at a time that a typical degree keeps busy."""
     if not work.sweeps_edges:
         return 1
     # Where shuffles keep a warp together, it waits for the vertex with most edges.
@@ -247,7 +316,7 @@ def _edges_at_a_time(lanes: int, work: Work) -> int:
 
 
 def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
-    """Return what passes have to know where lanes of a scope share a vertex."""
+    """Return the binding where lanes of a scope share a vertex."""
     axis = FeatureAxis(
         shape.width,
         lanes=mapping.lanes_per_edge,
@@ -269,11 +338,11 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
         "vertex": vertex,
         "partial": partial,
     }
-    return Binding(True, axis, walk, scopes, uninvited=vertex.company == "warp")
+    return Binding(True, axis, walk, scopes, has_idle_lanes=vertex.company == "warp")
 
 
 def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-    """Return what has a vertex join the sets that it is marked in."""
+    """Return statements that set the bits of a vertex in its result sets."""
     out: Body = []
     for flag, words in node.marks:
         if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
@@ -288,7 +357,7 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
 
 
 def lanes_of(binding: Binding, place: str) -> Body:
-    """Return which features and which edges are this lane's, of one at a place."""
+    """Return statements that bind the features and edges of a lane."""
     lanes, out = binding.features.lanes, code("")
     if lanes > 1:
         out += code(f"lane = cuda.laneid & {lanes - 1}")
@@ -299,13 +368,13 @@ def lanes_of(binding: Binding, place: str) -> Body:
 
 
 def _want(node: Sweep, name: str) -> Body:
-    """Return whether a lane's vertex is of the set."""
+    """Return the test that the vertex of a lane is in the set."""
     test = f"warp.test_bit({node.words}, {name})" if node.words else None
     return code(f"{node.wanted} = {test or f'{name} < vertex_count'}")
 
 
 def _wanted_only(node: Sweep) -> Body:
-    """Return what is done for a vertex of the set; nothing is done for any other."""
+    """Return the body under the test that the vertex is in the set."""
     match node.body:
         case [ast.If(test=ast.Name(id=node.wanted), body=body, orelse=[])]:
             return body
@@ -313,9 +382,9 @@ def _wanted_only(node: Sweep) -> Body:
 
 
 def leave_idle(node: Sweep, end: str) -> Body:
-    """Return what a warp does none of whose lanes has a vertex of its own.
+    """Return the warp-uniform exit of a warp without wanted vertices.
 
-    One that has nothing but a branch in front of it need not ask.
+    It is empty if the body begins with a branch anyway.
     """
     if len(node.body) == 1 and isinstance(node.body[0], ast.If):
         return []
@@ -323,3 +392,22 @@ def leave_idle(node: Sweep, end: str) -> Body:
     noted(out, "the whole warp")
     test = f"not warp.group_any({node.wanted}, {WARP})"
     return agreed(when([test], out), "warp")
+
+
+#: Edges of a row that one lane takes alone.
+ALONE = 8
+
+
+class ApartSchedule(LaneSchedule):
+    """Each lane has its own vertex; the whole warp shares long rows.
+
+    It is for set kernels, whose only effect is to set bits.
+    """
+
+    name = "apart"
+    is_selectable = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        walk = Walk("apart", WARP, alone=ALONE)
+        return replace(super().bind(mapping, shape), walk=walk)

@@ -1,4 +1,4 @@
-"""How one vertex (or edge) is shared out, as numbers."""
+"""`Mapping`: the numbers of a schedule; `Work`: facts about a phase to choose by."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 WARP = 32
-#: Ways to intersect the neighbors of two vertices, as they are asked for.
+#: Names of ways to intersect the neighbors of two vertices, in options.
 INTERSECTIONS = ("mark", "merge", "search")
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
 #: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
 #: copies win over loops up to 16 and compile too slowly from 32 on.
 MOST_COPIES = 16
-#: Bytes that a lane loads at a time: the widest load there is. A weighted sum over
+#: Bytes in one load of a lane: the widest load instruction. A weighted sum over
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
 PIECE_BYTES = 16
@@ -50,72 +50,68 @@ REDUCED_TOGETHER = 4
 
 @dataclass(frozen=True)
 class Mapping:
-    """How one vertex (or edge) is shared out.
+    """How vertices, edges and features are distributed over lanes and blocks.
 
     Attributes
     ----------
     lanes_per_edge : int
-        Lanes that share the features of an edge, or of a vertex; 1 where one thread has
-        them all.
+        Lanes that share the features of an edge or vertex; 1 if one thread has all.
     features_per_lane : int
-        Features a lane takes, unrolled; lane l takes features ``l * features_per_lane``
-        and following.
+        Features of a lane, unrolled; lane l has ``l * features_per_lane`` and
+        following.
     lanes_per_vertex : int
         Lanes that share one vertex.
     is_looped : bool
         One thread has all features, in loops over small arrays (on the CPU also in
         vectors).
     schedule : str
-        Name of the schedule that has made it (`fold.schedules.table`).
+        Name of its schedule (`fold.schedules.table`).
     hubs : bool
-        Whether vertices of high degree are left to a second kernel, a block each.
+        Whether a second kernel takes vertices of high degree, one block each.
     hub_degree : int
-        Edges from which on a vertex is left to it; 0 for as many as a hub has.
+        Least degree for that kernel; 0 for the degree of hubs.
     in_parts : bool
-        Whether several blocks take the row of a vertex whose degree is much higher; the
-        last of them goes on with what all have come to.
+        Whether several blocks share the row of a vertex of very high degree; the last
+        of them combines their results.
     threads : int
-        Threads of a block where warps share nothing; 0 for as many as others have.
+        Threads of a block if warps are independent; 0 for the default.
     hub_threads : int
-        Threads of the block of a hub, likewise.
+        Threads of the block of a hub; 0 for the default.
     shared_matrices : bool
-        Whether matrices stand in shared memory.
+        Whether matrices are in shared memory.
     vector_width : int
-        Features of a row that a lane loads at once; divides `stride`, and what a lane
-        takes where lanes share the features.
+        Features of a row in one load; divides `stride`, and `features_per_lane` if
+        lanes share features.
     stride : int
         Elements from one such row to the next in memory: K, or more (0040).
     unroll : int
-        Edges that a lane has on the way at a time.
+        Edges of a lane in flight.
     vertices : int
-        Vertices of a reduce that a lane has on the way at a time.
+        Vertices of a reduce that a lane has in flight.
     resident : int
-        Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
+        Resident blocks a multiprocessor, which bound registers; 0 for no bound.
     hub_resident : int
-        The same of blocks that have a hub each.
+        The same for blocks of hubs.
     column_width : int
-        Where lanes sum the columns of matrices in registers: the features of a row that
-        a lane loads at once for them. 0 where sums stand in memory.
+        Features of a row in one load, if lanes sum matrix columns in registers; 0 for
+        sums in memory.
     lists_rows : bool
-        Whether its kernels go by a list of the vertices that they sweep, and by how
-        many edges those before each of them have.
+        Whether its kernels take a list of vertices with prefix sums of their degrees.
     window : int
-        Edges of the vertices that a warp takes together, about, unless one of them has
-        more: a list cuts the vertices into such windows. 0 where a warp takes as many
-        vertices as it has groups of lanes, whatever edges these have.
+        Approximate edges of the vertices that a warp takes together, by a list of
+        windows; a single vertex may have more. 0 if a warp takes one vertex for each
+        group of lanes.
     tile : int
-        Side of the tiles of matrices that the threads of a block have in registers; 0
-        where they have none.
+        Side of matrix tiles in registers of the threads of a block; 0 for none.
     batch : int
-        Vertices of which a block that sums over all of them brings the rows together; 0
-        elsewhere.
+        Vertices whose rows a block stages together in a reduce; 0 elsewhere.
     row_shares : int
-        How many of its threads have the same tile then, for a share of the rows each.
+        Threads with the same tile, each for a share of the staged rows.
     part_size : int
-        Entries of all tiles, which such a block leaves; 0 elsewhere.
+        Entries of all tiles in the partial result of such a block; 0 elsewhere.
     block : int
-        Contributions to a sum of real numbers that a thread or lane adds up one after
-        the other, before they are added up pairwise; 0 for all.
+        Terms of a real sum that a lane adds sequentially before pairwise summation; 0
+        for all.
     """
 
     lanes_per_edge: int
@@ -146,19 +142,19 @@ class Mapping:
 
     @property
     def edges_at_a_time(self) -> int:
-        """Edges of a vertex that are worked on at a time."""
+        """Edges of a vertex processed at a time."""
         return self.lanes_per_vertex // self.lanes_per_edge
 
     @property
     def shares(self) -> str:
-        """Which features lanes take and load at once, in words."""
+        """Distribution of features over lanes, in words."""
         width = self.vector_width
         loads = f" in loads of {width}" if width > 1 else ""
         return f"{self.lanes_per_edge} lanes x {self.features_per_lane} features{loads}"
 
     @property
     def of_hubs(self) -> str:
-        """What becomes of vertices of high degree, in words; "" where nothing does."""
+        """Treatment of vertices of high degree, in words; "" for none."""
         if not self.hubs:
             return ""
         row = f"row of {self.hub_degree} edges or more" if self.hub_degree else "hub"
@@ -166,32 +162,32 @@ class Mapping:
         return f", a block for each {part}{row}"
 
     def is_padded(self, width: int) -> bool:
-        """Whether some lanes have no feature."""
+        """Whether some lanes have fewer features."""
         lanes = self.lanes_per_edge
         return lanes > 1 and lanes * self.features_per_lane != width
 
     def of_column(self, width: int) -> Mapping:
-        """Return how a lane goes through the rows of a column of a matrix."""
+        """Return the features of a lane along a column of a matrix."""
         return replace(
             self, features_per_lane=width, vector_width=self.column_width or 1
         )
 
 
 def last_feature(width: int, at_once: int, j: int) -> int:
-    """Return the last of `width` features that may be number `j` of a lane.
+    """Return the largest feature that is number `j` of some lane.
 
-    That is in the last of the loads of `at_once` features, of which not all are there
-    where `at_once` does not divide the width.
+    It is in the last load of `at_once` features, which is partial if `at_once` does not
+    divide the width.
     """
     first = (width - 1) // at_once * at_once
     return min(first + j % at_once, width - 1)
 
 
 def stands_for(width: int, at_once: int, j: int) -> int | None:
-    """Return which number of a lane stands for `j` where the row has ended.
+    """Return the number of a lane that replaces `j` past the end of a row.
 
-    The last load of a row may find what is not of the row; the last feature that it
-    finds is used instead. None for a number for which it finds one.
+    The last load of a row may extend past it; the last existing feature is used
+    instead. None for a number that always exists.
     """
     last = (width - 1) % at_once
     return j - j % at_once + last if j % at_once > last else None
@@ -199,24 +195,24 @@ def stands_for(width: int, at_once: int, j: int) -> int | None:
 
 @dataclass(frozen=True)
 class Products:
-    """The matrices that a phase sums, and what is done with them.
+    """Sums of matrices in a phase, and their uses.
 
     Attributes
     ----------
     count : int
-        How many they are.
+        Number of matrices.
     symmetric : bool
-        Whether all of them are.
+        Whether all are symmetric.
     arrays : int
-        Arrays in which factors wait: one for a square, two for other products.
+        Arrays of staged factors: one for squares, two for other products.
     refused : str
-        What keeps them from being summed in tiles, in words; "" where nothing does.
+        Reason why they cannot be summed in tiles; "" if they can.
     solutions : int
         Positive definite systems that its functions solve.
     area_columns : int
-        Columns, K entries each, of the areas that other systems and inverses take.
+        Columns, K entries each, of areas for other systems and inverses.
     piece : int
-        Features of a row that a lane can load at once.
+        Features of a row in one load of a lane.
     """
 
     count: int
@@ -230,59 +226,59 @@ class Products:
 
 @dataclass(frozen=True)
 class Work:
-    """What a phase does, as far as a schedule asks before it takes it.
+    """Facts about a phase from which schedules are chosen.
 
     Attributes
     ----------
     from_sources : bool
-        Whether sources write along their out-edges.
+        Whether sources push along their out-edges.
     width : int
         K of its functions.
     sweeps_edges : bool
-        Whether it goes through the edges of vertices.
+        Whether it walks the edges of vertices.
     has_hubs : bool
-        Whether some vertices have so many that a warp would hold up the others.
+        Whether some degrees are so high that one warp would delay all others.
     joins : bool
-        Whether what blocks come to of parts of a row can be put together.
+        Whether results of parts of a row can be combined.
     custom : str
-        A gather whose combine has no reduction by shuffles; "" where there is none.
+        Name of a gather whose combine has no shuffles; "" for none.
     size : int
         Bytes of a real number.
     products : Products or None
-        The matrices that it sums; None where there are none.
+        Sums of matrices; None for none.
     matrices : int
-        Areas of K x K numbers that its functions need.
+        K x K work areas of its functions.
     sums_matrices, reads_matrices : bool
-        Whether gathers or reduces fill matrices, and whether functions read those of
-        vertices or edges element by element.
+        Whether gathers or reduces sum matrices, and whether functions read elements of
+        matrices of vertices or edges.
     pulls, reduces : bool
-        Whether vertices go along their own rows, and whether it combines over all.
+        Whether vertices walk their own rows, and whether it reduces over all.
     rows : int
-        Rows of features that gathers fill. One along edges in both directions counts
-        twice: registers go into the list of these edges, too.
+        Rows of features accumulated by gathers. Edges in both directions count twice,
+        because their list takes registers, too.
     reads_edge_rows, writes_edges : bool
         Whether gathers read rows of K features of edges, and functions write edges.
     is_plain : bool
-        Whether all edges are gone through for one number, or a key and its source, by
-        an operation of shuffles.
+        Whether it reduces all edges to one number, or a key and its source, by an
+        operation with shuffles.
     has_keys : bool
         Whether gathers keep sources of keys.
     ends_early : bool
-        Whether a gather is likely to be done long before its last edge.
+        Whether a gather is likely to exit long before its last edge.
     operates, meets_at_edges : bool
-        Whether functions, and those along edges, have shuffles.
+        Whether functions, and functions along edges, have shuffles.
     multiplies : bool
-        Whether a matrix is multiplied along the edges.
+        Whether edges multiply by a matrix.
     keeps_state : bool
-        Whether others see what a vertex commits in the superstep, or aggregates stay.
+        Whether commits are visible within the superstep, or aggregates persist.
     forced : frozenset of str
-        Fields of the mapping that a bench has set.
+        Fields of the mapping fixed by a bench.
     long_row : int
-        Edges from which on a row is cut into blocks of sums; 0 where none has as many.
+        Least length of rows summed in blocks; 0 if no row is as long.
     typical_degree, rows_of_longest, has_giant : int, int, bool
         Of the graph: see `GraphTraits`.
     sweep : EdgeSweep or None
-        That of an exclusive function; None for other functions.
+        Sweep of an exclusive function; None for other functions.
     """
 
     from_sources: bool
@@ -329,7 +325,7 @@ def share_features(width: int, piece: int) -> tuple[int, int]:
 
 
 def whole_piece(width: int, most: int) -> int:
-    """Return how many features, `most` or a half of it or less, divide the width."""
+    """Return the largest of `most`, `most` / 2, ... that divides the width."""
     piece = most
     while width % piece:
         piece //= 2
@@ -337,12 +333,12 @@ def whole_piece(width: int, most: int) -> int:
 
 
 def piece_of(width: int, size: int) -> int:
-    """Return how many features a lane loads at once: what a row is padded to."""
+    """Return the features of one load of a lane, to which rows are padded."""
     return whole_piece(row_stride(width), PIECE_BYTES // size)
 
 
 def vertices_together(work: Work) -> int:
-    """Return how many vertices a lane takes at a time where all are reduced over."""
+    """Return the vertices in flight of a lane in a reduce."""
     if not work.reduces or work.operates:
         return 1  # lanes that meet take each vertex together
     return max(REDUCED_TOGETHER // work.width, 1)

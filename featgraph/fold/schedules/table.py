@@ -1,4 +1,4 @@
-"""The list of schedules: a file each, and a line here."""
+"""The list of schedules, and checks of the options that name them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule
+from featgraph.fold.schedules.block_reduce import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule, TileJoinSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.exclusive_groups import (
+    BlockDiagonalSchedule,
+    BlocksSchedule,
     DiagonalSchedule,
     LevelSchedule,
     MatchingEdgeSchedule,
     MatchingNodeSchedule,
     RacySchedule,
+    RowsSchedule,
+    SerialSchedule,
     SubgraphMatchingSchedule,
 )
 from featgraph.fold.schedules.exclusive_locks import (
     EdgeLockedSchedule,
-    TicketedSchedule,
-)
-from featgraph.fold.schedules.exclusive_nodes import (
     HybridSchedule,
     NodeLockedSchedule,
+    TicketedSchedule,
 )
-from featgraph.fold.schedules.exclusive_tasks import (
-    BlockDiagonalSchedule,
-    BlocksSchedule,
-    RowsSchedule,
-    SerialSchedule,
-)
-from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
     ChangedWordSchedule,
     ChunkedEdgeSchedule,
     ListedEdgeSchedule,
     WarpEdgeSchedule,
 )
-from featgraph.fold.schedules.intersect_rows import BitmapSchedule, SearchSchedule
+from featgraph.fold.schedules.intersect_rows import (
+    BitmapSchedule,
+    MarkSchedule,
+    MergeSchedule,
+    SearchSchedule,
+)
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
-from featgraph.fold.schedules.shares import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.thread import EdgeWordSchedule, ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
@@ -96,16 +96,16 @@ _ALL: tuple[Schedule, ...] = (
     RacySchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
-#: What may be asked for; the CPU has one alone, but for triangles.
-NAMES = ("auto", *(s.name for s in _ALL if s.is_asked_for), *INTERSECTIONS)
+#: Valid values of `schedule=`; the CPU has one only, except for triangles.
+NAMES = ("auto", *(s.name for s in _ALL if s.is_selectable), *INTERSECTIONS)
 #: Options that belong to schedules -> the values that they take.
 OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
 
 
 def names_for(target: str, functions: Iterable[Any]) -> str:
-    """Return the schedules that functions may ask for on a target, in words.
+    """Return the schedules that options may name on a target, in words.
 
-    Without functions, these are all of the target.
+    Without `functions`, all of the target.
     """
     kinds = [f.kind for f in functions]
     runs = {n for n in ("exclusive", "intersects") if any(getattr(k, n) for k in kinds)}
@@ -115,43 +115,45 @@ def names_for(target: str, functions: Iterable[Any]) -> str:
     return ", ".join(map(repr, ["auto", *names]))
 
 
-def check_target(asked: str, target: str, functions: Iterable[Any] = ()) -> None:
-    """Refuse a schedule that is asked for and that a target does not have.
+def check_target(name: str, target: str, functions: Iterable[Any] = ()) -> None:
+    """Raise if a target does not have the schedule `name`.
 
     Raises
     ------
     PlanError
-        With those that it has.
+        With a list of those that it has.
     """
-    if asked == "auto" or target in SCHEDULES[asked].targets:
+    if name == "auto" or target in SCHEDULES[name].targets:
         return
-    theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[asked].targets)
+    theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[name].targets)
     raise PlanError(
         f"this schedule is for {theirs}",
         where="schedule=",
-        got=f"schedule={asked!r}, target={target!r}",
+        got=f"schedule={name!r}, target={target!r}",
         expected=names_for(target, functions),
         fix="drop schedule=",
     )
 
 
-def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return those of checked options on which the mapping of a schedule depends.
+def check_own(
+    schedule_name: str, options: Dict[str, Any]
+) -> tuple[tuple[str, int], ...]:
+    """Check own options of a schedule; return those its mapping depends on.
 
     Raises
     ------
     PlanError
-        For an option of another schedule, and for one that is missing.
+        For an option of another schedule, or a missing option.
     """
-    own = {name: int(given[name]) for name in OWN_OPTIONS if name in given}
-    schedule = SCHEDULES.get(asked)
+    own = {name: int(options[name]) for name in OWN_OPTIONS if name in options}
+    schedule = SCHEDULES.get(schedule_name)
     for name, value in own.items():
         if schedule is None or name not in schedule.options:
             theirs = [s.name for s in _ALL if name in s.options]
             raise PlanError(
                 f"{name} does not belong to this schedule",
                 where="options",
-                got=f"schedule={asked!r}, {name}={value}",
+                got=f"schedule={schedule_name!r}, {name}={value}",
                 expected=" or ".join(f"schedule={other!r}" for other in theirs),
                 fix=f"drop {name}, or ask for schedule={theirs[0]!r}",
             )

@@ -14,8 +14,8 @@ from featgraph.fold.schedules.base import (
     Scope,
     in_strides,
 )
-from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.lanes import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     MOST_COPIES,
     Mapping,
@@ -51,12 +51,12 @@ PAIRED_BYTES = 32
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
-#: Where a thread is in the grid, and how many there are.
+#: Index of a thread in the grid, and the number of threads.
 GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
 
 class ThreadSchedule(Schedule):
-    """Each thread goes its own way; its features are named copies, or loops."""
+    """Threads are independent; features are variables, or loops."""
 
     name = "thread"
     shares_features = False
@@ -64,7 +64,7 @@ class ThreadSchedule(Schedule):
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return its cost where vertices with matrices have little to do."""
+        """Return its cost, finite where vertices with matrices have few edges."""
         is_few = work.typical_degree <= FEW_EDGES and not work.has_hubs
         fits = work.matrices > 0 and work.width <= MOST_HELD
         is_free = not work.forced - {"resident", "unroll"}
@@ -82,7 +82,7 @@ class ThreadSchedule(Schedule):
         return f"one thread a vertex (NFA), {form} {width} features{loads}{several}"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         axis = FeatureAxis(
             shape.width,
             per_lane=shape.width,
@@ -90,10 +90,10 @@ class ThreadSchedule(Schedule):
             stride=mapping.stride,
             is_looped=mapping.is_looped,
         )
-        # With ``range`` every step asks again whether there is a next one, in front of
-        # the loads of that. But beside a place of 64 bits the compiler keeps an address
-        # in each array for a ``while``: 36 registers for 32 (`twins`, K = 8, sm_90).
-        # What pushes and edge functions do for an edge is long, and hides the question.
+        # With ``range`` each iteration tests for a next one in front of its loads. But
+        # for a ``while`` with 64-bit positions the compiler keeps an address in each
+        # array: 36 registers in place of 32 (`twins`, K = 8, sm_90). Pushes and edge
+        # functions do enough work for an edge to hide the test.
         form = "while" if shape.pulls or shape.place_type != "int64" else "range"
         at_a_time = mapping.unroll if shape.pulls else 1
         walk = Walk(form, at_a_time=at_a_time, is_looped=True)
@@ -123,7 +123,7 @@ class ThreadSchedule(Schedule):
         return [Areas(), *self._each_of_all(shape, body)]
 
     def _each_of_all(self, shape: KernelShape, body: Body) -> Body:
-        """Return a warp's loop over all vertices; its lanes stay together."""
+        """Return the warp-uniform loop over all vertices."""
         if shape.covers:
             return code("v = int32(cuda.grid(1))") + body
         out = code(
@@ -148,21 +148,21 @@ class ThreadSchedule(Schedule):
 
 
 class EdgeWordSchedule(ThreadSchedule):
-    """A warp has the edges of a word of a set, by their numbers; most have none."""
+    """A warp takes the edges of one word of a set of edges; most words are empty."""
 
     name = "edge_words"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return "one thread an edge, a warp 32 of a set"
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks share out the edges of a set."""
+        """Return the number of blocks that share the edges of a set."""
         return sizes.bounded(sizes.shared_out(sizes.edges), mapping.lanes_per_vertex)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over edges; it lists those that passed."""
+        """Return the loop over edges, which lists passed ones."""
         [(flag, words)] = node.marks
         number = shape.number_type
         leave = noted(code("continue"), "the whole warp")
@@ -195,7 +195,7 @@ class EdgeWordSchedule(ThreadSchedule):
 
 
 def map_threads(work: Work) -> Mapping:
-    """Return how a thread has a vertex, and edges of it at a time."""
+    """Return the mapping of a thread to a vertex, with several edges in flight."""
     if work.width > MOST_COPIES:
         return Mapping(1, 1, 1, True, ThreadSchedule.name)
     together = 1

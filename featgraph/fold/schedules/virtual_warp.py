@@ -19,41 +19,40 @@ MOST_FEATURES = 16
 
 
 class VirtualWarpSchedule(LaneSchedule):
-    """As lanes are; how many share a vertex is said, not chosen.
+    """Schedule "lanes" with a given number of lanes for each vertex.
 
-    They are first shared out among the features of an edge, as many as that takes, and
-    the rest among edges beside each other. Where features would take more lanes than
-    there are, each lane takes more of them.
+    Lanes first share the features of an edge; the rest take edges side by side. If the
+    features need more lanes than given, each lane takes more of them.
     """
 
     name = "virtual_warp"
     finds_due = False
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: LANES}
 
-    def check(self, given: Dict[str, int]) -> None:
-        """Refuse to choose the number: that is what lanes do."""
-        if OPTION not in given:
+    def check(self, options: Dict[str, int]) -> None:
+        """Raise if the number of lanes is missing."""
+        if OPTION not in options:
             raise PlanError(
-                "virtual_warp gives each vertex a number of lanes that is said; the "
+                "virtual_warp needs the number of lanes for each vertex; the "
                 "default, once called so, is now called 'lanes'",
                 where="schedule=",
                 got="schedule='virtual_warp' without lanes_per_vertex",
                 expected=f"{OPTION}={', '.join(map(str, LANES))}",
-                fix=f"ask for schedule='lanes', or say {OPTION}=8",
+                fix=f"ask for schedule='lanes', or set {OPTION}=8",
             )
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Return the mapping with so many lanes a vertex, where it sweeps edges."""
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping with the given lanes, if the phase sweeps edges."""
         if not work.sweeps_edges:
             return mapping
-        count = given[OPTION]
+        count = options[OPTION]
         mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
         why = work.custom if work.pulls else ""
         if leaves_matrices(mapping, work):
             why = "matrices in memory"
         if count > mapping.lanes_per_edge and why:
             raise PlanError(
-                "lanes cannot share the edges of a vertex here: what they come to has "
+                "lanes cannot share the edges of a vertex here: the combine has "
                 "no reduction by shuffles",
                 where=why,
                 got=f"{OPTION}={count}",
@@ -77,6 +76,6 @@ def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
             where=f"{OPTION}=",
             got=f"{most} lanes for K = {width}, {features} features each",
             expected=f"at most {MOST_FEATURES} features a lane",
-            fix=f"say {OPTION}={least}, or ask for schedule='lanes'",
+            fix=f"set {OPTION}={least}, or ask for schedule='lanes'",
         )
     return replace(mapping, lanes_per_edge=most, features_per_lane=features)

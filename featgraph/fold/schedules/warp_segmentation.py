@@ -1,4 +1,4 @@
-"""A warp goes through the edges of consecutive vertices side by side (segments)."""
+"""A warp walks the edges of consecutive vertices together (segments)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape, Scope
-from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
 from featgraph.fold.schedules.lanes import (
     FEW_LONG_ROWS,
     LaneSchedule,
@@ -20,7 +20,6 @@ from featgraph.fold.schedules.lanes import (
     marked,
 )
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
-from featgraph.fold.schedules.registers import bounded, resident_blocks
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
@@ -53,13 +52,13 @@ WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
 
 
 class WarpSegmentationSchedule(LaneSchedule):
-    """Lanes that share an edge have a vertex, and take any edge of the warp's vertices.
+    """Groups of lanes have a vertex each, and take any edge of the warp.
 
     A warp has a window of consecutive vertices: as many as it has groups of lanes, or
-    fewer, so that no window has many more edges than others. Prefix sums of the degrees
-    tell by binary search whose an edge is. What lanes take of a row is combined by
-    shuffles into what the lanes of its vertex have. Vertices that are not due have no
-    edges. Hubs are left to blocks.
+    fewer, so that windows have similar numbers of edges. Binary search in prefix sums
+    of the degrees finds the vertex of an edge. Shuffles combine contributions to a row
+    into the lanes of its vertex. Vertices that are not due count as without edges. Hubs
+    are left to blocks.
     """
 
     name = "warp_segmentation"
@@ -68,10 +67,10 @@ class WarpSegmentationSchedule(LaneSchedule):
     finds_due = False
 
     def cost(self, work: Work) -> float:
-        """Return its cost where lanes better go through the edges of several vertices.
+        """Return its cost, finite where walking several vertices together pays.
 
-        Keys with sources take two shuffles for one, which long rows alone make up for,
-        and an end before the last edge is of no use there.
+        Keys with sources double the shuffles, which only long rows make up for, and
+        early exits have no effect.
         """
         least = LEAST_DEGREE_OF_KEYS if work.has_keys else LEAST_DEGREE
         fits = work.pulls and work.width == 1 and work.is_plain
@@ -79,8 +78,8 @@ class WarpSegmentationSchedule(LaneSchedule):
         pays = work.rows_of_longest >= FEW_LONG_ROWS and work.typical_degree >= least
         return COST if fits and pays else math.inf
 
-    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
-        """Have lanes that share an edge have a vertex, too."""
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping: a group of lanes for an edge is that of a vertex."""
         if not work.sweeps_edges:
             return mapping
         if leaves_matrices(mapping, work):
@@ -94,7 +93,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         padded = mapping.is_padded(work.width)
         fit = max(MOST_ON_THE_WAY // (mapping.features_per_lane + padded), 1)
         fit = 1 << (fit.bit_length() - 1)
-        at_a_time = given.get(OPTION, min(AT_A_TIME, fit))
+        at_a_time = options.get(OPTION, min(AT_A_TIME, fit))
         at_a_time = min(at_a_time, fit) if padded else at_a_time
         return replace(
             mapping,
@@ -107,7 +106,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         )
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping with bounds of registers; two walks share them."""
+        """Return its mapping with bounds on registers, which two walks share."""
         is_one = work.pulls and work.is_plain and not work.has_keys
         if is_one and mapping.window and work.width * work.size <= SCALAR_BYTES:
             return bounded(mapping, WINDOW_BLOCKS)
@@ -121,10 +120,10 @@ class WarpSegmentationSchedule(LaneSchedule):
         return (GraphArray("windows", f"{{windows}} {rows} {mapping.window}"),)
 
     def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return the threads that have something to do: a warp has a window."""
+        """Return the number of threads with work: one warp for each window."""
         if not self.arrays(mapping):
             return super().places(mapping, sizes)
-        return (int(sizes.given("windows").size) - 1) * WARP
+        return (int(sizes.argument("windows").size) - 1) * WARP
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -137,7 +136,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         at_a_time = mapping.unroll if shape.pulls else 1
         rows = WARP // mapping.lanes_per_edge
@@ -154,7 +153,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return out + self._windows(node, binding, shape)
 
     def _windows(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the windows of a warp; all its lanes stay in it."""
+        """Return the warp-uniform loop over windows."""
         body, vertex = node.body, node.vertex
         if binding.features.lanes == 1:
             for flag, words in node.marks:

@@ -1,13 +1,13 @@
-"""Schedules that go by the words of a set: by ranges of them, or a word a part."""
+"""Schedules over words of a set: ranges of words, or one word for each part."""
 
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.block_reduce import ElementSchedule
 from featgraph.fold.schedules.grids import SHARING_BLOCKS, LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
 from featgraph.fold.schedules.mapping import WARP, Mapping, share_features
-from featgraph.fold.schedules.shares import ElementSchedule
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, when
 
@@ -15,17 +15,17 @@ __all__ = ["WordElementSchedule", "WordRangesSchedule", "WordSchedule", "map_wor
 
 
 class WordRangesSchedule(LaneSchedule):
-    """A warp has vertices in a row, so that what it leaves is in their order.
+    """A warp takes a range of words, so that its output is in the order of vertices.
 
-    ``everything`` stands for the set of all vertices.
+    The set may be ``everything``: all vertices.
     """
 
     name = "word_ranges"
-    is_asked_for = False
+    is_selectable = False
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
-        return replace(super().bind(mapping, shape), uninvited=True)
+        """Return the binding of a kernel to this schedule, for passes."""
+        return replace(super().bind(mapping, shape), has_idle_lanes=True)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -48,26 +48,26 @@ class WordRangesSchedule(LaneSchedule):
 
 
 class WordSchedule(LaneSchedule):
-    """Lanes have the vertices of a word, one behind the other, and their features.
+    """Lanes take the vertices of one word one after the other, and share features.
 
-    What they come to is the same wherever else vertices are: see
+    The result does not depend on the partition of other vertices: see
     `featgraph.runtime.trees`. A part is a word, or, with ``together = 1``, a vertex.
     """
 
     name = "words"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return f"{mapping.shares}, over a word of vertices"
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks have the parts of a tree."""
-        places = int(sizes.given("part_count")) * mapping.lanes_per_vertex
+        """Return the number of blocks for the parts of a tree."""
+        places = int(sizes.argument("part_count")) * mapping.lanes_per_vertex
         return sizes.shared_out(places)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         scopes = {**binding.scopes, "partial": Scope()}
         return replace(binding, scopes=scopes, partial="part", leaves="is_part")
@@ -87,7 +87,7 @@ class WordSchedule(LaneSchedule):
         return [*own, *lanes_of(binding, place), *agreed(loop, "warp"), *node.behind]
 
     def around(self, body: Body, shape: KernelShape) -> Body:
-        """Return a warp's loop over parts; all its lanes stay in it."""
+        """Return the warp-uniform loop over parts."""
         [front] = [n for n, part in enumerate(body, 1) if isinstance(part, Areas)]
         each = code(
             "is_part = base + own_part < part_count\n"
@@ -102,21 +102,21 @@ class WordSchedule(LaneSchedule):
 
 
 class WordElementSchedule(ElementSchedule):
-    """A thread sums one element over the vertices of a word, then the next one."""
+    """A thread sums one element at a time over the vertices of a word."""
 
     name = "word_elements"
-    is_asked_for = False
+    is_selectable = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return f"one thread an element of {width} x {width}, over a word of vertices"
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks have the parts of a tree, one each."""
-        return min(int(sizes.given("part_count")), SHARING_BLOCKS)
+        """Return the number of blocks: one for each part of a tree."""
+        return min(int(sizes.argument("part_count")), SHARING_BLOCKS)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), partial="part")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -126,7 +126,7 @@ class WordElementSchedule(ElementSchedule):
         return [Areas(), *_places(node, each), *node.behind]
 
     def around(self, body: Body, shape: KernelShape) -> Body:
-        """Return a block's loop over parts, and a thread's over its elements."""
+        """Return the loops of a block over parts, and of a thread over elements."""
         k = shape.width
         each = code(f"i = int32(element // {k})\nf = int32(element - i * {k})")
         elements = f"range(cuda.threadIdx.x, {k * k}, {shape.threads})"
@@ -136,7 +136,7 @@ class WordElementSchedule(ElementSchedule):
 
 
 def map_words(mapping: Mapping, width: int, has_matrices: bool) -> Mapping:
-    """Return how lanes share a word of vertices, whose sum is a leaf of a tree."""
+    """Return the mapping of a word of vertices, whose sum is a leaf of a tree."""
     if has_matrices:
         return Mapping(1, 1, 1, False, WordElementSchedule.name)
     lanes, copies = mapping.lanes_per_edge, mapping.features_per_lane
@@ -150,7 +150,7 @@ def map_words(mapping: Mapping, width: int, has_matrices: bool) -> Mapping:
 
 
 def _places(node: Sweep, body: Body, otherwise: str = "") -> Body:
-    """Return the loop over the places of a part, whose bits are in one word."""
+    """Return the loop over the vertices of a part, whose bits are in one word."""
     out = code(
         "first = int64(part) * together\n"
         f"part_bits = {node.words}[first >> 5] >> uint32(first & 31){otherwise}"

@@ -49,7 +49,7 @@ class RowLayout(Protocol):
     Attributes
     ----------
     name : str
-        The layout's key in `featgraph.fold.passes.nests.layouts.LAYOUTS`.
+        The layout's key in `featgraph.fold.passes.nests.facts.LAYOUTS`.
     """
 
     name: str

@@ -19,7 +19,7 @@ from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.engines.links import LINKS, Link, named_link
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.streaming.sizes import MOVING, buffers_in
+from featgraph.runtime.streaming.needs import MOVING, buffers_in
 
 SLOW = Link.of("slow", 1e-3, 1e6)
 PLAIN = Machine(

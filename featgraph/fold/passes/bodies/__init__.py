@@ -1,1 +1,1 @@
-"""User functions as text, in each form of the loop over features."""
+"""Passes over user functions, in each form of the loop over features."""

@@ -1,30 +1,49 @@
-"""Which functions of the module a user function becomes."""
+"""Turn a user function into functions of the generated module.
+
+`form_of` chooses how its features are handled. Further functions split off what a
+kernel computes once for many calls: parts of an outer product, the rest of a function
+behind a return that differs between features, and the sums of a triangle function. A
+triangle function adds to properties of three vertices and three edges; a kernel visits
+many triangles of one vertex in a row, and adds their sum to memory once.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
 
+from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
+from featgraph.fold.analysis.gathers import Sum, added_by, find_sums
+from featgraph.fold.passes.bodies.facts import BodyFacts, Context
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
-from featgraph.fold.passes.bodies.store_forwarding import stores_rows
+from featgraph.fold.passes.bodies.stores import stores_rows
 from featgraph.fold.passes.bodies.vectorized import column_form, vector_form
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.variance import returns_apart
 from featgraph.fold.tree.expressions import (
     Access,
+    Atomic,
     assigned_names,
     copy_location,
     names_read,
 )
-from featgraph.fold.tree.statements import Rewriting, copied
+from featgraph.fold.tree.statements import Body, Rewriting, code, copied, noted, placed
+from featgraph.program.signature import Signature
 
-__all__ = ["apart", "decorator_of", "defined", "form_of", "parts_of", "with_keys"]
+__all__ = [
+    "apart",
+    "decorator_of",
+    "defined",
+    "form_of",
+    "parts_of",
+    "with_keys",
+    "with_sums",
+]
 
 
 def form_of(context: Context, phase: Phase, function: Analysed) -> str:
-    """Return what becomes of the features of a function: see `FunctionFacts`."""
+    """Return the form of a function: see `BodyFacts`."""
     if phase.kind.intersects:
         return "triangle"
     summed = function.outer_product is not None and function.into in phase.in_registers
@@ -41,8 +60,8 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
     )
 
 
-def defined(facts: FunctionFacts) -> Define:
-    """Return a user function as it was analysed."""
+def defined(facts: BodyFacts) -> Define:
+    """Return the `Define` node of a user function as the analysis left it."""
     function, form = facts.function, facts.form
     body = [copied(statement) for statement in function.body]
     roles, given = facts.roles, facts.temporaries
@@ -57,15 +76,15 @@ def defined(facts: FunctionFacts) -> Define:
 
 
 def decorator_of(cuda: bool) -> str:
-    """Return how functions are compiled that kernels call."""
+    """Return the decorator of functions that kernels call."""
     return "device_function" if cuda else "njit(**INLINE)"
 
 
-def _is_taken(facts: FunctionFacts, role: str) -> bool:
+def _is_taken(facts: BodyFacts, role: str) -> bool:
     return role != "f" or not facts.function.is_scalar
 
 
-def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
+def parts_of(facts: BodyFacts, node: Define) -> list[Define]:
     """Return the functions of the column, the row and the scale of an outer product."""
     parts = facts.function.outer_product
     if parts is None:
@@ -95,8 +114,8 @@ def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
     return made
 
 
-def apart(facts: FunctionFacts, node: Define) -> list[Define]:
-    """Return a function, and the rest that features leave at different places."""
+def apart(facts: BodyFacts, node: Define) -> list[Define]:
+    """Split off the statements behind a return that differs between features."""
     body = node.body
     cut = next(
         (n for n, s in enumerate(body) if returns_apart(s, node.varying)), len(body)
@@ -120,8 +139,8 @@ def _named(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 
-def _given(facts: FunctionFacts, temporary: str) -> ast.expr:
-    """Return a temporary as a function reads it."""
+def _given(facts: BodyFacts, temporary: str) -> ast.expr:
+    """Return the argument for a temporary."""
     indices = ["v", "f"] if facts.is_wide(temporary) else ["v"]
     return Access(temporary, "now", list(map(_named, indices)))
 
@@ -132,17 +151,50 @@ def _united(
     return set().union(*map(names, body))
 
 
-def with_keys(facts: FunctionFacts, node: Define) -> Define:
-    """Have a function return key and source, where it is an argmin's or argmax's."""
+def with_keys(facts: BodyFacts, node: Define) -> Define:
+    """Return (key, source) from the function of an argmin or argmax."""
     node.body = _Returned(facts).over(node.body)
     return node
 
 
 class _Returned(Rewriting):
-    def __init__(self, facts: FunctionFacts) -> None:
+    def __init__(self, facts: BodyFacts) -> None:
         self.facts = facts
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if node.value is not None:
             node.value = self.facts.returned(node.value)
         return node
+
+
+def with_sums(facts: BodyFacts, node: Define) -> Define:
+    """Add to local variables in place of memory, and return them."""
+    sums = find_sums(facts.function, facts.analysis.signature)
+    starts: Body = []
+    for each in sums:
+        start = code(f"{each.name} = {each.zero}")
+        starts += noted(start, f"into d.{each.into}[{each.role}]")
+    node.body = starts + _Added(sums, facts.analysis.signature).over(node.body)
+    return node
+
+
+class _Added(Rewriting):
+    """Replace additions to memory by additions to returned local variables."""
+
+    def __init__(self, sums: tuple[Sum, ...], signature: Signature) -> None:
+        self.sums, self.signature = sums, signature
+        self.numbered = {replace(s, number=0): s for s in sums}
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Add to a local variable."""
+        found = added_by(node, self.signature)
+        added = None if found is None else self.numbered.get(found)
+        if added is None or not isinstance(node.value, Atomic):
+            return node
+        [more] = code(added.plus("MORE"), MORE=node.value.value)
+        return ast.copy_location(more, node)
+
+    def visit_Return(self, node: ast.Return) -> Body:
+        """Return the local variables."""
+        returned = ", ".join(each.name for each in self.sums)
+        return placed(code(f"return {returned}"), node)

@@ -1,4 +1,8 @@
-"""What passes over the functions of a phase may ask, and how kernels call them."""
+"""Facts about user functions that passes read, and the calls of the results.
+
+`Context` holds what all functions of a phase share, `BodyFacts` one function in one
+form, and `Callee` the signature by which kernels call it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,7 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.expressions import needs_guard
 from featgraph.fold.analysis.gathers import combine_of, temporaries_of
-from featgraph.fold.passes.bodies.index_checks import Site
-from featgraph.fold.passes.bodies.memory import Memory
+from featgraph.fold.passes.bodies.memory import Memory, Site
 from featgraph.fold.passes.bodies.nodes import Row
 from featgraph.fold.passes.bodies.staging import Staged, shared_matrices_of
 from featgraph.fold.schedules.mapping import Mapping
@@ -28,35 +31,35 @@ from featgraph.fold.tree.statements import Body
 from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 
-__all__ = ["Callee", "Context", "FunctionFacts", "gather_identity"]
+__all__ = ["BodyFacts", "Callee", "Context", "gather_identity"]
 
 
 @dataclass
 class Context:
-    """What passes over the functions of one phase need to know of it.
+    """Facts shared by the functions of one phase.
 
     Attributes
     ----------
     checked : list or None
-        Sites of guarded indices; None where the mode is off.
+        Sites of guarded indices; None if checked mode is off.
     seen : dict
-        Property -> the field that holds what it was, for kept gathers.
+        Property -> field with its earlier values, for incremental gathers.
     staged : dict
-        Matrices of no vertex that the kernel keeps at hand, by name.
+        Matrices of the whole graph that the kernel stages, by name.
     forwarded : dict
-        Edge properties whose next entries go to gathers in registers -> their name.
+        Edge properties whose next entries reach gathers in registers -> name there.
     solved : tuple of str
-        Matrices whose elements have names.
+        Matrices whose elements are named variables.
     ordered : tuple of str
-        Properties of edges that functions are given by value.
+        Properties of edges that functions take by value.
     restored : tuple of str
-        Properties whose next entries are put back where a function returns False.
+        Properties whose next entries are restored where a function returns False.
     indexed : dict
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
     any_width : str
-        Text that K is read from where functions serve any K; "" elsewhere.
+        Text of K where functions serve any K; "" elsewhere.
     watch : callable or None
-        Told the kernel or function, the pass and the tree behind each pass, if given.
+        Called after each pass with the kernel or function, the pass and the tree.
     """
 
     analysis: Analysis
@@ -76,12 +79,12 @@ class Context:
 
     @property
     def real(self) -> Real:
-        """The type of real numbers."""
+        """Storage type of real numbers."""
         return self.analysis.real
 
     @cached_property
     def _widths(self) -> dict[str, int]:
-        """K of the properties that have rows."""
+        """Row lengths (K) of properties that have rows."""
         return {
             name: type_.item_shape[0]
             for name, type_ in self.analysis.signature.items()
@@ -89,7 +92,7 @@ class Context:
         }
 
     def memory(self, function: Analysed) -> Memory:
-        """Return where the values of a function are."""
+        """Return the memory layout of the values of a function."""
         is_edge = function.kind.along_edges
         return Memory(
             cuda=self.cuda,
@@ -105,7 +108,7 @@ class Context:
         )
 
     def values_of(self, function: Analysed) -> dict[str, str]:
-        """Return the properties of edges that it is given by value, and as what."""
+        """Map properties of edges taken by value to their arguments."""
         found = {}
         for name in self.ordered:
             given = f"{name}_e"
@@ -116,22 +119,21 @@ class Context:
 
 
 @dataclass(frozen=True)
-class FunctionFacts:
+class BodyFacts:
     """One user function, in one form.
 
     Attributes
     ----------
     context : Context
-        The phase that it belongs to.
+        Facts of its phase.
     function : Analysed
     form : str
-        What becomes of its features: ``"feature"``, it is called once for each;
-        ``"parts"``, those of an outer product are; ``"unrolled"``, a lane's features
-        have names of their own; ``"looped"``, they are elements of arrays;
-        ``"vectorized"`` and, of an outer product, ``"columns"``; ``"triangle"``, it
-        has no features.
+        How features are handled. ``"feature"``: one call for each; ``"parts"``: the
+        same for the factors of an outer product; ``"unrolled"``: a variable for each
+        feature of a lane; ``"looped"``: elements of arrays; ``"vectorized"`` and, for
+        an outer product, ``"columns"``: SIMD vectors; ``"triangle"``: no features.
     fresh : FreshNames
-        Gives names.
+        Makes unused names.
     """
 
     context: Context
@@ -141,37 +143,37 @@ class FunctionFacts:
 
     @property
     def analysis(self) -> Analysis:
-        """What is known of the program."""
+        """Analysis of the program."""
         return self.context.analysis
 
     @property
     def mapping(self) -> Mapping:
-        """How vertices and features go to lanes."""
+        """Mapping of vertices and features to lanes."""
         return self.context.mapping
 
     @property
     def width(self) -> int:
-        """K; 1 of a function without features."""
+        """K; 1 for a function without features."""
         return 1 if self.function.is_scalar else self.context.width
 
     @property
     def count(self) -> int:
-        """Features that a lane has, as named copies."""
+        """Number of named copies: features of a lane."""
         return 1 if self.function.is_scalar else self.mapping.features_per_lane
 
     @property
     def piece(self) -> int:
-        """Features that a lane loads at once."""
+        """Features in one vector load of a lane."""
         return 1 if self.function.is_scalar else self.mapping.vector_width
 
     @property
     def predicated(self) -> bool:
-        """Whether lanes share the features, so that all of them go everywhere."""
+        """Whether lanes share features, so control flow becomes predicates."""
         return self.context.cuda and self.mapping.lanes_per_edge > 1
 
     @property
     def padded(self) -> bool:
-        """Whether lanes may have copies beyond the last feature."""
+        """Whether some lanes have copies beyond the last feature."""
         return (
             self.predicated and self.mapping.lanes_per_edge * self.count != self.width
         )
@@ -183,12 +185,12 @@ class FunctionFacts:
 
     @property
     def has_key(self) -> bool:
-        """Whether it returns key and source, for an argmin or argmax."""
+        """Whether it returns (key, source), for an argmin or argmax."""
         return bool(key_type(self.function, self.analysis))
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Vertices, edges and data that it takes."""
+        """Names of its vertex, edge and data arguments."""
         roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
         values = tuple(self.context.values_of(self.function).values())
         taken = [values if values and role == "e" else (role,) for role in roles]
@@ -196,34 +198,34 @@ class FunctionFacts:
 
     @cached_property
     def temporaries(self) -> tuple[str, ...]:
-        """Gathered values that it takes, in order."""
+        """Gathered values among its arguments, in order."""
         return temporaries_of(self.function, self.analysis)
 
     @cached_property
     def memory(self) -> Memory:
-        """Where its values are."""
+        """Memory layout of its values."""
         return self.context.memory(self.function)
 
     @cached_property
     def staged(self) -> dict[str, Staged]:
-        """Matrices at hand that it multiplies by."""
+        """Staged matrices that it multiplies by."""
         used = shared_matrices_of(self.function, self.analysis)
         return {n: s for n, s in self.context.staged.items() if n in used}
 
     @property
     def leaves_early(self) -> bool:
-        """Whether lanes may return in front of the end, and go along to it."""
+        """Whether lanes that returned early still run to the end, masked."""
         before = self.function.body[:-1]
         has_return = any(isinstance(n, ast.Return) for s in before for n in ast.walk(s))
         return self.predicated and has_return
 
     @property
     def live(self) -> str:
-        """The name that says whether the function runs for a lane, and still does."""
+        """Name of the predicate that a lane still runs the function."""
         return "live" if self.leaves_early else "writer"
 
     def is_wide(self, temporary: str) -> bool:
-        """Return whether a temporary has an entry for every feature."""
+        """Return whether a temporary has one entry per feature."""
         known = self.analysis.temporaries
         if temporary in self.analysis.entries:
             return False
@@ -231,17 +233,17 @@ class FunctionFacts:
         return len(base.item_shape) == 1
 
     def needs_guard(self, node: ast.AST) -> bool:
-        """Return whether lanes without work must stay away from `node`."""
+        """Return whether idle lanes must not execute `node`."""
         helpers = {h.name: h for h in self.analysis.helpers}
         return self.predicated and needs_guard(node, helpers)
 
     def returned(self, value: ast.expr) -> ast.expr:
-        """Return what a function returns; of an argmin or argmax, key and source."""
+        """Return the returned value; (key, source) for an argmin or argmax."""
         key = key_type(self.function, self.analysis)
         return keyed(value, key, self._source) if key else value
 
     def _source(self) -> ast.expr:
-        """Return the number of the source of an edge, as the user knows it."""
+        """Return the id of the source of an edge in the numbering of the user."""
         source: ast.expr = ast.Name("u", ast.Load())
         is_number = not self.analysis.renumbered
         return source if is_number else Access(NUMBER, "now", [source])
@@ -249,7 +251,7 @@ class FunctionFacts:
 
 @dataclass(frozen=True)
 class Callee:
-    """A function that kernels call, and how.
+    """Signature of a function that kernels call.
 
     Attributes
     ----------
@@ -286,13 +288,13 @@ class Callee:
 
     @property
     def areas_and_matrices(self) -> list[str]:
-        """The last of its arguments, as the kernel names them."""
+        """Last arguments, by their names in the kernel."""
         areas = [f"{self.name}_work_{n}" for n in range(len(self.areas))]
         return [*areas, *self.matrices]
 
 
 def gather_identity(function: Analysed, analysis: Analysis) -> str:
-    """Return the text of what a gather or reduce contributes with ``fg.nothing``."""
+    """Return the text that stands for ``fg.nothing`` in a gather or reduce."""
     if not function.kind.combines:
         return "0"
     operator = combine_of(function)
@@ -316,7 +318,7 @@ def _number(value: Any, type_: str, real: Real) -> str:
 
 
 def key_type(function: Analysed, analysis: Analysis) -> str:
-    """Return the type of an argmin's or argmax's key, "" for other functions."""
+    """Return the key type of an argmin or argmax; "" for other functions."""
     temporary = analysis.temporaries.get(function.into or "")
     if not function.kind.gathers or temporary is None or not temporary.combine.is_arg:
         return ""
@@ -324,7 +326,7 @@ def key_type(function: Analysed, analysis: Analysis) -> str:
 
 
 def keyed(value: ast.expr, key: str, source: Callable[[], ast.expr]) -> ast.expr:
-    """Return the pair (key, source) of what a gather returns."""
+    """Return the pair (key, source) for a returned value."""
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
         return ast.Tuple([inner, Cast("int32", ast.Constant(NO_SOURCE))], ast.Load())

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from featgraph.fold.analysis.expressions import operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
 from featgraph.fold.syntax.normal_form import has_collective, is_collective
@@ -42,8 +42,8 @@ from featgraph.fold.tree.statements import (
 __all__ = ["Loops", "looped"]
 
 
-def looped(facts: FunctionFacts, node: Define) -> Define:
-    """Return a function with loops over features, between what they do together."""
+def looped(facts: BodyFacts, node: Define) -> Define:
+    """Put loops over features between collective operations."""
     loops = Loops(facts, node.varying)
     node.body = loops.body(node.body)
     node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)
@@ -55,9 +55,9 @@ def looped(facts: FunctionFacts, node: Define) -> Define:
 
 
 class Loops:
-    """Where each local of a function is, and what is done for all features."""
+    """Storage of local variables, and loops over all features."""
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         self.areas: list[int] = []
         self.rows = {"real": 0, "int64": 0}
@@ -75,7 +75,7 @@ class Loops:
             self.contributions = both if facts.has_key else both[:1]
 
     def new_row(self, type_: str, place: str) -> str:
-        """Return the template of an element of a further array."""
+        """Add an array, and return the template of its elements."""
         kind = "real" if type_ == "real" else "int64"
         number = self.rows[kind]
         self.rows[kind] += 1
@@ -93,7 +93,7 @@ class Loops:
     # -- statements
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements; those that are for each feature share loops."""
+        """Return statements; neighboring ones for each feature share a loop."""
         out: Body = []
         run: Body = []
         for node in body:
@@ -113,7 +113,7 @@ class Loops:
         return out + self._each(run)
 
     def _each(self, run: Body) -> Body:
-        """Return the loop over statements that are for each feature."""
+        """Return one loop over statements for each feature."""
         return self.over_features(self._elements(run)) if run else []
 
     def _elements(self, run: Body) -> Body:
@@ -136,7 +136,7 @@ class Loops:
         )
 
     def _joins(self, node: ast.stmt, run: Body) -> bool:
-        """Whether an operation can end the loop of the statements in front of it."""
+        """Whether an operation can be fused into the loop in front of it."""
         return (
             bool(run)
             and isinstance(node, ast.Assign)
@@ -170,7 +170,7 @@ class Loops:
         return [node]
 
     def _all(self, value: ast.expr) -> Body:
-        """Return what all features give: their contributions, or one verdict."""
+        """Return the contributions of all features, or their common verdict."""
         one = self.value(value)
         if self.contributions:
             targets = ", ".join(f"{name}[f]" for name in self.contributions)
@@ -180,18 +180,18 @@ class Loops:
 
 
 class _Element(Rewriting):
-    """Writes statements and expressions for feature f."""
+    """Rewrite statements and expressions for feature f."""
 
     def __init__(self, loops: Loops) -> None:
         self.loops = loops
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Take the element of an array."""
+        """Return an array element in place of a local variable."""
         array = self.loops.arrays.get(node.id)
         return node if array is None else expression(array)
 
     def visit_Access(self, node: Access) -> ast.AST:
-        """Take the element of what the function is given."""
+        """Return an element of an argument."""
         facts = self.loops.facts
         is_given = node.name in facts.temporaries and node.version != INDEXED
         if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
@@ -199,7 +199,7 @@ class _Element(Rewriting):
         return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Take an element of an inverse."""
+        """Return an element of an inverse."""
         self.generic_visit(node)
         name = node.value.id if isinstance(node.value, ast.Name) else ""
         area = self.loops.matrices.get(name)
@@ -210,16 +210,16 @@ class _Element(Rewriting):
 
 
 class _Loops(Protocol):
-    """The arrays of a function: see `looped.Loops`."""
+    """Interface of `Loops` for operations."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     varying: frozenset[str]
     areas: list[int]
     arrays: dict[str, str]
     matrices: dict[str, str]
 
     def new_row(self, type_: str, place: str) -> str:
-        """Return the template of an element of a further array."""
+        """Add an array, and return the template of its elements."""
 
     def value(self, node: ast.expr) -> ast.expr:
         """Return an expression for feature f."""
@@ -234,7 +234,7 @@ def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
     Parameters
     ----------
     waiting : list of ast.stmt
-        Statements in front of it that its loop takes up.
+        Statements in front of it to fuse into its loop.
     """
     target = narrowed(node.targets[0], ast.Name).id
     operate = narrowed(node.value, Operate)
@@ -245,7 +245,7 @@ def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
 
 
 class _LoopedCall:
-    """The function, as operations see it: `operations.contexts.Looped`."""
+    """Context of an operation: see `operations.contexts.Looped`."""
 
     def __init__(self, loops: _Loops, node: ast.Assign, waiting: Body) -> None:
         facts = loops.facts

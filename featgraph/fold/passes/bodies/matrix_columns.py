@@ -1,4 +1,4 @@
-"""The entries of a matrix that a product takes at a time, one for each copy."""
+"""Columns of a matrix for a product: one entry for each feature of a lane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
 from featgraph.fold.operations.primitive import Column
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.nodes import Array, Place
 from featgraph.fold.passes.bodies.staging import STAGED_REGISTERS, Staged, has_pieces
 from featgraph.fold.tree.expressions import (
@@ -23,9 +23,9 @@ __all__ = ["MatrixColumns", "inverse_element", "matrix_element"]
 
 
 class _Copies(Protocol):
-    """The copies of a function's names: see `unrolled.Copies`."""
+    """Interface of `unrolled.Copies`."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     matrices: dict[str, str]
 
     def feature(self, j: int) -> ast.expr:
@@ -36,20 +36,20 @@ class _Copies(Protocol):
 
 
 class _Line(Protocol):
-    """Adds a statement in front of what is multiplied."""
+    """Callback that adds a statement in front of the product."""
 
     def __call__(self, template: str, **parts: ast.expr) -> None: ...
 
 
 def inverse_element(area: str, row: ast.expr, column: ast.expr, width: int) -> ast.expr:
-    """Return an element of an inverse: it is right of column K of its work area."""
+    """Return an element of an inverse, stored right of column K of its area."""
     return expression(f"{area}[ROW, {width} + COLUMN]", ROW=row, COLUMN=column)
 
 
 def matrix_element(
     matrix: Whole, row: ast.expr, column: ast.expr, solved: tuple[str, ...]
 ) -> ast.expr:
-    """Return an element of a matrix given as a whole."""
+    """Return an element of a matrix argument."""
     if matrix.name in solved:
         return ast.Name(
             f"{matrix.name}_{ast.unparse(row)}_{ast.unparse(column)}", ast.Load()
@@ -59,7 +59,7 @@ def matrix_element(
 
 
 class MatrixColumns:
-    """Entries of matrices: in memory, at hand in shared memory, or in registers.
+    """Entries of matrices in global memory, shared memory or registers.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class MatrixColumns:
         )
 
     def in_whole_tiles(self, matrix: ast.expr) -> str:
-        """Return the array that a matrix is, if it consists of whole tiles; else "".
+        """Return the array of a matrix made of whole tiles; else "".
 
         Sums of a block are padded to tiles; matrices of the whole graph are as they
         were given.
@@ -119,10 +119,10 @@ class MatrixColumns:
         return f"d.{matrix.name}"
 
     def column(self, node: Operate) -> Column:
-        """Return which entries A[f, i] there are for i, one for each copy.
+        """Return the entries A[f, i] for column i, one for each copy.
 
-        Where the matrix is transposed, these are A[i, f]. What must be loaded before
-        they are used is added when they are asked for.
+        For a transposed matrix, these are A[i, f]. Loads they need are added at the
+        first use.
         """
         matrix, transpose = node.args[0], node.option("transpose")
         turned: bool | str
@@ -163,9 +163,9 @@ class MatrixColumns:
         return lambda i: [element(j, i) for j in range(self.facts.count)]
 
     def takes_rows(self, matrix: ast.expr) -> bool:
-        """Whether a small matrix of a vertex or edge is loaded row by row.
+        """Whether one lane loads a small matrix of a vertex or edge row by row.
 
-        By a thread that has all features, a load for each row.
+        Only a thread that has all features does, with one load for each row.
         """
         facts, context = self.facts, self.facts.context
         if not isinstance(matrix, Whole) or not matrix.indices:
@@ -180,9 +180,9 @@ class MatrixColumns:
         return is_stored and is_real and facts.width**2 <= STAGED_REGISTERS
 
     def _has_pieces(self, matrix: Whole) -> bool:
-        """Whether rows of a matrix of no vertex can be loaded in pieces of features.
+        """Whether rows of a matrix of the whole graph can be loaded in pieces.
 
-        They stand as they were given, so that pieces must divide them.
+        These rows are not padded, so K must be a multiple of the piece.
         """
         facts = self.facts
         if facts.context.checked is not None or facts.needs_guard(matrix):
@@ -208,7 +208,7 @@ class MatrixColumns:
     def _column_of_registers(
         self, rows: tuple[str, ...], turned: bool | str, i: int
     ) -> list[ast.expr]:
-        """Return the entries of a matrix whose rows stand in registers."""
+        """Return column i of a matrix whose rows are in registers."""
         found = []
         for f in range(self.facts.count):
             plain, other = f"{rows[f]}[{i}]", f"{rows[i]}[{f}]"
@@ -219,7 +219,7 @@ class MatrixColumns:
         return found
 
     def _first_row(self, staged: Staged, turned: bool | str) -> str:
-        """Add where the area begins that is multiplied by; return its name.
+        """Add the offset of the staged copy to multiply by; return its name.
 
         Loaded from places that the compiler knows, the whole matrix would be kept in
         registers: with 8 x 8 entries 132 of them for belief propagation, not 104.
@@ -236,7 +236,7 @@ class MatrixColumns:
         return first
 
     def _staged_column(self, staged: Staged, first: str, i: ast.expr) -> list[ast.expr]:
-        """Return the entries of a matrix in shared memory: neighbors side by side."""
+        """Return column i of a matrix in shared memory; lanes read neighbors."""
         [name] = staged.names
         row = expression(f"{first} + I", I=i)
         if staged.piece > 1:
@@ -245,7 +245,7 @@ class MatrixColumns:
         return [expression(f"{name}[ROW, F]", ROW=row, F=f) for f in features]
 
     def _pieces(self, array: ast.expr, row: ast.expr, size: int) -> list[ast.expr]:
-        """Add the loads of a lane's features of a row; return these."""
+        """Add the loads of a lane's features of a row; return the values."""
         found = []
         for j in range(0, self.facts.count, size):
             piece = self.facts.fresh("column")
@@ -260,5 +260,5 @@ class MatrixColumns:
 
 
 def _number(node: ast.expr) -> int:
-    """Return the number of a column that is known."""
+    """Return the number of a column that is a constant."""
     return int(ast.literal_eval(node))

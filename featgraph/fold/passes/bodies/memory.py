@@ -1,7 +1,9 @@
-"""Where values are: the middle end's expressions in Python, for a target.
+"""Lower expressions of the middle end to Python, for one target.
 
-Every ``d.name[...]`` of a user function is printed from here, through the layout of the
-target. Nothing else knows how properties are reached.
+Every ``d.name[...]`` of a user function becomes an index into an array here, and only
+here. `IndexChecks` is checked mode: it compares each index with the axis it addresses.
+A read out of range is reported and yields entry 0; a store or an atomic out of range is
+reported and skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, 
 from featgraph.fold.tree.target import Target
 from featgraph.program.signature import Real
 
-__all__ = ["Memory", "array_of", "bound_of", "is_number", "reached"]
+__all__ = ["IndexChecks", "Memory", "Site", "array_of", "reached"]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
 #: Stands for the indices in the form of an entry.
@@ -40,30 +42,30 @@ _PLACE = "PLACE"
 
 @dataclass(frozen=True)
 class Memory:
-    """Where the values of a function are.
+    """Memory layout of the values of a function.
 
     Attributes
     ----------
     cuda : bool
-        Whether atomics are a warp's, and edges have unsigned numbers.
+        Whether the target is CUDA: atomics of `device.warp`, unsigned edge ids.
     real : str
-        Name of the storage type's constructor.
+        Constructor of the storage type, by name.
     width : int
         K.
     identity : str
-        What ``fg.nothing`` is.
+        Text for ``fg.nothing``.
     temporaries : frozenset of str
-        Gathered values that the function is given.
+        Gathered values among its arguments.
     seen : mapping
-        Property -> the field that holds what it was, for a kept gather.
+        Property -> field with its earlier values, for an incremental gather.
     indexed : mapping
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
     widths : mapping
-        Properties that have rows -> K, wherever these rows are.
+        Properties that have rows -> K.
     values : mapping
-        Properties of edges that are given by value -> the name of that.
+        Properties of edges taken by value -> name of the argument.
     ends : tuple of str
-        The vertex and the edge of which a fault is reported.
+        Vertex and edge that a fault reports.
     """
 
     cuda: bool
@@ -79,24 +81,24 @@ class Memory:
 
     @property
     def intrinsics(self) -> str:
-        """Module that atomics, bits and shuffles come from."""
+        """Module of atomics, bit operations and shuffles."""
         return (Target.CUDA if self.cuda else Target.CPU).intrinsics
 
 
-def bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
-    """Return how many entries an axis of what an access goes to has."""
+def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
+    """Return the length of an axis of the accessed array."""
     if axis == 1 and node.name in memory.widths:
         return ast.Constant(memory.widths[node.name])
     return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
 
 
 def reached(node: ast.expr, memory: Memory) -> ast.expr:
-    """Return an expression in Python."""
+    """Return an expression of the middle end lowered to Python."""
     return cast("ast.expr", InMemory(memory).visit(copied(node)))
 
 
 def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
-    """Return the array that an access goes to."""
+    """Return the array of an access."""
     version = "now" if isinstance(node, Atomic) else node.version
     if version == INDEXED:
         [array] = [
@@ -115,7 +117,7 @@ def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
 
 
 class InMemory(Rewriting):
-    """Replaces the middle end's nodes, and those of earlier passes, by Python's."""
+    """Replace nodes of the middle end and of earlier passes by Python."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -123,7 +125,7 @@ class InMemory(Rewriting):
     # -- statements
 
     def visit_Masked(self, node: Masked) -> Body:
-        """Ask the tests."""
+        """Put the statements under their tests."""
         tests = [cast("ast.expr", self.visit(test)) for test in node.tests]
         return when(tests, self.over(node.body))
 
@@ -142,7 +144,7 @@ class InMemory(Rewriting):
         return array_of(node, self.memory)
 
     def visit_Access(self, node: Access) -> ast.expr:
-        """Read an element through the layout."""
+        """Index the array of the property."""
         if node.name in self.memory.values:
             return ast.Name(self.memory.values[node.name])
         is_indexed = node.version == INDEXED
@@ -158,21 +160,21 @@ class InMemory(Rewriting):
         return ast.Subscript(array, place)
 
     def _place(self, index: ast.expr, node: Access | Atomic) -> ast.expr:
-        """Return an index of an access; a checked one is in range."""
+        """Return an index of an access; checked ones go through `guarded`."""
         if not isinstance(index, Checked):
             return cast("ast.expr", self.visit(copied(index)))
         vertex, edge = self.memory.ends
         text = f"guarded(INDEX, BOUND, {index.site}, {vertex}, {edge}, d.fault)"
         value = cast("ast.expr", self.visit(copied(index.value)))
-        bound = bound_of(node, index.axis, self.memory)
+        bound = _bound_of(node, index.axis, self.memory)
         return expression(text, INDEX=value, BOUND=bound)
 
     def visit_Place(self, node: Place) -> ast.expr:
-        """Take a place as it is."""
+        """Return a computed place unchanged."""
         return cast("ast.expr", self.visit(node.value))
 
     def visit_Checked(self, node: Checked) -> ast.expr:
-        """Refuse what stands in no access."""
+        """Refuse a checked index outside an access."""
         raise TypeError("an index is checked where it is used")
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
@@ -187,7 +189,7 @@ class InMemory(Rewriting):
         )
 
     def visit_Operate(self, node: Operate) -> ast.expr:
-        """Read what is known of twins."""
+        """Read the array of reverse edges."""
         edge = cast("ast.expr", self.visit(node.args[0]))
         text = f"d.{primitive_of(node).edge_array}[EDGE]"
         is_id = self.memory.cuda and is_reversed(node)
@@ -238,11 +240,98 @@ class InMemory(Rewriting):
         return ast.Call(expression(name), made, [])
 
 
-def is_number(node: ast.expr) -> bool:
-    """Return whether an index is a number, which is in range."""
+def _is_number(node: ast.expr) -> bool:
+    """Return whether an index is a literal, which is in range."""
     value = node.value if isinstance(node, ast.Constant) else None
     return type(value) is int and value >= 0
 
 
 def _joined(indices: list[ast.expr]) -> ast.expr:
     return indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())
+
+
+#: Function, file, line, property and axis of an index, by its number.
+Site = tuple[str, str, int, str, int]
+
+
+@dataclass
+class IndexChecks(Rewriting):
+    """Put tests around indices and in front of stores.
+
+    Attributes
+    ----------
+    memory : Memory
+        Layout of the values.
+    function, file : str
+        The user's function and its file.
+    sites : list of Site
+        Receives one site for each index.
+    """
+
+    memory: Memory
+    function: str
+    file: str
+    sites: list[Site]
+
+    def _site(self, node: Access | Atomic, axis: int) -> int:
+        line = getattr(node, "lineno", 0)
+        self.sites.append((self.function, self.file, line, node.name, axis))
+        return len(self.sites) - 1
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | Masked:
+        """Store only if all indices are in range."""
+        node.value = self._checked(node.value)
+        [target] = node.targets
+        if not isinstance(target, Access):
+            return node
+        return Masked(self._tests(target, target.indices), [node])
+
+    def visit_Masked(self, node: Masked) -> Masked:
+        """Join the tests of indices with those of the mask."""
+        is_assigned = isinstance(node.body[0], ast.Assign)
+        node.body = self.over(node.body)
+        first = node.body[0]
+        if is_assigned and isinstance(first, Masked):
+            return Masked([*node.tests, *first.tests], first.body)
+        return node
+
+    def visit_Access(self, node: Access) -> Access:
+        """Check the indices of a read; arguments have none for their vertex."""
+        is_given = node.name in self.memory.temporaries and node.version != INDEXED
+        if is_given and len(node.indices) < 3:
+            return node
+        first = int(is_given)
+        for axis, index in enumerate(node.indices[first:]):
+            checked = self._checked(index)
+            if not (_is_number(checked) or isinstance(checked, Place)):
+                checked = Checked(checked, axis, self._site(node, axis))
+            node.indices[first + axis] = checked
+        return node
+
+    def visit_Atomic(self, node: Atomic) -> ast.expr:
+        """Skip an atomic whose index is out of range."""
+        indices = [copied(index) for index in node.indices]
+        self.generic_visit(node)
+        tests = self._tests(node, indices)
+        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+        zeros = [ast.Constant(0) for _ in indices]
+        return ast.IfExp(test, node, Access(node.name, "now", zeros))
+
+    def _tests(self, node: Access | Atomic, indices: list[ast.expr]) -> list[ast.expr]:
+        """Return the tests of all indices of a changed entry."""
+        vertex, edge = self.memory.ends
+        tests = []
+        for axis, index in enumerate(indices):
+            site = self._site(node, axis)
+            text = f"{self.memory.intrinsics}.checked(INDEX, BOUND, {site}, "
+            tests.append(
+                expression(
+                    f"{text}{vertex}, {edge}, d.fault)",
+                    INDEX=self._checked(copied(index)),
+                    BOUND=_bound_of(node, axis, self.memory),
+                )
+            )
+        return tests
+
+    def _checked(self, node: ast.expr) -> ast.expr:
+        return cast("ast.expr", self.visit(node))

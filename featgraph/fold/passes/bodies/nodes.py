@@ -1,8 +1,8 @@
-"""Nodes of user functions between passes: what features, lanes and memory make of them.
+"""Nodes in trees of user functions, between passes.
 
-Statements are Python's, for one feature, with the middle end's expressions. What all
-features take part in, or what is not yet said in Python, is a node. As in nests, ``*x``
-is x of all features that a lane has.
+Statements are Python, for one feature, with expressions of the middle end. Collective
+statements, and those that later passes lower to Python, are the nodes below. As in
+nests, ``*x`` means x of all features of a lane.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body, Node
 
-#: What tells a row from others: the array, and the vertex or edge.
+#: Identity of a row: the array, and the vertex or edge.
 Key = tuple[str, str]
 
 
@@ -25,14 +25,14 @@ class Row:
     Attributes
     ----------
     key : (str, str)
-        The array, and the vertex or edge: what accesses are known by.
+        Array, and vertex or edge; equal for accesses of the same row.
     name : str
-        Of the loaded tuple, where a lane takes one piece; else with the place of the
-        piece's first feature behind it.
+        Name of the loaded tuple. If a lane takes several pieces, the offset of the
+        first feature of the piece follows.
     index : str
         The first index.
     register : str
-        Where the row is in registers anyway: what its copies are called.
+        Name of the copies of a row that is already in registers.
     """
 
     key: Key
@@ -44,7 +44,7 @@ class Row:
         return self.register or f"{self.key[0]}[{self.index}]"
 
     def piece_name(self, j: int, mapping: Mapping) -> str:
-        """Return the name of the piece that has a lane's feature j."""
+        """Return the name of the piece with feature j of the lane."""
         first = j - j % mapping.vector_width
         return (
             self.name
@@ -53,7 +53,7 @@ class Row:
         )
 
     def copy(self, j: int, mapping: Mapping) -> str:
-        """Return a lane's feature j."""
+        """Return feature j of the lane."""
         if self.register:
             return f"{self.register}_{j}"
         return f"{self.piece_name(j, mapping)}[{j % mapping.vector_width}]"
@@ -61,32 +61,32 @@ class Row:
 
 @dataclass(eq=False)
 class Define(Node):
-    """A function of the module.
+    """A function of the generated module.
 
     Attributes
     ----------
     name : str
         Name in the module.
     form : str
-        What becomes of its features: see `facts.FORMS`.
+        Form of its features: see `BodyFacts`.
     roles : tuple of str
-        Vertices, edges, features and data that it takes, in order.
+        Vertex, edge, feature and data arguments, in order.
     body : Body
-        What it does.
+        Statements.
     more : tuple of str
-        What it takes behind them.
+        Further arguments.
     varying : frozenset of str
         Names that differ between features.
     areas : tuple of int
-        Columns of the k x k work areas that it takes.
+        Columns of its k x k work areas.
     arrays : dict
-        Type -> rows of scratch that it takes.
+        Type -> number of scratch rows.
     rows : tuple of Row
-        Rows of which it takes features.
+        Rows whose features are arguments.
     waits : bool
         Whether it stores next entries only where its verdict is True.
     decorator : str
-        How it is compiled.
+        Decorator that compiles it.
     """
 
     name: str
@@ -104,18 +104,18 @@ class Define(Node):
 
 @dataclass(eq=False)
 class Collective(Node):
-    """An assignment of what all lanes compute together, also those that are elsewhere.
+    """Assign the result of an operation that all lanes execute together.
 
     Attributes
     ----------
     call : ast.Assign
         ``target = operation(...)``.
     predicate : str
-        Where the operands of a lane count; "" for everywhere.
+        Condition under which the operands of a lane count; "" for always.
     runs : bool
-        Whether the predicate holds only where the function still runs.
+        Whether the predicate implies that the function still runs.
     is_masked : bool
-        Whether the target stays as it is where the predicate does not hold.
+        Whether the target keeps its value where the predicate is False.
     """
 
     call: ast.stmt
@@ -126,7 +126,7 @@ class Collective(Node):
 
 @dataclass(eq=False)
 class Masked(Node):
-    """Statements for lanes for which all `tests` hold: others must leave no trace."""
+    """Statements with side effects only in lanes where all `tests` hold."""
 
     tests: list[ast.expr]
     body: Body
@@ -134,29 +134,29 @@ class Masked(Node):
 
 @dataclass(eq=False)
 class LoadRows(Node):
-    """The loads of rows of which a function reads all features that a lane has."""
+    """Loads of rows of which a function reads all features of a lane."""
 
     rows: tuple[Row, ...]
 
 
 @dataclass(eq=False)
 class GoOn(Node):
-    """Return what the rest of a function does, called for each feature.
+    """Call the split-off rest of a function for each feature, and return.
 
-    All features are called for, also behind one that returns True.
+    Calls continue after one that returns True.
     """
 
     call: ast.expr
 
 
 class _Expression(ast.expr):
-    """An expression of passes; subclasses say which of their parts are expressions."""
+    """Base of expression nodes; subclasses list fields that hold expressions."""
 
 
 class AnyFeature(_Expression):
-    """Whether a condition holds for any feature that a lane has.
+    """True if a condition holds for any feature of a lane.
 
-    Masked, a lane asks only those of its features that there are.
+    With a mask, copies beyond the last feature are left out.
     """
 
     _fields = ("value",)
@@ -180,7 +180,7 @@ class Array(_Expression):
 
 
 class Place(_Expression):
-    """A place in an array that the passes compute, and which is in range."""
+    """An index computed by passes, always in range."""
 
     _fields = ("value",)
     value: ast.expr
@@ -191,7 +191,7 @@ class Place(_Expression):
 
 
 class Checked(_Expression):
-    """An index that is reported, and 0, where it is not in the range of its axis."""
+    """An index that is reported and replaced by 0 if out of range."""
 
     _fields = ("value",)
     value: ast.expr

@@ -1,9 +1,9 @@
-"""Control flow around what all lanes do together, as predicates.
+"""Turn control flow around collective operations into predicates.
 
-A group of lanes whose vertex is not due, or has returned, goes through the straight
-line of a function with the others, since every lane of a warp takes part in a shuffle.
-It leaves no trace there: stores have a mask, operands are the identity, and what may
-not run without its function (`needs_guard`) stands under a test.
+All lanes of a warp must take part in a shuffle. So lanes whose vertex is not due, or
+whose function has returned, execute the function to its end, without side effects:
+stores are masked, operands are the identity, and expressions that must not be evaluated
+by idle lanes (`needs_guard`) are put under a test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.nodes import (
     AnyFeature,
     Collective,
@@ -21,7 +21,7 @@ from featgraph.fold.passes.bodies.nodes import (
     GoOn,
     Masked,
 )
-from featgraph.fold.passes.bodies.store_sinking import reads_what_it_changes
+from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.syntax.normal_form import has_collective
 from featgraph.fold.syntax.variance import loop_varies, varies
 from featgraph.fold.tree.expressions import (
@@ -38,8 +38,8 @@ from featgraph.fold.tree.statements import Body, Rewriting, code, expression
 __all__ = ["predicated"]
 
 
-def predicated(facts: FunctionFacts, node: Define) -> Define:
-    """Return a function through which all lanes go to its end."""
+def predicated(facts: BodyFacts, node: Define) -> Define:
+    """Return a function that all lanes execute to its end."""
     starts = code("result = False")
     if facts.returns_value:
         node.varying |= {"result"}
@@ -57,14 +57,14 @@ def predicated(facts: FunctionFacts, node: Define) -> Define:
 
 
 def _placed(body: Body, node: ast.stmt) -> Body:
-    """Return statements that stand for the line of `node`."""
+    """Give statements the source line of `node`."""
     for one in body:
         ast.copy_location(one, node)
     return body
 
 
-def _finish(facts: FunctionFacts, node: Define) -> Body:
-    """Return the end of a function: what lanes have found."""
+def _finish(facts: BodyFacts, node: Define) -> Body:
+    """Return the end of a function, which returns the results of lanes."""
     if facts.returns_value:
         return code("return (*result,)")
     last = node.body[-1]
@@ -76,9 +76,9 @@ def _finish(facts: FunctionFacts, node: Define) -> Body:
 
 
 class _Predication:
-    """Goes through a function with what must hold where it stands."""
+    """Rewrite a function, keeping the predicate of each statement."""
 
-    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+    def __init__(self, facts: BodyFacts, node: Define) -> None:
         self.facts, self.varying = facts, node.varying
         self.live = facts.live
         #: Locals that have a value on all lanes.
@@ -88,12 +88,12 @@ class _Predication:
         self.in_rounds = False
 
     def where(self, predicate: str, guarded: bool) -> list[str]:
-        """Return the tests of a predicate, and where `guarded` of a live lane."""
+        """Return the tests of a predicate; if `guarded`, also that the lane is live."""
         tests = [predicate] if predicate else []
         return tests + ([self.live] * (guarded and predicate not in self.running))
 
     def block(self, body: Sequence[ast.stmt], predicate: str) -> Body:
-        """Return statements that lanes go through under a predicate."""
+        """Return statements executed under a predicate."""
         out: Body = []
         run: Body = []
         for node in body:
@@ -106,7 +106,7 @@ class _Predication:
         return out + self._locals(run, predicate)
 
     def _together(self, node: ast.stmt, predicate: str) -> Body:
-        """Return a statement in which all lanes take part."""
+        """Return a statement that all lanes execute."""
         if isinstance(node, ast.Assign):
             primitive = primitive_of(narrowed(node.value, Operate))
             runs = predicate in self.running
@@ -123,7 +123,7 @@ class _Predication:
     # -- what each lane does by itself
 
     def _locals(self, run: Body, predicate: str) -> Body:
-        """Return statements of each lane; those under one condition share it."""
+        """Return statements of single lanes, one branch for each condition."""
 
         def tests(node: ast.stmt) -> list[str]:
             return self.where(predicate, self.facts.needs_guard(node))
@@ -140,7 +140,7 @@ class _Predication:
         return out
 
     def _declared(self, nodes: Sequence[ast.stmt]) -> Body:
-        """Give the locals that are bound under a condition a value everywhere."""
+        """Initialize local variables that are bound under a condition."""
         assigned = set().union(*(assigned_names(s) for s in nodes))
         out: Body = []
         for name in sorted(assigned - self.bound):
@@ -188,7 +188,7 @@ class _Predication:
     # -- control flow
 
     def _branch(self, node: ast.If, predicate: str) -> Body:
-        """Return both branches, each under a predicate of its own."""
+        """Return both branches, each with its own predicate."""
         fresh = self.facts.fresh
         fresh.begin()
         out = self._declared([node])
@@ -209,7 +209,7 @@ class _Predication:
         return out
 
     def _loop(self, node: ast.For, predicate: str) -> Body:
-        """Return a loop with collectives; all groups go round equally often."""
+        """Return a loop with collectives; all groups run equally many iterations."""
         bounds = narrowed(node.iter, ast.Call).args
         if all(map(_same_for_all, bounds)):
             node.body = self.block(node.body, predicate)
@@ -242,7 +242,7 @@ class _Predication:
         return _placed(out, node)
 
     def _return(self, node: ast.Return, predicate: str) -> Body:
-        """Return that lanes find a result, and that the function no longer runs."""
+        """Set the result of lanes, and clear their predicate."""
         value = narrowed(node.value, ast.expr)
         early = self.facts.leaves_early
         conditions = self.where(predicate, early or self.facts.needs_guard(value))
@@ -262,7 +262,7 @@ class _Predication:
         return [ast.If(_all(conditions), lines, [])]
 
     def _go_on(self, node: GoOn) -> Body:
-        """Return the calls of the rest, by lanes for which the function runs."""
+        """Return the calls of the split-off rest, in lanes that still run."""
         if self.facts.returns_value:
             found = ast.If(_all([self.live]), _bound("result", node.call), [])
             return [found]
@@ -271,19 +271,19 @@ class _Predication:
 
 
 class _LateStores(Rewriting):
-    """Puts stores to entries without a feature behind all that lanes read of these.
+    """Move stores to entries without a feature behind all reads of them.
 
     Lanes that share an edge read such an entry at different times (S11).
     """
 
-    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+    def __init__(self, facts: BodyFacts, node: Define) -> None:
         self.facts, self.define = facts, node
         self.starts: Body = []
         self.kept: list[tuple[ast.expr, str, str]] = []
         self.varies = False
 
     def visit_If(self, node: ast.If) -> ast.If:
-        """Note whether features part here."""
+        """Note whether the branch differs between features."""
         outside = self.varies
         self.varies = outside or varies(node.test, self.define.varying)
         node.body, node.orelse = self.over(node.body), self.over(node.orelse)
@@ -291,7 +291,7 @@ class _LateStores(Rewriting):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | Body:
-        """Keep a value for later, and whether it is stored."""
+        """Keep the value, and whether it is stored, for later."""
         [target] = node.targets
         if not isinstance(target, Access) or varies(target, self.define.varying):
             return node
@@ -308,7 +308,7 @@ class _LateStores(Rewriting):
         return _placed([*_bound(value, kept), *_bound(stores, live)], node)
 
     def stores(self) -> Body:
-        """Return the stores of what was kept, behind a meeting of the lanes."""
+        """Return the stores of kept values, behind a synchronization of the lanes."""
         out: Body = code("warp.sync()") if self.kept else []
         for target, value, stores in self.kept:
             name = ast.Name(value, ast.Load())
@@ -318,31 +318,31 @@ class _LateStores(Rewriting):
 
 
 class _Stores(Rewriting):
-    """Masks what leaves a trace in memory."""
+    """Mask side effects on memory."""
 
-    def __init__(self, facts: FunctionFacts) -> None:
+    def __init__(self, facts: BodyFacts) -> None:
         self.facts = facts
 
     def _masked(self, node: ast.stmt) -> Masked:
         return ast.copy_location(Masked(_tests(self.facts), [node]), node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """Store for features that there are, where the function runs."""
+        """Mask a store: existing features, and lanes that still run."""
         return self._masked(node) if isinstance(node.targets[0], Access) else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        """Change memory for features that there are, where the function runs."""
+        """Mask an atomic: existing features, and lanes that still run."""
         return self._masked(node)
 
 
-def _tests(facts: FunctionFacts) -> list[ast.expr]:
-    """Return what must hold for a feature of a lane to leave a trace."""
+def _tests(facts: BodyFacts) -> list[ast.expr]:
+    """Return the tests under which a feature of a lane may change memory."""
     names = [facts.live, *(["inside"] if facts.padded else [])]
     return [ast.Name(name, ast.Load()) for name in names]
 
 
 def _all(names: Sequence[str], *more: ast.expr) -> ast.expr:
-    """Return that all of several tests hold."""
+    """Return the conjunction of tests."""
     tests = [*(ast.Name(name, ast.Load()) for name in names), *more]
     return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
 
@@ -352,7 +352,7 @@ def _bound(name: str, value: ast.expr) -> Body:
 
 
 def _is_local(node: ast.stmt) -> bool:
-    """Return whether a statement makes no collaborative call and does not return."""
+    """Return whether a statement has neither collective calls nor returns."""
     returns = isinstance(node, ast.If) and any(
         isinstance(n, ast.Return) for n in ast.walk(node)
     )
@@ -360,5 +360,5 @@ def _is_local(node: ast.stmt) -> bool:
 
 
 def _same_for_all(node: ast.expr) -> bool:
-    """Return whether an expression of constants and scalars is the same everywhere."""
+    """Return whether an expression has only constants and scalars."""
     return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))

@@ -1,10 +1,10 @@
-"""Matrices of no vertex, kept at hand by the lanes that multiply by them.
+"""Matrices of the whole graph, staged in shared memory or registers (CUDA).
 
-``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read a row of its
-own, K entries apart from its neighbor's. So a block copies the matrix to shared memory
-once, turned so that what neighboring lanes read at a time lies side by side, and a lane
-reads a piece for all of its features. A small matrix stands in the registers of a lane
-that has all features. docs/design/0010-staged-matrices.md has the reasons.
+``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read its own row,
+K entries away from the row of the next lane. So each block copies the matrix to shared
+memory once, transposed so that neighboring lanes read neighboring entries, in pieces
+for all features of a lane. A small matrix is kept in registers by a lane that has all
+features. docs/design/0010-staged-matrices.md has the reasons.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ STRIDES = 8
 
 @dataclass(frozen=True)
 class Staged:
-    """A matrix of no vertex, and where its copy stands.
+    """A matrix of the whole graph, and its staged copy.
 
     Attributes
     ----------
     source : str
         The matrix ``d.source``, k x k.
     names : tuple of str
-        Names of the copy: the shared array, or a row (a tuple) each.
+        Name of the shared array; or names of rows, one tuple each.
     width : int
         K.
     piece : int
-        Entries that a lane reads at a time.
+        Entries in one load of a lane.
     turns : tuple of bool
-        What is multiplied by: the matrix (False), its transpose (True), or either.
-        An area each in shared memory, one on top of the other.
+        Orientations in use: the matrix (False), its transpose (True), or both. Each
+        has an area in shared memory, one behind the other.
     """
 
     source: str
@@ -66,12 +66,12 @@ class Staged:
 
     @property
     def in_registers(self) -> bool:
-        """Whether a lane keeps all of it in registers."""
+        """Whether each lane keeps the whole matrix in registers."""
         return len(self.names) > 1
 
 
 def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[bool]]:
-    """Return the matrices of no vertex that are multiplied by, and how turned."""
+    """Return the matrices of the graph in products, with their orientations."""
     found: dict[str, set[bool]] = {}
     if function.is_scalar:
         return found
@@ -94,21 +94,21 @@ def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[
 
 
 def has_pieces(mapping: Mapping, width: int) -> bool:
-    """Whether lanes can load rows in pieces that stand as they were given."""
+    """Whether lanes can load unpadded rows in pieces."""
     return mapping.vector_width > 1 and width % mapping.vector_width == 0
 
 
 def find_staged(
     analysis: Analysis, members: Sequence[Analysed], mapping: Mapping, width: int
 ) -> dict[str, Staged]:
-    """Return the matrices that a kernel keeps at hand, by name (CUDA).
+    """Return the matrices that a kernel stages, by name (CUDA).
 
     Parameters
     ----------
     members : sequence of Analysed
         Functions of the phase.
     mapping : Mapping
-        Of the phase; matrices are kept wherever features have named copies.
+        Of the phase; matrices are staged wherever features have named copies.
     width : int
         K.
     """
@@ -149,7 +149,7 @@ def find_staged(
 
 
 def at_hand(staged: dict[str, Staged], real: Real, threads: int) -> Body:
-    """Return what brings the matrices to hand, before a kernel sweeps vertices."""
+    """Return the statements in front of a sweep that stage the matrices."""
     out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]
     for matrix in staged.values():

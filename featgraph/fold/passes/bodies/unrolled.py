@@ -1,10 +1,8 @@
-"""Named copies: ``p`` of a lane's feature j is ``p_j``.
+"""Unroll features into variables: ``p`` becomes ``p_j`` for feature j of a lane.
 
-One thread that owns all features (CPU; NFA) has a copy of each and control flow stays
-as the user wrote it. On CUDA with features over lanes, a lane has the copies of its own
-features.
-
-A collaborative operation goes over the named copies.
+A thread that owns all features (CPU, or one thread a vertex on CUDA) has one variable
+for each feature and keeps the control flow of the user. Where lanes share features, a
+lane has variables for its own. Collective operations reduce over these variables.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from featgraph.fold.analysis.expressions import operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.operations.primitive import Column
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.matrix_columns import MatrixColumns, inverse_element
 from featgraph.fold.passes.bodies.nodes import (
     AnyFeature,
@@ -48,8 +46,8 @@ from featgraph.fold.tree.statements import (
 __all__ = ["Copies", "unrolled"]
 
 
-def unrolled(facts: FunctionFacts, node: Define) -> Define:
-    """Return a function with a copy of each varying name for each feature."""
+def unrolled(facts: BodyFacts, node: Define) -> Define:
+    """Write varying names and statements once for each feature of a lane."""
     copies = Copies(facts, node.varying)
     body = copies.body(node.body)
     node.body = _features(copies) + body
@@ -69,7 +67,7 @@ def unrolled(facts: FunctionFacts, node: Define) -> Define:
 
 
 def _features(copies: Copies) -> Body:
-    """Return which features a lane has, and which of them there are."""
+    """Return the statements that number the features of a lane, with masks."""
     facts, out = copies.facts, list[str]()
     for j in range(facts.count if facts.predicated else 0):
         name, more = copies.name("f", j), f" + {j}" if j else ""
@@ -84,7 +82,7 @@ def _features(copies: Copies) -> Body:
 
 
 class Copies:
-    """The copies that a lane has of a function's names and expressions.
+    """Copies of names and expressions of a function, one for each feature.
 
     Parameters
     ----------
@@ -92,7 +90,7 @@ class Copies:
         Names of which there is a copy for each feature.
     """
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         #: Columns of the work areas that operations have asked for.
         self.areas: list[int] = []
@@ -111,7 +109,7 @@ class Copies:
         return [self.name(name, j) for j in range(self.facts.count)]
 
     def feature(self, j: int) -> ast.expr:
-        """Return copy j's feature."""
+        """Return the feature of copy j."""
         if self.facts.predicated:
             return ast.Name(self.name("f", j), ast.Load())
         return ast.Constant(j)
@@ -127,7 +125,7 @@ class Copies:
     # -- statements
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements with what varies written once for each copy."""
+        """Return statements; varying ones once for each copy."""
         return [new for node in body for new in self._statement(node)]
 
     def _statement(self, node: ast.stmt) -> Body:
@@ -150,13 +148,13 @@ class Copies:
         return self._each(node)
 
     def _parts(self, node: ast.If | ast.For | ast.While) -> bool:
-        """Whether features may go different ways through a branch or a loop."""
+        """Whether a branch or a loop may diverge between features."""
         if isinstance(node, ast.If):
             return varies(node.test, self.varying)
         return loop_varies(node, self.varying)
 
     def _together(self, node: ast.If | ast.For | ast.While) -> ast.stmt:
-        """Return a branch or loop that all features enter, or none."""
+        """Return a branch or loop that is entered by all features or by none."""
         if isinstance(node, ast.For):
             node.iter = self.value(node.iter)
             node.target = self.value(node.target)
@@ -167,7 +165,7 @@ class Copies:
         return node
 
     def _each(self, node: ast.stmt) -> Body:
-        """Return a statement once if nothing in it varies, else once for each copy."""
+        """Return a statement once if it is uniform, else once for each copy."""
         if isinstance(node, ast.Assign) and isinstance(node.value, AnyFeature):
             node.value = self._any(node.value.value, node.value.is_masked)
             return [node]
@@ -178,7 +176,7 @@ class Copies:
         return [_Copied(self, j).visit(copied(node)) for j in range(count)]
 
     def _return(self, value: ast.expr) -> Body:
-        """Return what all features give: their values, or one verdict."""
+        """Return the values of all features, or their common verdict."""
         entries: list[ast.expr] = []
         if isinstance(value, ast.Tuple) and self._has_all(value):
             entries = [e for x in value.elts[1:] for e in self._all(x)]
@@ -215,7 +213,7 @@ class Copies:
         return values[0] if len(values) == 1 else ast.BoolOp(ast.Or(), values)
 
     def _go_on(self, node: GoOn) -> Body:
-        """Return the calls of the rest; all are made."""
+        """Return the calls of the split-off rest, one for each feature."""
         calls = self.values(node.call)
         if self.facts.returns_value:
             one = calls[0] if len(calls) == 1 else ast.Tuple(calls, ast.Load())
@@ -264,7 +262,7 @@ class Copies:
 
 
 class _Copied(Rewriting):
-    """Writes a statement or an expression for the feature of one copy."""
+    """Rewrite a statement or an expression for the feature of one copy."""
 
     def __init__(self, copies: Copies, j: int) -> None:
         self.copies, self.j = copies, j
@@ -278,7 +276,7 @@ class _Copied(Rewriting):
         return node
 
     def visit_Access(self, node: Access) -> ast.AST:
-        """Take what the function is given, and what has been loaded of a row."""
+        """Return an argument, or a loaded entry of a row, in place of an access."""
         facts, version = self.copies.facts, node.version
         if node.row:
             return self._of_row(self.copies.rows[node.row])
@@ -288,7 +286,7 @@ class _Copied(Rewriting):
         return self.generic_visit(node)
 
     def _of_row(self, row: Row) -> ast.expr:
-        """Take what has been loaded of a row, or its last feature behind the row."""
+        """Return the loaded entry of a row; copies past the row get its last entry."""
         facts, j = self.copies.facts, self.j
         own = row.copy(j, facts.mapping)
         other = stands_for(facts.width, facts.piece, j) if facts.padded else None
@@ -298,7 +296,7 @@ class _Copied(Rewriting):
         return expression(own)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Take an element of an inverse: it is in the right half of its work area."""
+        """Return an element of an inverse, in the right half of its work area."""
         self.generic_visit(node)
         name = node.value.id if isinstance(node.value, ast.Name) else ""
         area = self.copies.matrices.get(name)
@@ -309,7 +307,7 @@ class _Copied(Rewriting):
 
 
 def _different(values: list[ast.expr]) -> list[ast.expr]:
-    """Return values, each once."""
+    """Return the distinct values, in order."""
     found: list[ast.expr] = []
     for value in values:
         if not any(is_same(value, other) for other in found):
@@ -318,16 +316,16 @@ def _different(values: list[ast.expr]) -> list[ast.expr]:
 
 
 def _either(node: ast.expr) -> list[ast.expr]:
-    """Return the sides of a disjunction."""
+    """Return the operands of a disjunction."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         return node.values
     return [node]
 
 
 class CopiesLike(Protocol):
-    """The copies of a function's names: see `unrolled.Copies`."""
+    """Interface of `Copies` for operations."""
 
-    facts: FunctionFacts
+    facts: BodyFacts
     varying: frozenset[str]
     areas: list[int]
     matrices: dict[str, str]
@@ -339,7 +337,7 @@ class CopiesLike(Protocol):
         """Return the names of all copies."""
 
     def feature(self, j: int) -> ast.expr:
-        """Return copy j's feature."""
+        """Return the feature of copy j."""
 
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         """Return an expression for the feature of copy j."""
@@ -355,7 +353,7 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
     if not node.is_masked:
         primitive_of(operate).unroll(operate, target, call)
         return call.body
-    # A group that goes round with others keeps what its own last iteration gave.
+    # A group that only accompanies others keeps the result of its own last iteration.
     found = call.fresh("found")
     primitive_of(operate).unroll(operate, found, call)
     with call.block(f"if {node.predicate}:"):
@@ -368,7 +366,7 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
 
 
 class _UnrolledCall:
-    """The function, as operations see it: `operations.contexts.Unrolled`."""
+    """Context of an operation: see `operations.contexts.Unrolled`."""
 
     def __init__(self, copies: CopiesLike, node: Collective) -> None:
         facts = copies.facts

@@ -1,9 +1,9 @@
-"""Pieces of rows: several neighboring features of a property by one load or store.
+"""Vector loads and stores of rows: several neighboring features at a time.
 
-A lane that takes several features reads ``d.label[u, f]`` for all of them at once, into
-named copies that stand for the accesses in what is printed. Which accesses these are is
-found here, from their nodes: those that a function makes in any case, so that no load
-is made in vain, to a row that as many features share out evenly as a load takes.
+A lane with several features loads ``d.label[u, f]`` for all of them at once, into
+variables that replace the accesses. This pass finds these accesses: the function must
+make them on every path, so that no load is wasted, and K must be a multiple of the
+features of one load, or rows must be padded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from featgraph.fold.analysis.analyse import Analysis
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.passes.bodies.facts import FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.memory import Memory, array_of, reached
 from featgraph.fold.passes.bodies.nodes import Define, Key, LoadRows, Row
 from featgraph.fold.schedules.mapping import Mapping
@@ -30,7 +30,7 @@ __all__ = ["can_store", "copied", "is_piecewise", "row_key", "with_rows"]
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
     """Return whether rows of a property can be loaded in pieces.
 
-    Such rows are as far apart as a mapping says that has pieces of them.
+    Their stride is the padded one that the mapping assumes.
     """
     type_ = analysis.signature.get(name)
     if piece == 1 or type_ is None or type_.kind.value not in {"vertex", "edge"}:
@@ -39,8 +39,8 @@ def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
     return type_.item_shape == (width,) and size in {4, 8}
 
 
-def with_rows(facts: FunctionFacts, node: Define) -> Define:
-    """Have a function take the rows that it reads in any case, or load them."""
+def with_rows(facts: BodyFacts, node: Define) -> Define:
+    """Load rows that are read on every path, or take them as arguments."""
     function, mapping, feature = facts.function, facts.mapping, "f"
     if node.form == "feature" and is_matrix(function) and facts.form == "feature":
         mapping, feature = mapping.of_column(facts.context.width), "i"
@@ -63,15 +63,15 @@ def with_rows(facts: FunctionFacts, node: Define) -> Define:
 
 
 class _Taken(Rewriting):
-    """Takes features of rows that a function is given."""
+    """Replace accesses to rows by arguments."""
 
     def visit_Access(self, node: Access) -> ast.expr:
-        """Take what has been loaded."""
+        """Return the loaded entry."""
         return ast.Name(node.row, ast.Load()) if node.row else node
 
 
 def row_key(node: Access, memory: Memory, feature: str = "f") -> Key | None:
-    """Return what tells this access's row from others; None if it is no ``[.., f]``."""
+    """Return the key of the row of an access; None if it is no ``[.., f]``."""
     if len(node.indices) != 2 or node.version == INDEXED:
         return None
     entity, last = node.indices
@@ -85,20 +85,20 @@ def row_key(node: Access, memory: Memory, feature: str = "f") -> Key | None:
 
 
 def _find_rows(
-    facts: FunctionFacts, body: Body, mapping: Mapping, feature: str, goes_on: bool
+    facts: BodyFacts, body: Body, mapping: Mapping, feature: str, goes_on: bool
 ) -> tuple[Row, ...]:
-    """Return the rows that `body` reads in any case, in order of first reading.
+    """Return the rows that `body` reads on every path, in order of first access.
 
     Parameters
     ----------
     mapping : Mapping
-        How many features are loaded at once.
+        Gives the number of features of one load.
     feature : str
-        The index whose features these are: "f", or "i" of a matrix.
+        Index over features: "f", or "i" of a matrix.
     goes_on : bool
-        Whether a lane goes through what stands behind a return, as predicated functions
-        do. Rows of the function's own vertex or edge are read behind one anyway: the
-        function runs once for them, and most often to its end.
+        Whether lanes execute statements behind a return, as in predicated functions.
+        Rows of the own vertex or edge count behind a return in any case: the function
+        runs once for them, and most often to its end.
     """
     function, analysis, memory = facts.function, facts.analysis, facts.memory
     if (
@@ -136,7 +136,7 @@ def _find_rows(
 
 
 def _written(body: Body | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:
-    """Return (name, version) of what is assigned to; "any" version of atomics."""
+    """Return (name, version) of assigned arrays; version "any" for atomics."""
     written: set[tuple[str, str]] = set()
     for statement in body:
         for node in ast.walk(statement):
@@ -148,9 +148,9 @@ def _written(body: Body | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:
 
 
 def _certain(body: Body) -> Iterator[tuple[Access, bool]]:
-    """Yield the accesses on the way through `body`, and whether a return may precede.
+    """Yield the accesses on every path, and whether a return may precede each.
 
-    What stands under a condition or in a loop is not on the way.
+    Accesses under a condition or in a loop are not on every path.
     """
     behind_return = False
     for statement in body:
@@ -183,8 +183,8 @@ def _certain_in(node: ast.AST) -> Iterator[Access]:
         yield from _certain_in(child)
 
 
-def _with_forwarded(rows: tuple[Row, ...], facts: FunctionFacts) -> tuple[Row, ...]:
-    """Return `rows` with what a gather reads of edges whose entries are forwarded."""
+def _with_forwarded(rows: tuple[Row, ...], facts: BodyFacts) -> tuple[Row, ...]:
+    """Add the rows of forwarded edge entries that a gather reads."""
     reads = {a.name for a in facts.function.accesses if a.version == "next"}
     in_registers = [
         Row((f"d.{name}_next", "e"), own, "e", own)
@@ -196,20 +196,20 @@ def _with_forwarded(rows: tuple[Row, ...], facts: FunctionFacts) -> tuple[Row, .
 
 
 def copied(name: str, commits: bool) -> tuple[str, str]:
-    """Return the arrays that entries are copied to and from.
+    """Return the arrays that a copy of entries writes and reads.
 
-    They are copied to the next buffer where a function returns False; a commit goes
-    the other way.
+    Where a function returns False, current entries go to the next buffer; a commit
+    copies in the other direction.
     """
     current, next_ = f"d.{name}", f"d.{name}_next"
     return (current, next_) if commits else (next_, current)
 
 
-def can_store(facts: FunctionFacts, node: ast.stmt) -> bool:
-    """Return whether an assignment to a row can be made in pieces.
+def can_store(facts: BodyFacts, node: ast.stmt) -> bool:
+    """Return whether an assignment to a row can use vector stores.
 
-    What it assigns must not read what it writes: the copies come one after the other
-    otherwise.
+    Its value must not read the entries that it writes: copies would otherwise have to
+    run one after the other.
     """
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], Access):
         return False

@@ -1,11 +1,11 @@
-"""Functions as statements about vectors of features, for the CPU's wide loops.
+"""Functions as statements over SIMD vectors of features (CPU).
 
-Copies again (`unrolled`), but each is a vector of neighboring features: ``p_16`` is
-features 16 to 31 of ``p``. A loop over features says the same, and LLVM should see it.
-It does not where arrays may overlap, and where it has unrolled the loop before. A
-gather returns its contributions, so that sums over edges are in registers. What cannot
-be said this way is said in loops: what is no real number, control flow that differs
-between features, and operations that have no vector form.
+As in `unrolled` there are named copies, but each is a vector of neighboring features:
+``p_16`` holds features 16 to 31 of ``p``. LLVM does not vectorize the equivalent loop
+where arrays may alias, or where it unrolled the loop first. A gather returns its
+contributions, so that sums over edges stay in registers. The form `looped` takes
+functions with values that are no real numbers, control flow that differs between
+features, or operations without a vector form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.passes.bodies.facts import Context, FunctionFacts
+from featgraph.fold.passes.bodies.facts import BodyFacts, Context
 from featgraph.fold.passes.bodies.nodes import Array, Define
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.normal_form import is_collective
@@ -52,7 +52,7 @@ _MATH = {"abs": "absolute", "fabs": "absolute", "isfinite": "is_finite"}
 
 
 class VectorTypes:
-    """Which expressions of a function are vectors of real numbers, and which masks.
+    """Test which expressions can be vectors of real numbers, and which masks.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class VectorTypes:
         self.varying = function.varying
 
     def is_row(self, node: Access) -> bool:
-        """Return whether an access reads real numbers, neighboring ones by f."""
+        """Return whether an access reads a row of real numbers along f."""
         analysis, real = self.context.analysis, self.context.real
         *others, last = node.indices
         if not (isinstance(last, ast.Name) and last.id == "f"):
@@ -82,7 +82,7 @@ class VectorTypes:
         return type_ is not None and type_.dtype in {real, "real"}
 
     def fits_real(self, node: ast.expr) -> bool:
-        """Return whether a vector of real numbers can stand for an expression."""
+        """Return whether an expression can be a vector of real numbers."""
         if isinstance(node, Identity):
             return True  # printed in the type that is combined
         is_real = operand_type(node, self.function, self.context.analysis) == "real"
@@ -107,7 +107,7 @@ class VectorTypes:
         )
 
     def fits_mask(self, node: ast.expr) -> bool:
-        """Return whether a mask can stand for a condition that varies."""
+        """Return whether a varying condition can be a mask."""
         if not varies(node, self.varying):
             return False
         if isinstance(node, ast.Name):
@@ -127,12 +127,12 @@ class VectorTypes:
         )
 
     def is_real_matrix(self, node: ast.expr) -> bool:
-        """Return whether a matrix is given whole, and stored in the real type."""
+        """Return whether an expression is a whole matrix of the real type."""
         return is_real_matrix(node, self.function, self.context.analysis)
 
 
-def matrix_array(facts: FunctionFacts, matrix: ast.expr) -> ast.expr:
-    """Return the array of a matrix given as a whole."""
+def matrix_array(facts: BodyFacts, matrix: ast.expr) -> ast.expr:
+    """Return the array of a matrix argument."""
     if not isinstance(matrix, Whole):
         raise TypeError(f"{type(matrix).__name__} is no matrix")
     if matrix.name in facts.temporaries:
@@ -144,20 +144,20 @@ def matrix_array(facts: FunctionFacts, matrix: ast.expr) -> ast.expr:
 
 
 class InVectors(Rewriting):
-    """Writes an expression for the features of one vector.
+    """Rewrite an expression for the features of one vector.
 
     Parameters
     ----------
     varying : frozenset of str
-        Names of which there is a vector for each piece.
+        Names with one vector for each piece.
     piece : tuple of int
-        The first feature, and how many there are.
+        First feature, and number of features.
     place : str
-        Text of the first feature, where that is no number; "" elsewhere.
+        Text of the first feature if it is not a constant; else "".
     """
 
     def __init__(
-        self, facts: FunctionFacts, varying: frozenset[str], piece: tuple[int, int],
+        self, facts: BodyFacts, varying: frozenset[str], piece: tuple[int, int],
         place: str = "",
     ) -> None:  # fmt: skip
         self.facts, self.varying = facts, varying
@@ -168,7 +168,7 @@ class InVectors(Rewriting):
         return cast("ast.expr", self.visit(copied(node)))
 
     def vector(self, node: ast.expr) -> ast.expr:
-        """Return a vector, also where all features have the same."""
+        """Return a vector; uniform values are broadcast."""
         number = self._one(node)
         if varies(node, self.varying):
             return number
@@ -177,7 +177,7 @@ class InVectors(Rewriting):
         return expression(f"vectors.spread_{self.size}(X)", X=number)
 
     def _is_real(self, node: ast.expr) -> bool:
-        """Whether an expression is a number of the storage type as it is written."""
+        """Whether an expression already has the storage type."""
         if isinstance(node, Identity):
             return self.facts.memory.identity.startswith(f"{self.facts.context.real}(")
         return isinstance(node, Cast) and node.to in {"real", self.facts.context.real}
@@ -189,7 +189,7 @@ class InVectors(Rewriting):
         return node
 
     def visit_Access(self, node: Access) -> ast.AST:
-        """Load a row; everything else is the same for all features."""
+        """Load a row; other accesses are uniform."""
         if "f" not in names_read(node.indices[-1]):
             return self.generic_visit(node)
         array: ast.expr = Array(node.name, node.version)
@@ -203,19 +203,19 @@ class InVectors(Rewriting):
         return expression(load, ARRAY=array, PLACE=place)
 
     def visit_MathCall(self, node: MathCall) -> ast.AST:
-        """Call what does the same with each element."""
+        """Call the elementwise function."""
         if not varies(node, self.varying):
             return self.generic_visit(node)
         return expression(f"vectors.{_MATH[node.name]}(X)", X=self._one(node.args[0]))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Turn masks round."""
+        """Negate masks."""
         if isinstance(node.op, ast.Not) and varies(node, self.varying):
             return expression("vectors.negated(X)", X=self._one(node.operand))
         return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """Join masks; no element has to wait for another, so all are computed."""
+        """Combine masks; all operands are evaluated."""
         if not varies(node, self.varying):
             return self.generic_visit(node)
         name = "both" if isinstance(node.op, ast.And) else "either"
@@ -225,7 +225,7 @@ class InVectors(Rewriting):
         return first
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """Choose element by element, or a whole vector."""
+        """Select element by element, or a whole vector."""
         if not varies(node, self.varying):
             return self.generic_visit(node)
         parts = {
@@ -247,7 +247,7 @@ MOST_VECTORS = 16
 def pieces(width: int, real: Real) -> list[tuple[int, int]]:
     """Return (first feature, features) of the vectors of a row.
 
-    Whole vectors of 64 bytes, then halves, so that nothing reads beyond the row.
+    Vectors of 64 bytes, then halves, so that no load reads beyond the row.
     """
     size = _VECTOR_BYTES // real.itemsize
     found, first = [], 0
@@ -260,7 +260,7 @@ def pieces(width: int, real: Real) -> list[tuple[int, int]]:
 
 
 def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
-    """Return whether a function of a phase is said in vectors."""
+    """Return whether a function of a phase is vectorized."""
     is_swept = phase.kind.pulls or phase.kind.in_turns
     if not _has_vectors(context) or function.is_scalar or not is_swept:
         return False
@@ -281,12 +281,12 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
 
 
 def _has_verdict(function: Analysed) -> bool:
-    """Whether a function stores rows, and returns one value for all features."""
+    """Whether a function stores rows and returns one value for all features."""
     return function.kind.writes_vertices or function.kind.exclusive
 
 
 def column_form(context: Context, function: Analysed) -> bool:
-    """Return whether the columns of a sum of outer products are said in vectors."""
+    """Return whether the columns of a sum of outer products are vectors."""
     parts = function.outer_product
     if not _has_vectors(context) or parts is None or not parts.symmetric:
         return False
@@ -303,7 +303,7 @@ def _has_vectors(context: Context) -> bool:
 
 
 class _Fitting(VectorTypes):
-    """Tells whether statements can be said in vectors."""
+    """Test whether statements can be vectorized."""
 
     def fits_block(self, body: list[ast.stmt]) -> bool:
         """Return whether a block of statements fits."""
@@ -341,10 +341,10 @@ class _Fitting(VectorTypes):
         )
 
 
-def vectorized(facts: FunctionFacts, node: Define) -> Define:
-    """Return a function with a statement for each vector of a row.
+def vectorized(facts: BodyFacts, node: Define) -> Define:
+    """Write varying statements once for each vector of a row.
 
-    A gather returns its contributions, a vector each of `pieces`.
+    A gather returns its contributions, one vector for each of `pieces`.
     """
     vectors = Vectors(facts, node.varying)
     is_any = bool(facts.context.any_width)
@@ -355,9 +355,9 @@ def vectorized(facts: FunctionFacts, node: Define) -> Define:
 
 
 class Vectors:
-    """The vectors of a function's names and expressions."""
+    """Vectors of names and expressions of a function."""
 
-    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+    def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
         self.types = VectorTypes(facts.context, facts.function)
         self.pieces = pieces(facts.width, facts.context.real)
@@ -368,7 +368,7 @@ class Vectors:
         return InVectors(self.facts, self.varying, piece, self.place).vector(node)
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements with what varies written once for each vector."""
+        """Return statements; varying ones once for each vector."""
         out: Body = []
         for node in body:
             if isinstance(node, ast.If):
@@ -382,7 +382,7 @@ class Vectors:
         return out
 
     def of_any_width(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements for the vectors of `pieces`, whatever K is."""
+        """Return statements for the vectors of `pieces`, for any K."""
         k = self.facts.context.any_width
         size = _VECTOR_BYTES // self.facts.context.real.itemsize
         self.facts.fresh.begin()
@@ -401,7 +401,7 @@ class Vectors:
         return self.body([copied(statement) for statement in body[:-1]])
 
     def _returned(self, value: ast.expr) -> ast.expr:
-        """Return the vectors of a contribution, or the verdict of all features."""
+        """Return the vectors of a contribution, or the common verdict."""
         if not _has_verdict(self.facts.function):
             return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
         if not varies(value, self.varying):
@@ -437,7 +437,7 @@ class Vectors:
 
 
 class _VectorCall:
-    """What an operation asks of the function; see `operations.contexts.Vectorized`."""
+    """Context of an operation: see `operations.contexts.Vectorized`."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors

@@ -1,1 +1,1 @@
-"""From a phase of the plan to the statements of its kernel, in named passes."""
+"""Passes from a phase of a plan to the statements of its kernel."""

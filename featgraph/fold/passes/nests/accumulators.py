@@ -26,25 +26,25 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Accumulator:
-    """What one gather or reduce accumulates, for the printing of kernels.
+    """Accumulator of one gather or reduce, and its statements.
 
     Attributes
     ----------
     name : str
-        What kernels call it.
+        Name in kernels.
     type : str
         "real", "int64", "int32" or "bool".
     combine : Combine
         The operator.
     function : str
-        Emitted name of the operator, where kernels call it.
+        Emitted name of a user-defined operator.
     identity : str
         Text of the identity.
     shape : tuple of int
         Shape of one entry.
     adds : str
-        What adds a contribution that is rounded before, as one from elsewhere is; ""
-        where it may be contracted with what it is added to.
+        Function that adds a rounded contribution without contraction (FMA), as for
+        contributions from other ranks; "" where contraction is allowed.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Accumulator:
 
     @property
     def rules(self) -> Rules:
-        """What is known of the operator."""
+        """Algebraic rules of the operator."""
         return self.combine.rules
 
     @property
     def is_arg(self) -> bool:
-        """Whether it gives a key and its source."""
+        """Whether it is an argmin or argmax: a key and its source."""
         return self.rules.is_arg
 
     @property
@@ -77,7 +77,7 @@ class Accumulator:
 
     @property
     def is_wide(self) -> bool:
-        """Whether an entry has a value a feature."""
+        """Whether an entry has one value for each feature."""
         return len(self.shape) == 1
 
     def start(self, name: str) -> list[str]:
@@ -100,7 +100,7 @@ class Accumulator:
         return [self.update(name, value)]
 
     def update(self, name: str, value: str) -> str:
-        """Return the statement that combines a value; for those without a source."""
+        """Return the statement that combines a value (not for argmin and argmax)."""
         if self.adds:
             return f"{name} = {self.adds}({name}, {value})"
         called = f"{{0}} = {self.function}({{0}}, {{1}})"
@@ -109,7 +109,7 @@ class Accumulator:
     def atomic(
         self, array: str, index: str, value: str, intrinsics: str, real: Real
     ) -> list[str]:
-        """Return the statements that combine `value` into memory."""
+        """Return the statements that combine `value` into memory by an atomic."""
         if self.is_arg:
             kind = "float32" if self.type == "real" else "int32"
             pack = f"pack_{self.rules.order}_{kind}"
@@ -127,9 +127,9 @@ class Accumulator:
     def load(
         self, name: str, index: str, packed: bool, intrinsics: str, array: str = ""
     ) -> list[str]:
-        """Return the statements that bring an entry back from memory.
+        """Return the statements that load an entry from memory.
 
-        `array` is "" where that is a field of `d`.
+        `array` is "" for a field of `d`.
         """
         if packed:
             kind = "float32" if self.type == "real" else "int32"
@@ -145,7 +145,7 @@ class Accumulator:
         return lines
 
     def forms(self, packed: bool, intrinsics: str) -> dict[str, str]:
-        """Return how an entry in memory is read: ``{}`` stands for its indices."""
+        """Return templates that read an entry in memory; ``{}`` stands for indices."""
         if packed:
             kind = "float32" if self.type == "real" else "int32"
             unpack = f"{intrinsics}.unpack_{self.rules.order}_{kind}"
@@ -158,7 +158,7 @@ class Accumulator:
         return found
 
     def store(self, name: str, index: str) -> list[str]:
-        """Return the statements that leave an entry in memory."""
+        """Return the statements that store an entry to memory."""
         lines = [f"d.{self.name}[{index}] = {name}"]
         if self.is_arg:
             lines.append(f"d.{self.name}_source[{index}] = {source_name(name)}")
@@ -166,9 +166,11 @@ class Accumulator:
 
 
 def source_name(name: str) -> str:
-    """Return the name of the source half: ``best_3`` -> ``best_source_3``.
+    """Return the name of the source in a (key, source) pair.
 
-    Of an element: ``best[f]`` -> ``best_source[f]``.
+    ``best_3`` becomes ``best_source_3``.
+
+    An element ``best[f]`` becomes ``best_source[f]``.
     """
     array, bracket, indices = name.partition("[")
     stem, _, copy = array.rpartition("_")
@@ -199,14 +201,14 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
 
 
 def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
-    """Return the text of what an accumulator starts with."""
+    """Return the text of the initial value of an accumulator."""
     if type_ == "bool":
         return str(combine_of(function).rules.neutral)
     return gather_identity(function, analysis)
 
 
 def found(accumulator: Accumulator, name: str) -> str:
-    """Return the test that nothing that may still come changes an accumulator."""
+    """Return the test that no further contribution changes an accumulator."""
     if accumulator.is_arg:
         return f"{source_name(name)} >= 0"
     if accumulator.rules.final is not None:
@@ -215,7 +217,7 @@ def found(accumulator: Accumulator, name: str) -> str:
 
 
 def indexed_forms(plan: FoldPlan) -> dict[str, str]:
-    """Return how entries of each temporary, and its sources, are read from memory."""
+    """Return templates that read each temporary, and its sources, from memory."""
     intrinsics = Target(plan.target).intrinsics
     forms: dict[str, str] = {}
     for function in plan.analysis.functions:
@@ -226,7 +228,7 @@ def indexed_forms(plan: FoldPlan) -> dict[str, str]:
 
 
 def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
-    """Return whether a push has left key and source in one word."""
+    """Return whether a push packs key and source into one word."""
     return accumulator.is_arg and any(
         p.kind.pushes and plan.functions_of(p)[0].into == accumulator.name
         for p in plan.phases
@@ -240,14 +242,14 @@ def change_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Patch:
-    """How one accumulator is patched.
+    """Incremental update of one accumulator.
 
     Attributes
     ----------
     accumulator : Accumulator
-        Of a combine that can be patched.
+        Accumulator of a combine that can be updated.
     intrinsics : str
-        Module that they come from.
+        Module of atomics and bit operations.
     real : Real
         The type of real numbers.
     """
@@ -258,16 +260,16 @@ class Patch:
 
     @property
     def measures(self) -> bool:
-        """Whether the absolute differences are added up too, for sums of reals."""
+        """Whether absolute differences are summed, too (sums of reals)."""
         return self.accumulator.rules.is_sum and self.accumulator.type == "real"
 
     @property
     def starts_from_stored(self) -> bool:
-        """Whether the stored value itself is where patches begin: min, max and any."""
+        """Whether patches start from the stored value: min, max and any."""
         return self.accumulator.rules.patch == "extremum"
 
     def start(self, name: str, change: str, stored: str) -> list[str]:
-        """Return the statements in front of the edges; `stored` is in memory."""
+        """Return the statements before the edges; `stored` is an entry in memory."""
         if self.starts_from_stored:
             return [f"{name} = {stored}"]
         lines = [f"{name} = {self.accumulator.identity}"]
@@ -276,7 +278,7 @@ class Patch:
         return lines
 
     def take(self, name: str, change: str, new: str, old: str) -> list[str]:
-        """Return the statements for one edge: `new` instead of `old`."""
+        """Return the statements that replace `old` by `new` for one edge."""
         if self.accumulator.rules.patch == "quotient":
             return [
                 f"{name} *= {new} / {old}",
@@ -303,9 +305,9 @@ class Patch:
         return [*lines, self.accumulator.update(name, "contributed")]
 
     def finish(self, name: str, change: str, stored: str) -> list[str]:
-        """Return the statements behind the edges, when lanes have been combined.
+        """Return the statements behind the edges, after lanes have combined.
 
-        What starts from what is stored needs none.
+        Patches that start from the stored value need none.
         """
         update = self.accumulator.update(name, stored)
         if self.accumulator.rules.patch == "quotient":

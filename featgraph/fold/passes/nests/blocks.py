@@ -1,14 +1,13 @@
-"""Sums of many terms: in blocks, whose sums are added up pairwise.
+"""Summation in blocks, whose sums are added pairwise, to bound rounding errors.
 
-One after the other, n terms lose up to n roundings of the whole sum. In blocks, by
-place, they lose as many as a block has terms, and one more each time that the number of
-blocks doubles.
+Sequential summation of n terms has an error of up to n roundings. Summation in blocks
+of b terms, added pairwise in the order of their positions, has b + log2(n / b).
 """
 
 from __future__ import annotations
 
 from featgraph.fold.passes.nests.accumulators import Accumulator
-from featgraph.fold.passes.nests.facts import Facts, element
+from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import Home, home_of
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
@@ -31,26 +30,26 @@ TOGETHER, MANY = 8, 512
 CPU_LEVELS = 32
 
 
-def levels(facts: Facts) -> int:
-    """Return how many sums of blocks wait; 1: all earlier blocks as one sum.
+def levels(facts: NestFacts) -> int:
+    """Return the number of partial sums; 1: one sum of all earlier blocks.
 
-    Of several, entry i has 2**i blocks, as in a binary counter.
-    A lane takes a share of a row only, so it has few blocks. An array for a binary
-    counter would be local memory, which Numba zeros in each thread: a quarter of a
-    superstep's time where there are many hubs (H200, 2026-11-22).
+    Of several, entry i is the sum of 2**i blocks, as in a binary counter. A lane of a
+    GPU sums a share of a row only, so it has few blocks. An array for a binary counter
+    would be local memory, which Numba zeros in each thread: a quarter of a superstep's
+    time where there are many hubs (H200, 2026-11-22).
     """
     return CPU_LEVELS if facts.target is Target.CPU else 1
 
 
-def waiting(facts: Facts, name: str) -> str:
-    """Return the array in which sums of blocks wait; no user can have named it."""
+def waiting(facts: NestFacts, name: str) -> str:
+    """Return the name of the array of partial sums; no user name can equal it."""
     return f"block_sums_{facts.summed.index(name)}"
 
 
 def in_blocks_of(
-    facts: Facts, node: ForEdges, walk: Walk, body: Body | Together
+    facts: NestFacts, node: ForEdges, walk: Walk, body: Body | Together
 ) -> Body:
-    """Return the walk over edges, cut into blocks where some rows are long."""
+    """Return the walk over edges, cut into blocks if some rows are long."""
     layout, block = facts.layout, facts.binding.block
     if not node.summed:
         return _walked(facts, node, walk, body) + node.behind
@@ -67,7 +66,9 @@ def in_blocks_of(
     return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
 
 
-def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> Body:
+def _walked(
+    facts: NestFacts, node: ForEdges, walk: Walk, body: Body | Together
+) -> Body:
     if isinstance(body, Together):
         return facts.layout.together(node.vertex, walk, node.part, body)
     return facts.layout.edges(node.vertex, walk, node.part, body)
@@ -78,9 +79,9 @@ def finished(
 ) -> tuple[Body, bool]:
     """Return the code that combines rows of `partials`, and whether NumPy runs it.
 
-    Sums of blocks are added up in place: each row to that half of them further on.
-    Compiled, a function for these few operations takes 0.3 s of a first call: only what
-    compiled loops call is.
+    Rows are added in place: each to the one half of all rows further on. The function
+    is compiled only if compiled loops call it: for these few operations, compiling
+    takes 0.3 s of the first call.
     """
     each: Body
     rules = accumulator.rules
@@ -103,12 +104,12 @@ def finished(
 
 
 def finished_by_blocks(home: Home, threads: int) -> Body:
-    """Return what blocks of threads combine the rows of `partials` with, pairwise.
+    """Return the kernel body that combines the rows of `partials` pairwise.
 
-    A block has an entry of them, or, of many, as many side by side as memory brings
-    together. Each row is combined with that half of them further on, in place,
-    so that any combine will do, and the result depends on the number of rows alone:
-    shuffles would be for some combines, and for 32 rows.
+    A block combines one entry of all rows; of `MANY` entries, as many neighboring ones
+    as one memory transaction loads. Each row is combined in place with the one half of
+    all rows further on. This works for any combine, and the result depends only on the
+    number of rows; shuffles exist for some combines only, and for 32 rows.
     """
     size, accumulator = home.part_size, home.accumulator
     reduced = home.reduced("f", "partials[0, f]")
@@ -130,9 +131,9 @@ def finished_by_blocks(home: Home, threads: int) -> Body:
 
 
 def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
-    """Combine each row with that half of them further on, until one is left.
+    """Combine each row with the one half of all rows further on, down to one.
 
-    `first` are rows that are combined one by one; "" for all at once.
+    `first` is the range of rows combined one by one; "" for all at once.
     """
     if first:
         update = accumulator.update("partials[row, f]", "partials[row + half, f]")
@@ -145,13 +146,13 @@ def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
 
 
 class Blocks(Rewriting):
-    """Says where sums of blocks wait, and how they are added up."""
+    """Lower `PutBy` and `AddUp`: store and add partial sums of blocks."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.levels = facts, levels(facts)
 
     def visit_PutBy(self, node: PutBy) -> Body:
-        """Add the sums of a block to those that are full."""
+        """Add the sum of a block to the partial sums, with carries."""
         homes = [home_of(self.facts, name) for name in node.names]
         staged = [s for home in homes if home.is_staged for s in home.put_by()]
         taken, left = self._taken(node), self._each(node, "{place} = {name}")
@@ -165,7 +166,7 @@ class Blocks(Rewriting):
         return staged + out + left + code("block_count += 1")
 
     def visit_AddUp(self, node: AddUp) -> Body:
-        """Add all that waits to the sums of the last block."""
+        """Add all partial sums to the sum of the last block."""
         taken = self._taken(node)
         if self.levels == 1:
             return when(["block_count > 0"], taken)
@@ -178,7 +179,7 @@ class Blocks(Rewriting):
         return self._each(node, "")
 
     def _each(self, node: PutBy | AddUp, text: str) -> Body:
-        """Return a statement for each element; "" takes in what waits for it."""
+        """Return a statement for each element; "" adds its partial sums."""
         out: Body = []
         for base in node.names:
             accumulator = self.facts.accumulators[base]
@@ -192,7 +193,7 @@ class Blocks(Rewriting):
         return out
 
     def _place(self, accumulator: Accumulator) -> str:
-        """Return the element that waits: ``j`` is the number of a lane's feature."""
+        """Return an element of the partial sums; ``j`` numbers features of a lane."""
         level = "block_level, " if self.levels > 1 else ""
         shape = home_of(self.facts, accumulator.name).shape
         own = {"one": "0", "element": "0", "wide": "j"}.get(shape, "i, j")

@@ -1,7 +1,7 @@
-"""Lanes share a vertex, and meet: a test is a mask where something behind it meets.
+"""Control flow where lanes share a vertex: tests become masks around warp operations.
 
-Shuffles and votes take all lanes of a warp. So those without work go along on a valid
-vertex and edge, and masks keep what they compute out of every result.
+All lanes of a warp must execute shuffles and votes. So idle lanes execute the same
+statements on a valid vertex and edge, and masks exclude their values from results.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
 from featgraph.fold.passes.nests.blocks import in_blocks_of
-from featgraph.fold.passes.nests.calls import registers_of
-from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows
-from featgraph.fold.passes.nests.edges import found_due, passed
-from featgraph.fold.passes.nests.facts import Facts, RowFacts
+from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows, found_due, passed
+from featgraph.fold.passes.nests.facts import NestFacts, RowFacts, registers_of
 from featgraph.fold.passes.nests.gathers import announced
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.schedules.mapping import WARP
@@ -78,14 +76,14 @@ SCOPES = {"v": "vertex", "e": "edge"}
 
 
 class ConvergeRows(Rewriting):
-    """Vertices and their edges, whatever is done with them; nothing meets there."""
+    """Lower sweeps and walks over edges without warp operations inside."""
 
     def __init__(self, facts: RowFacts) -> None:
         self.layout, self.binding = facts.layout, facts.binding
         self.edge = DivergeRows(facts)
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
-        """Find the row of each lane's vertex; lanes without one have no edges."""
+        """Bind the row of the vertex of each lane; idle lanes get an empty row."""
         out = code("")
         together = self.binding.together
         finds_rows = together is not None and together.is_shared
@@ -96,12 +94,12 @@ class ConvergeRows(Rewriting):
                 out += self.layout.cut(*self.binding.part)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)
-                if self.binding.uninvited:
+                if self.binding.has_idle_lanes:
                     out += code(f"{node.wanted} = {node.wanted} and {own}")
                 else:
                     leave = noted([ast.Continue()], "the whole block")
                     out += agreed(when([f"not {own}"], leave), "block")
-            if self.binding.uninvited:
+            if self.binding.has_idle_lanes:
                 out += self.layout.narrowed(node.wanted)
             if node.begins:
                 passed_over = f"warp.test_bit({node.begins}, {node.vertex})"
@@ -110,29 +108,29 @@ class ConvergeRows(Rewriting):
         return node
 
     def visit_Then(self, node: Then) -> Body:
-        """Go on; lanes whose vertex is not alive have no edges, and store nothing."""
+        """Continue; lanes whose vertex is not alive get no edges and store nothing."""
         out: Body = []
         if any(isinstance(n, ForEdges | Incremental) for n in node.body):
             out += self.layout.narrowed("alive")
         return out + self.over(node.body)
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Let each lane go its own way."""
+        """Let lanes walk independently."""
         body = self.edge.over(node.body)
         return self.layout.edges(node.vertex, self.binding.walk, node.part, body)
 
 
 class Converge(ConvergeRows):
-    """Masks instead of branches, for all lanes that share a vertex."""
+    """Lower tests to masks for lanes that share a vertex."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
         self.facts, self.wanted = facts, ""
         #: Entity -> the test that a lane's own is swept.
         self.masks = {"e": "inside_edge"}
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
-        """Find the row of each lane's vertex, or have all lanes contribute."""
+        """Bind the row of the vertex of a lane; in a reduce, all lanes contribute."""
         self.wanted = self.masks["v"] = node.wanted
         if self.binding.turns:
             self.masks["e"] = node.wanted
@@ -150,9 +148,9 @@ class Converge(ConvergeRows):
     # -- functions
 
     def visit_Then(self, node: Then) -> Body:
-        """Go on; past what gathers, where none of those that meet there is alive.
+        """Continue; skip gathers if no lane that takes part is alive.
 
-        A sweep over all vertices has many that nothing is to be gathered for.
+        In a sweep over all vertices, many have nothing to gather.
         """
         out = super().visit_Then(node)
         gathers = any(isinstance(n, Gathers | ForEdges) for n in node.body)
@@ -163,7 +161,7 @@ class Converge(ConvergeRows):
         return agreed(when([test], out), company)
 
     def visit_Begin(self, node: Begin) -> Body:
-        """Copy entries by one group of lanes; what is swept is alive."""
+        """Copy entries by one group of lanes; swept vertices start alive."""
         out = code(f"alive = {self.masks[node.entity]}")
         if node.names:
             copies: Body = [Copy(node.names, node.entity)]
@@ -172,7 +170,7 @@ class Converge(ConvergeRows):
         return out
 
     def visit_Run(self, node: Run) -> Body:
-        """Take the verdict of a function from one group of lanes to all."""
+        """Broadcast the verdict of a function from one group of lanes to all."""
         if self.facts.functions[node.function].kind.writes_edges:
             verdict: Body = [Verdict("moved", node.function, "alive")]
             if self.facts.agrees(node.function):
@@ -187,50 +185,50 @@ class Converge(ConvergeRows):
         return [*out, *run, Meet("any", "vertex", ("moved", "alive"))]
 
     def visit_Passed(self, node: Passed) -> Body:
-        """Tell that an edge passed: each lane of it has agreed."""
+        """Mark an edge as passed; its lanes have agreed on the verdict."""
         return passed(node)
 
     def visit_FindDue(self, node: FindDue) -> Body:
-        """Ask whether the vertex is due, in any case or by an edge of some lane."""
+        """Test whether the vertex is due by itself, or by an edge of some lane."""
         flag = "edge_passed"
         shared = self.binding.walk.lanes > 1
         votes: Body = [Meet("any", "vertex", (flag, flag))] if shared else []
         return votes + found_due(self.facts, self.wanted)
 
     def visit_Ordered(self, node: Ordered) -> Meet:
-        """Let lanes see what others of the vertex, or the edge, wrote."""
+        """Order writes of lanes of a vertex or edge before reads by the others."""
         return Meet("sync", SCOPES[node.entity])
 
     def visit_Copy(self, node: Copy) -> Body:
-        """Commit the vertex; the lanes have met behind its verdict."""
+        """Commit the vertex; its lanes have synchronized behind the verdict."""
         return [Meet("sync", "vertex"), *self._one(["alive"], [node])]
 
     def visit_Mark(self, node: Mark) -> Body:
-        """Have one lane say what became of the edge."""
+        """Store the state of the edge by one lane."""
         only = self.binding.one("edge")
         stopped = [self.masks["e"], "not alive", *only]
         return when(["alive", *only], node.passed) + when(stopped, node.stopped)
 
     def visit_Restore(self, node: Restore) -> Body:
-        """Put entries back where the verdict is False."""
+        """Restore entries where the verdict is False."""
         tests = [self.masks[node.entity], "not alive"]
         copies: Body = [Copy(node.names, node.entity)]
         restored = self._one(tests, copies, node.entity)
         return [Meet("sync", SCOPES[node.entity]), *restored]
 
     def visit_ToMemory(self, node: ToMemory) -> Body:
-        """Store what has been gathered, by one group of lanes."""
+        """Store gathered values by one group of lanes."""
         return self._one(["alive"], [node])
 
     def _one(self, tests: list[str], body: Body, entity: str = "v") -> Body:
-        """Return what one group of the lanes of a vertex does; an edge has but one."""
+        """Return statements for one group of the lanes of a vertex; an edge has one."""
         own = self.binding.one("vertex") if entity == "v" else []
         return when([*tests, *own], body)
 
     # -- edges
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Let lanes go together, or each its own way, or in rounds where some meet."""
+        """Walk in lockstep, independently, or in rounds with warp operations."""
         if self.binding.together is not None:
             return self._together(node, self.binding.together)
         return self._edges(node, self.binding.walk)
@@ -264,10 +262,10 @@ class Converge(ConvergeRows):
         return in_blocks_of(self.facts, node, walk, body)
 
     def _in_batches(self, node: ForEdges, walk: Walk, staged: list[str]) -> Body:
-        """Have lanes bring some edges each, which all of the block then add up.
+        """Stage a batch of edges, some by each lane, which the whole block then adds.
 
-        Nothing is stored before all edges of a batch are on the way. What else gathers
-        take of them follows on that.
+        All loads of a batch are issued before the first store to shared memory. Other
+        contributions of the same edges follow behind.
         """
         walk = replace(walk, form="batches")
         does = Together([], [], {})
@@ -286,10 +284,10 @@ class Converge(ConvergeRows):
         return in_blocks_of(self.facts, node, walk, does)
 
     def _together(self, node: ForEdges, walk: Walk) -> Body:
-        """Have a warp go through the rows of its lanes, and combine row by row.
+        """Walk all rows of a warp together, and combine row by row.
 
-        What a lane takes of an edge is for the lanes of another row. Nothing ends
-        early: no row is done before all are.
+        A lane may process an edge of the row of another lane. The walk has no early
+        exit: it ends when all rows have ended.
         """
         one_row = None if walk.is_shared else self._one_row(node, walk)
         does = Together([], [], _lent(self.facts, node), one_row)
@@ -302,7 +300,7 @@ class Converge(ConvergeRows):
         return in_blocks_of(self.facts, node, walk, does)
 
     def _one_row(self, node: ForEdges, walk: Walk) -> OneRow:
-        """Have all lanes take edges of one row, and combine behind its last edge."""
+        """Walk one row with all lanes, and combine behind its last edge."""
         does = OneRow([], [], [])
         for n in range(walk.at_a_time):
             starts, body, filled = _taken(self.facts, node, n)
@@ -314,7 +312,7 @@ class Converge(ConvergeRows):
         return does
 
     def _masked(self, body: Body, mask: str) -> Body:
-        """Return a body that all lanes go through; those of `mask` take what it has."""
+        """Return a body that all lanes execute, with effects in lanes of `mask`."""
         out: Body = []
         takes: Body = []
         for node in body:
@@ -340,7 +338,7 @@ class Converge(ConvergeRows):
         return out + when([mask], takes)
 
     def _entered(self, node: Only, mask: str, loads: Sequence[ast.stmt] = ()) -> Body:
-        """Return functions for lanes of `mask`; a warp that has none goes past.
+        """Return calls for lanes of `mask`; a warp without such lanes skips them.
 
         `loads` stand behind the test: `messages` took 40 registers with them in front
         of it, and takes 38 (K = 3, sm_90).
@@ -363,7 +361,7 @@ class Converge(ConvergeRows):
     # -- aggregates that stay in memory
 
     def visit_Incremental(self, node: Incremental) -> Body:
-        """Patch aggregates; where that does not do, all lanes take them anew."""
+        """Patch aggregates; where that is too inexact, all lanes recompute them."""
         facts, out = self.facts, list[ast.stmt]()
         out += [announced(facts, f) for f in node.functions]
         out += code("is_patched = is_due and not warp.test_bit(stale, v)")
@@ -378,7 +376,7 @@ class Converge(ConvergeRows):
         return out
 
     def _patches(self, node: Incremental) -> Body:
-        """Patch with the edges from changed sources; lanes agree if it holds."""
+        """Patch with edges from changed sources; lanes vote whether it is exact."""
         facts = self.facts
         node.patch.part = "part"
         out = self.layout.narrowed("is_patched", "part")
@@ -395,7 +393,7 @@ class Converge(ConvergeRows):
         return out
 
     def _renewed(self, node: Incremental) -> Body:
-        """Take aggregates anew: in a branch, or the whole warp if lanes disagree."""
+        """Recompute aggregates: in a branch, or by the whole warp if lanes disagree."""
         facts = self.facts
         if not facts.renews_aside(node.functions):
             alone = self.binding.scopes["vertex"].company == "warp"
@@ -411,13 +409,13 @@ class Converge(ConvergeRows):
 
 
 class _Parted(Rewriting):
-    """Leaves what is staged, as the n-th edge that a lane has; or else all others."""
+    """Keep the staged contributions of the n-th edge of a lane, or all others."""
 
-    def __init__(self, facts: Facts, number: int | None = None) -> None:
+    def __init__(self, facts: NestFacts, number: int | None = None) -> None:
         self.facts, self.number, self.found = facts, number, False
 
     def visit_Contribute(self, node: Contribute) -> ast.AST | Body:
-        """Keep it, or leave it out."""
+        """Keep or drop the contribution."""
         if _is_staged(self.facts, node) != (self.number is not None):
             return []
         self.found = True
@@ -428,8 +426,8 @@ class _Parted(Rewriting):
         return []
 
 
-def _called(facts: Facts, node: Contribute | Patch | Push, mask: str) -> Body:
-    """Return the calls that all lanes make, of a function with shuffles."""
+def _called(facts: NestFacts, node: Contribute | Patch | Push, mask: str) -> Body:
+    """Return calls by all lanes, of a function with shuffles."""
     if not facts.shuffles(node.function):
         return []
     name = facts.filled(node.function).name
@@ -440,46 +438,46 @@ def _called(facts: Facts, node: Contribute | Patch | Push, mask: str) -> Body:
     return out
 
 
-def _is_staged(facts: Facts, node: Contribute) -> bool:
-    """Whether lanes bring what edges contribute, and a block adds it together."""
+def _is_staged(facts: NestFacts, node: Contribute) -> bool:
+    """Whether lanes stage contributions that the block adds."""
     return home_of(facts, facts.filled(node.function).name).is_staged
 
 
 def _brought(function: str) -> Body:
-    """Return what brings the products of vertices, and adds those of a batch."""
+    """Return statements that stage products of vertices and add each batch."""
     return [Stage(function, 0), AddStaged(function)]
 
 
 def _ends(vertex: str) -> tuple[str, str]:
-    """Return what tells an edge of the row of a vertex: its other end, its number."""
+    """Return the variables of an edge of a row: its other end and its number."""
     return ("u" if vertex == "v" else "v"), "e"
 
 
 class _Endless(Rewriting):
-    """Takes out what ends a walk early."""
+    """Remove early exits of a walk."""
 
     def visit_Stop(self, node: Stop) -> Body:
         """Go on."""
         return []
 
 
-def _meets(facts: Facts, body: Body) -> bool:
-    """Whether lanes that share an edge meet there, in a function or behind one."""
+def _meets(facts: NestFacts, body: Body) -> bool:
+    """Whether lanes of an edge execute warp operations in a body."""
     takes = [n for n in every(body) if isinstance(n, TAKES)]
     shuffles = any(facts.shuffles(n.function) for n in takes)
     return facts.binding.scopes["edge"].lanes > 1 and (shuffles or _runs(body))
 
 
 def _runs(body: Body) -> bool:
-    """Whether functions run in a body that have a verdict."""
+    """Whether a body runs functions with a verdict."""
     return any(isinstance(node, Run) for node in every(body))
 
 
-def _taken(facts: Facts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
-    """Return what a lane does with the n-th edge it has on the way.
+def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
+    """Return statements of a lane for its n-th edge in flight.
 
-    It starts what the edge fills, and takes the edge into that, which has a prefix
-    of its own: ``round_n_`` and that of what it belongs to, given by name.
+    They initialize the accumulators of the edge, whose names have the prefix
+    ``round_n_``, and combine the edge into them.
     """
     body = _Endless().over(copied(part) for part in node.body)
     starts: Body = []
@@ -495,8 +493,8 @@ def _taken(facts: Facts, node: ForEdges, n: int) -> tuple[Body, Body, list[Fille
     return starts, body, filled
 
 
-def _lent(facts: Facts, node: ForEdges) -> dict[str, bool]:
-    """Return which gathered values of a vertex functions take at its edges."""
+def _lent(facts: NestFacts, node: ForEdges) -> dict[str, bool]:
+    """Return the gathered values of a vertex that functions read at its edges."""
     lent = dict[str, bool]()
     loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
     takes = [n for n in every(node.body) if isinstance(n, TAKES)]

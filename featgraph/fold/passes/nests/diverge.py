@@ -1,4 +1,9 @@
-"""One lane has a vertex and all of its edges: a test is a branch."""
+"""Control flow where one lane has a vertex with all of its edges: tests are branches.
+
+`PulledEdges` runs edge functions on the edges that gathers walk, in front of the
+gathers, and `StoreForwarding` passes entries that they write to gathers in registers
+(docs/design/0004-pulled-edges.md). `Diverge` then lowers tests to branches.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,10 @@ from collections.abc import Iterable
 from typing import cast
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.kinds.base import along_edge
+from featgraph.fold.passes.bodies.vector_access import is_piecewise
 from featgraph.fold.passes.nests.blocks import in_blocks_of
-from featgraph.fold.passes.nests.edges import found_due, passed
-from featgraph.fold.passes.nests.facts import Facts, RowFacts
+from featgraph.fold.passes.nests.facts import NestFacts, RowFacts
 from featgraph.fold.passes.nests.gathers import announced
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.tree.layout import Pairs, Walk
@@ -23,19 +29,24 @@ from featgraph.fold.tree.nodes import (
     FindDue,
     FinishPatch,
     ForEdges,
+    FromRow,
+    Gathers,
     Incremental,
     Mark,
     Meet,
     Only,
     Ordered,
     Passed,
+    Pull,
     Reached,
     Restore,
+    Returned,
     Run,
     Share,
     Stop,
     Then,
     ToMemory,
+    ToRow,
     Verdict,
     is_seldom,
 )
@@ -49,48 +60,147 @@ from featgraph.fold.tree.statements import (
     when,
 )
 
-__all__ = ["Diverge", "DivergeRows"]
+__all__ = [
+    "Diverge",
+    "DivergeRows",
+    "PulledEdges",
+    "StoreForwarding",
+    "found_due",
+    "passed",
+]
+
+
+class PulledEdges(Rewriting):
+    """Run edge functions on edges from their sources, in front of gathers."""
+
+    def __init__(self, facts: NestFacts) -> None:
+        self.facts = facts
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Start without a passed edge, and test for one behind the edges."""
+        if not any(isinstance(part, Pull) for part in node.edges.body):
+            return [node]
+        node.edges.body = self.over(node.edges.body)
+        return [*code("edge_passed = False"), node]
+
+    def visit_Pull(self, node: Pull) -> Only:
+        """Run functions on an edge from a source."""
+        body = along_edge(self.facts, [Passed()])
+        if node.is_read:
+            body.append(Ordered("e"))
+        test = f"all_sources or {self.facts.intrinsics}.test_bit(sources, u)"
+        return Only(expression(test), body)
+
+
+class StoreForwarding(Rewriting):
+    """Pass next entries of an edge in registers from its function to gathers.
+
+    The function returns them behind its verdict. An edge that does not pass keeps the
+    current entries; all entries are stored once. So a sweep over all vertices leaves no
+    stale entries, and loads of the next edge do not wait for a store.
+    """
+
+    def __init__(self, facts: NestFacts) -> None:
+        self.facts = facts
+        self.forwarded = facts.context.forwarded
+
+    def visit_ForEdges(self, node: ForEdges) -> ForEdges:
+        """Load entries in front of the function, and store them behind it."""
+        pulled, *rest = node.body
+        runs = any(isinstance(part, Run) for part in every([pulled]))
+        if not (runs and isinstance(pulled, Only)):
+            return node
+        loads, stores = list[ast.stmt](), list[ast.stmt]()
+        for name, own in self.forwarded.items():
+            count = self._at_once(name)
+            loads.append(FromRow(own, f"d.{name}", "e", count))
+            stores.append(ToRow(own, f"d.{name}_next", "e", count))
+        names = tuple(f"*{own}" for own in self.forwarded.values())
+        _Taken(self.forwarded).visit(pulled)
+        node.body = [Ahead(loads, pulled, "all_sources", names), *stores, *rest]
+        return node
+
+    def _at_once(self, name: str) -> int:
+        """Return how many features of a row are loaded at once."""
+        piece, width = self.facts.binding.features.vector_width, self.facts.phase.width
+        return (
+            piece if is_piecewise(self.facts.plan.analysis, name, width, piece) else 1
+        )
+
+
+class _Taken(Rewriting):
+    """Replace next entries by returned ones in the statements of an edge."""
+
+    def __init__(self, forwarded: dict[str, str]) -> None:
+        self.forwarded = forwarded
+
+    def visit_Passed(self, node: Passed) -> Passed:
+        """Select the returned entries where the edge passes."""
+        rows = enumerate(self.forwarded.values())
+        node.body += [Returned(own, number) for number, own in rows]
+        return node
+
+    def visit_Restore(self, node: Restore) -> Body:
+        """Remove the restore: an edge that does not pass keeps its entries."""
+        return []
+
+
+def passed(node: Passed) -> Body:
+    """Return statements where an edge passes, for all lanes that share it."""
+    found = code(f"{node.prefix}edge_passed = True")
+    return when(["alive"], [*found, *node.body])
+
+
+def found_due(facts: NestFacts, wanted: str = "") -> Body:
+    """Return statements that set whether a vertex is due behind pulled edges."""
+    due, allowed = (f"{facts.intrinsics}.test_bit({w}, v)" for w in ("due", "allowed"))
+    # A vertex that is due already is not marked again, unless targets become active.
+    again = "" if facts.plan.facts.tells_targets else " and not is_due"
+    alive = f"is_due or (edge_passed and {allowed})"
+    if wanted:
+        alive = f"{wanted} and ({alive})"
+    return code(f"is_due = {due}\nis_target = edge_passed{again}\nalive = {alive}")
 
 
 class DivergeRows(Rewriting):
-    """Vertices and their edges, whatever is done with them."""
+    """Lower sweeps and walks over edges."""
 
     def __init__(self, facts: RowFacts) -> None:
         self.rows, self.layout = facts, facts.layout
         self.binding = facts.binding
 
     def visit_Then(self, node: Then) -> Body:
-        """Go on where the verdict is True."""
+        """Continue where the verdict is True."""
         return when(["alive"], self.over(node.body))
 
     def visit_Only(self, node: Only) -> Body:
-        """Go through the body where the test holds."""
+        """Execute the body where the test holds."""
         return when([node.test], self.over(node.body))
 
     def visit_Degree(self, node: Degree) -> Body:
-        """Find the row."""
+        """Bind the row."""
         degree = code(f"{node.name} = {self.layout.degree}")
         return self.layout.row(node.vertex) + degree
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Go through all edges of the lane's vertex."""
+        """Walk all edges of the vertex of a lane."""
         layout, body = self.rows.layout_along(node.along), self.over(node.body)
         row = layout.row(node.vertex)
         return row + layout.edges(node.vertex, self.binding.walk, node.part, body)
 
 
 class Diverge(DivergeRows):
-    """Each lane goes its own way: it leaves what it has no work in."""
+    """Lower tests to branches: lanes are independent."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
         self.facts = facts
 
     def over(self, body: Iterable[ast.AST]) -> Body:
-        """Put entries back in the other branch of what an edge that passes takes.
+        """Merge the restore of entries into the else branch of a passed edge.
 
-        With a test of its own, a pulled edge took 48 registers for 44 (`opinions` in
-        rows that are summed in blocks, K = 1, sm_90): its ways were copied.
+        With a test of its own, a pulled edge took 48 registers in place of 44
+        (`opinions`, rows summed in blocks, K = 1, sm_90): paths were duplicated.
         """
         out: Body = []
         before: ast.AST | None = None
@@ -105,7 +215,7 @@ class Diverge(DivergeRows):
         return out
 
     def visit_Begin(self, node: Begin) -> Body:
-        """Copy entries; what is swept is alive, if nothing has it leave at once."""
+        """Copy entries; swept vertices start alive unless they leave early."""
         alive: Body = code("alive = True")
         if node.leaves is not None:
             alive = [
@@ -114,11 +224,11 @@ class Diverge(DivergeRows):
         return [*([Copy(node.names, node.entity)] if node.names else []), *alive]
 
     def visit_Run(self, node: Run) -> Body:
-        """Take the verdict of a function."""
+        """Bind the verdict of a function."""
         return [Verdict("alive", node.function)]
 
     def visit_Mark(self, node: Mark) -> Body:
-        """Say what became of the edge."""
+        """Store the state of the edge."""
         return when(["alive"], node.passed, node.stopped)
 
     def visit_Restore(self, node: Restore) -> Body:
@@ -126,11 +236,11 @@ class Diverge(DivergeRows):
         return when(["not alive"], [Copy(node.names, node.entity)])
 
     def visit_Passed(self, node: Passed) -> Body:
-        """Tell that an edge passed."""
+        """Mark an edge as passed."""
         return passed(node)
 
     def visit_FindDue(self, node: FindDue) -> Body:
-        """Ask whether the vertex is due, in any case or by an edge."""
+        """Test whether the vertex is due by itself or by an edge."""
         return found_due(self.facts)
 
     def visit_Reached(self, node: Reached) -> Body:
@@ -138,7 +248,7 @@ class Diverge(DivergeRows):
         return code("is_reached = True")
 
     def visit_Ordered(self, node: Ordered) -> Body:
-        """Do nothing: a lane sees what it wrote."""
+        """Do nothing: a lane sees its own writes."""
         return []
 
     def visit_Share(self, node: Share) -> Body:
@@ -146,12 +256,12 @@ class Diverge(DivergeRows):
         return []
 
     def visit_Meet(self, node: Meet) -> Body:
-        """Do nothing where a lane is alone, but to store what it has come to."""
+        """Store collected results; other synchronizations of one lane are empty."""
         several = self.binding.scopes[node.scope].lanes > 1
         return [node] if several or node.what == "collect" else []
 
     def visit_Ahead(self, node: Ahead) -> Body:
-        """Go through it in front of all else for its edge.
+        """Put it in front of all other statements of its edge.
 
         Loads stand behind the test, as where lanes meet: with them in front of it a
         thread took 94 registers for 90 (`messages`, K = 4, sm_90).
@@ -161,13 +271,13 @@ class Diverge(DivergeRows):
         return self.over([*runs, *node.loads, node.pulled])
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Go through all edges of the lane's vertex."""
+        """Walk all edges of the vertex of a lane."""
         if node.along:
             return super().visit_ForEdges(node)
         return self._edges(node, self.binding.walk)
 
     def visit_Incremental(self, node: Incremental) -> Body:
-        """Patch aggregates, or take them anew from all edges."""
+        """Patch aggregates, or recompute them from all edges."""
         facts = self.facts
         one_by_one = replace(self.binding.walk, at_a_time=1)
         patched: Body = [BeginPatch(f) for f in node.functions]
@@ -201,13 +311,13 @@ class Diverge(DivergeRows):
         return row + in_blocks_of(self.facts, node, walk, body)
 
     def _is_looped(self, body: Body) -> bool:
-        """Whether what takes an edge loops over features, or over elements."""
+        """Whether statements of an edge loop over features or matrix elements."""
         taken = [n.function for n in every(body) if isinstance(n, Contribute)]
         homes = {home_of(self.facts, self.facts.filled(f).name).shape for f in taken}
         return self.binding.features.is_looped or "matrix" in homes
 
     def _pairs(self, body: Body) -> Pairs | None:
-        """Return how to go through two edges at a time, one of them ahead."""
+        """Return the walk over two edges at a time, one of them prefetched."""
         ahead, *rest = map(copied, body)
         if not isinstance(ahead, Ahead):
             return None
@@ -219,13 +329,13 @@ class Diverge(DivergeRows):
 
 
 class _Untested(Rewriting):
-    """Takes tests away that are known to hold."""
+    """Remove tests that are known to hold."""
 
     def visit_Only(self, node: Only) -> Body:
-        """Go through the body in any case."""
+        """Return the body without its test."""
         return self.over(node.body)
 
 
 def _has_branch(body: Body) -> bool:
-    """Whether loads of the next edge would have to wait for a test."""
+    """Whether a branch delays the loads of the next edge."""
     return any(isinstance(node, ast.If | Stop) for node in every(body))

@@ -1,7 +1,7 @@
-"""Sets of vertices that rows of edges lead to, and what goes by them: small nests.
+"""Nests of kernels over sets of vertices and rows of edges, such as frontier expansion.
 
-They depend on how edges are stored, and on no program: a module of them serves all that
-run on a layout. Loops over bits alone are the runtime's.
+They depend on the layout of edges and on no program, so one module serves all programs
+on a layout. Loops over bits alone belong to the runtime.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.passes.nests.converge import ConvergeRows
 from featgraph.fold.passes.nests.diverge import DivergeRows
-from featgraph.fold.passes.nests.layouts import layout_along
+from featgraph.fold.passes.nests.facts import layout_along
 from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.schedules.apart import ApartSchedule
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
-from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.lanes import ApartSchedule, LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.schedules.words import WordRangesSchedule
 from featgraph.fold.tree.layout import AdjacencyLayout
@@ -31,7 +30,7 @@ from featgraph.fold.tree.target import Target
 
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
-#: Names that stand for those of the rows along any edges.
+#: Placeholders for the names of rows along any kind of edges.
 _ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
 #: Threads of a block that has a hub, and of all others (CUDA).
 _HUB_THREADS, _THREADS = 512, 256
@@ -44,28 +43,28 @@ class SetKernel:
     Attributes
     ----------
     name, doc : str
-        What it is called, and what it does.
+        Name, and docstring in the module.
     arguments : tuple of str
-        What it is given in front of the arrays of the rows.
+        Arguments in front of the arrays of rows.
     nest : callable
-        Makes its nest.
+        Returns its nest.
     schedule : Schedule
-        How vertices go to threads.
+        Mapping of vertices to threads.
     form : str
-        How few vertices are found: see `KernelShape`.
+        How the vertices of a sparse set are found: see `KernelShape`.
     covers : bool
-        Whether its grid has a place for each vertex (CUDA).
+        Whether its grid has a thread for each vertex (CUDA).
     leaves_hubs : bool
         Whether vertices of high degree are left to a kernel of blocks (CUDA).
     finds_edges : bool
         Whether it uses the numbers of edges.
     along : str
-        Which rows it goes along; "" for any, by names that stand for all.
+        Kind of rows that it walks; "" for any, with placeholder names.
     words : str
-        The array whose words it goes through; "" where it is given a range of them, and
-        another kernel calls it for each chunk (CPU).
+        Array of the words that it sweeps; "" if it takes a range of words and another
+        kernel calls it for each chunk (CPU).
     at_a_time : int
-        Edges that a lane has on the way, where all are gone through (CUDA).
+        Edges of a lane in flight, in walks without early exit (CUDA).
     """
 
     name: str
@@ -88,7 +87,7 @@ class SetKernel:
 
     @property
     def rows(self) -> Rows:
-        """The rows that it goes along, by names that stand for those of any `along`."""
+        """Rows that it walks; placeholder names if `along` is open."""
         numbered = self.finds_edges and rows_along(self.along).edges
         edges = "row_edges" if numbered else ""
         return replace(_ANY_ROWS, edges=edges, finds_edges=self.finds_edges)
@@ -96,7 +95,7 @@ class SetKernel:
 
 @dataclass(frozen=True)
 class SetFacts:
-    """What passes ask about such a kernel: see `RowFacts`."""
+    """Facts about such a kernel for passes: see `RowFacts`."""
 
     kernel: SetKernel
     traits: GraphTraits
@@ -109,16 +108,16 @@ class SetFacts:
 
     @cached_property
     def layout(self) -> AdjacencyLayout:
-        """How edges are found."""
+        """Layout of the edges that it walks."""
         return layout_along(self.kernel.rows, self.traits, self.target)
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return how edges are found; these kernels go along one kind of rows."""
+        """Return the layout; these kernels walk one kind of rows."""
         return self.layout
 
     @cached_property
     def shape(self) -> KernelShape:
-        """What the schedule is told."""
+        """Shape of the kernel, for its schedule."""
         kernel, on_cpu = self.kernel, self.target == "cpu"
         count = self.layout.vertex_count if on_cpu else "vertex_count"
         return KernelShape(
@@ -128,7 +127,7 @@ class SetFacts:
 
     @cached_property
     def binding(self) -> Binding:
-        """What the schedule says of itself."""
+        """Binding of its schedule."""
         schedule, hubs = self.kernel.schedule, self.kernel.leaves_hubs
         mapping = Mapping(1, 1, 1, False, schedule.name, hubs=hubs)
         binding = schedule.bind(mapping, self.shape)
@@ -141,7 +140,7 @@ class SetFacts:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is called for each chunk of words."""
+        """Whether another kernel calls it for each chunk of words."""
         return self.target == "cpu" and not self.kernel.words
 
     @cached_property
@@ -152,11 +151,11 @@ class SetFacts:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """What its statements name."""
+        """Names in its statements."""
         return frozenset(n.id for n in every(self.body) if isinstance(n, ast.Name))
 
     def arrays(self, along: str = "") -> tuple[str, ...]:
-        """Return the arrays of rows that it takes: by its names, or a graph's."""
+        """Return its arrays of rows: by its own names, or those of a graph."""
         own = self.layout.arrays
         names = self._names
         if not along:
@@ -168,7 +167,7 @@ class SetFacts:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """All that the kernel is given."""
+        """All arguments of the kernel."""
         bounds = ("chunk", "first_word", "last_word") if self.is_cut else ()
         return (*bounds, *self.kernel.arguments, *self.arrays())
 
@@ -199,25 +198,25 @@ PASSES: tuple[Pass[SetFacts], ...] = (
 
 
 class _Shared(ConvergeRows):
-    """Lanes of a warp have vertices, or edges, side by side."""
+    """Lower walks of warps whose lanes have neighboring vertices or edges."""
 
     def visit_Degree(self, node: Degree) -> Body:
         """Ask the row, which has been found."""
         return code(f"{node.name} = {self.layout.degree}")
 
     def visit_AllEdges(self, node: AllEdges) -> Body:
-        """Let warps have some of all edges each."""
+        """Give each warp a share of all edges."""
         return self.layout.all_edges(node, self.binding.walk.at_a_time)
 
 
 class _Swept(Rewriting):
-    """Puts the loops over vertices around what is done for one."""
+    """Put the loops over vertices around the statements of one."""
 
     def __init__(self, facts: SetFacts) -> None:
         self.facts = facts
 
     def visit_Sweep(self, node: Sweep) -> Body:
-        """Ask the schedule; there is no memory to declare."""
+        """Return the sweep of the schedule; there are no areas to declare."""
         facts = self.facts
         swept = facts.kernel.schedule.sweep(node, facts.binding, facts.shape)
         return [part for part in swept if not isinstance(part, Areas)]
@@ -227,7 +226,7 @@ class _Swept(Rewriting):
 
 
 def _reach(facts: SetFacts) -> Body:
-    """Have the ends of the edges of active vertices be due."""
+    """Return the nest that marks neighbors of active vertices as due (push)."""
     new = Only(
         expression(f"not {facts.test('due', 'v')}"),
         code(f"{facts.intrinsics}.set_bit(due, v)"),
@@ -236,7 +235,7 @@ def _reach(facts: SetFacts) -> Body:
 
 
 def _reach_few(facts: SetFacts) -> Body:
-    """Do that alone, and note where `due` has bits; give up where edges are many."""
+    """Return the same for few edges, which lists words of `due`, or gives up."""
     out = code("edges = 0")
     count: Body = [Degree("u", "degree"), *code("edges += degree")]
     out.append(Sweep("u", "active", "is_active", count))
@@ -263,7 +262,7 @@ def _reach_few(facts: SetFacts) -> Body:
 
 
 def _find(facts: SetFacts) -> Body:
-    """Have each vertex that is not active look for a source that is."""
+    """Return the nest in which inactive vertices search an active source (pull)."""
     found = Only(expression(facts.test("active", "u")), code("is_due = True\nbreak"))
     body = [*code("is_due = False"), ForEdges("v", [found])]
     marks = (("is_due", "due"),)
@@ -271,7 +270,7 @@ def _find(facts: SetFacts) -> Body:
 
 
 def _find_together(facts: SetFacts) -> Body:
-    """Have lanes look for one together: all of them end where one has found it."""
+    """Return the same with lanes searching together, with a common early exit."""
     test = facts.test("active", "u")
     found = code("warp.set_bit(due, v)\nbreak")
     each = code(f"if {facts.test('due', 'v')}:\n    break")
@@ -280,7 +279,7 @@ def _find_together(facts: SetFacts) -> Body:
 
 
 def _targets(facts: SetFacts) -> Body:
-    """Have each vertex look for an edge that passed last."""
+    """Return the nest in which vertices search an edge that passed."""
     found = Only(expression("edge_state[e] == 2"), code("is_target = True\nbreak"))
     body: Body = [ForEdges("v", [found])]
     if facts.target == "cpu":
@@ -292,7 +291,7 @@ def _targets(facts: SetFacts) -> Body:
 
 
 def _count(facts: SetFacts) -> Body:
-    """Add up the degrees of a set."""
+    """Return the nest that sums the degrees of a set."""
     each = [Degree("v", "degree"), *code("edges += degree")]
     if facts.target == "cpu":
         return [
@@ -309,13 +308,13 @@ def _count(facts: SetFacts) -> Body:
 
 
 def _refresh(facts: SetFacts) -> Body:
-    """Copy what the edges out of a set have."""
+    """Return the nest that copies entries of the edges out of a set."""
     copy = code("for f in range(current.shape[1]):\n    next_[e, f] = current[e, f]")
     return [Sweep("u", "words", "is_own", [ForEdges("u", copy)])]
 
 
 def _refresh_all(facts: SetFacts) -> Body:
-    """Do that by asking all edges; a warp copies what it finds side by side."""
+    """Return the same as a sweep over all edges; copies of a warp are coalesced."""
     # Without a branch, unlike `warp.test_bit`: loads for other edges go on beside it.
     bit = "words[u >> 5] >> uint32(u & 31)"
     first = code(f"is_stale = ({bit} & uint32(1) != 0) & inside_edge")
@@ -325,7 +324,7 @@ def _refresh_all(facts: SetFacts) -> Body:
 
 
 def _count_rows(facts: SetFacts) -> Body:
-    """Count the vertices of a set with edges, and these, for each warp."""
+    """Return the nest that counts, for each warp, vertices with edges, and edges."""
     each = [Degree("v", "degree"), *code("count += int32(degree > 0)\ntotal += degree")]
     behind = code(
         "count = warp.group_sum(int32(count), 32)\n"
@@ -339,7 +338,7 @@ def _count_rows(facts: SetFacts) -> Body:
 
 
 def _list_rows(facts: SetFacts) -> Body:
-    """List these vertices, and the edges before each."""
+    """Return the nest that lists these vertices, with prefix sums of edges."""
     each = [
         Degree("v", "degree"),
         *code(

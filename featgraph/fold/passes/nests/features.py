@@ -1,4 +1,4 @@
-"""Gives each lane its features: named copies of a statement, or loops over them."""
+"""Distribute features over lanes: copies of statements, or loops."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["Unrolled"]
 
 
 class Unrolled(Rewriting):
-    """Writes out what stands for each feature, and all that a lane has of a value."""
+    """Expand `Features` and ``*x`` for the features of a lane."""
 
     def __init__(self, axis: FeatureAxis) -> None:
         self.axis = axis
 
     def visit_Features(self, node: Features) -> Body:
-        """Return the body for each feature that the lane has."""
+        """Return the body for each feature of the lane."""
         axis = self.axis
         if node.shape == "one":
             lane = "lane == 0" if node.guarded and axis.lanes > 1 else ""
@@ -55,7 +55,7 @@ class Unrolled(Rewriting):
         return out
 
     def _matrix(self, node: Features) -> Body:
-        """Return the body for each element of a matrix that stands in memory."""
+        """Return the body for each element of a matrix in memory."""
         axis = self.axis
         if axis.lanes == 1 and axis.per_lane == axis.width:
             named = _Renamed()
@@ -67,7 +67,7 @@ class Unrolled(Rewriting):
         return _loop("i", axis.count, body)
 
     def _elements(self, node: Features) -> Body:
-        """Return the body for each element that the lane has in registers."""
+        """Return the body for each element in registers of the lane."""
         axis, out = self.axis, code("")
         for i, j in axis.elements(node.shape == "lower"):
             if j == 0:
@@ -82,7 +82,7 @@ class Unrolled(Rewriting):
         return self.over(feature.visit(copied(s)) for s in node.body)
 
     def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
-        """Return the loads of rows that features from j on need."""
+        """Return the loads of pieces of rows that begin with feature j."""
         axis, out = along or self.axis, code("")
         if j % axis.vector_width:
             return out
@@ -95,14 +95,14 @@ class Unrolled(Rewriting):
         return out
 
     def visit_Returned(self, node: Returned) -> Body:
-        """Return what takes a row from what a function has returned."""
+        """Return the assignments of a row from the result of a function."""
         names, out = self.axis.names(node.name), code("")
         for place, name in enumerate(names, 1 + node.number * len(names)):
             out += code(f"{name} = result[{place}]")
         return out
 
     def visit_FromRow(self, node: FromRow) -> Body:
-        """Return the loads of what the lane has of a row."""
+        """Return the loads of the part of a row that belongs to the lane."""
         axis, out = self.axis, code("")
         for j in range(0, axis.per_lane, node.at_once):
             names, place = self._of_row(node, j)
@@ -121,7 +121,7 @@ class Unrolled(Rewriting):
         return out
 
     def visit_ToRow(self, node: ToRow) -> Body:
-        """Return the stores of what the lane has of a row."""
+        """Return the stores of the part of a row that belongs to the lane."""
         axis, out = self.axis, code("")
         for j in range(0, axis.per_lane, node.at_once):
             names, place = self._of_row(node, j)
@@ -133,7 +133,7 @@ class Unrolled(Rewriting):
         return out
 
     def _of_row(self, node: FromRow | ToRow, j: int) -> tuple[list[str], str]:
-        """Return the names of features from j on that go together, and their place."""
+        """Return variables of one vector access from feature j on, and its index."""
         axis, count = self.axis, node.at_once
         last = min(j + count, axis.per_lane)
         place = f"{node.index}, {axis.feature(j)}"
@@ -141,7 +141,7 @@ class Unrolled(Rewriting):
         return [axis.name(node.name, i) for i in range(j, last)], place
 
     def visit_AnyFeature(self, node: AnyFeature) -> Body:
-        """Return what asks for one feature after the other."""
+        """Return the disjunction of a condition over the features."""
         axis, target = self.axis, node.target
         if axis.is_looped:
             line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
@@ -170,7 +170,7 @@ class Unrolled(Rewriting):
         return code(f"{target} = False") + when(tests, out)
 
     def visit_AllFound(self, node: AllFound) -> Body:
-        """Return what asks for all features of what is gathered."""
+        """Return the conjunction of conditions over all gathered features."""
         axis = self.axis
         wide = [t for t in node.tests if _is_wide(t)]
         if axis.is_looped and wide:
@@ -185,16 +185,16 @@ class Unrolled(Rewriting):
         test = values[0] if len(values) == 1 else ast.BoolOp(ast.And(), values)
         return [ast.Assign([ast.Name("all_found")], test)]
 
-    # -- what stands for all features of a lane
+    # -- expansions to all features of a lane
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """Hand over all features of an argument ``*x``."""
+        """Expand an argument ``*x`` to all features."""
         self.generic_visit(node)
         node.args = self._spread(node.args)
         return node
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
-        """Name all features of ``*x``."""
+        """Expand ``*x`` in a tuple to all features."""
         self.generic_visit(node)
         node.elts = self._spread(node.elts)
         return node.elts[0] if len(node.elts) == 1 else node
@@ -210,7 +210,7 @@ class Unrolled(Rewriting):
 
 
 class _Feature(ast.NodeTransformer):
-    """Puts feature j of a lane in the place of ``f``."""
+    """Substitute feature j of a lane for ``f``."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class _Feature(ast.NodeTransformer):
         self.is_there = is_there
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Name feature j of what a lane has, or say where it stands in memory."""
+        """Return the variable of feature j, or its index in memory."""
         if isinstance(node.value, ast.Name):
             name, index = node.value.id, ast.unparse(node.slice)
             if index == "f":
@@ -243,7 +243,7 @@ class _Feature(ast.NodeTransformer):
         return node
 
     def _own(self, name: str, axis: FeatureAxis, j: int) -> ast.expr:
-        """Return feature j of what a lane has, or of a row that it has loaded."""
+        """Return feature j of a value of the lane, or of a loaded row."""
         row = self.rows.get(name)
         if row is None or not row.array:
             return ast.Name(axis.name(name, j))
@@ -257,17 +257,17 @@ class _Feature(ast.NodeTransformer):
         )
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Say which row of a matrix it is."""
+        """Substitute the row of a matrix for ``i``."""
         return node if node.id != "i" or self.i is None else ast.Constant(self.i)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """Say which feature a function is called for."""
+        """Substitute the feature in the arguments of a call."""
         argument = expression(self.axis.argument(self.j))
         node.args = [argument if _is_feature(a) else self._place(a) for a in node.args]
         return node
 
     def _place(self, node: ast.expr) -> Any:
-        """Return an argument; a tuple is a place in memory."""
+        """Return an argument; a tuple is an index in memory."""
         return self._index(node) if isinstance(node, ast.Tuple) else self.visit(node)
 
     def _index(self, node: ast.expr) -> ast.expr:
@@ -281,15 +281,15 @@ class _Feature(ast.NodeTransformer):
 
 
 class _Renamed(ast.NodeTransformer):
-    """Has a lane that loops over all features number them as they are."""
+    """Rename ``j`` to ``f`` in a lane that loops over all features."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        """Call ``j`` ``f``."""
+        """Rename ``j`` to ``f``."""
         return ast.Name("f") if node.id == "j" else node
 
 
 def _is_wide(test: ast.expr) -> bool:
-    """Whether a test is about one feature."""
+    """Whether a test depends on the feature."""
     return any(_is_feature(n) for n in ast.walk(test))
 
 
@@ -298,13 +298,13 @@ def _is_feature(node: ast.AST) -> bool:
 
 
 def _loaded(axis: FeatureAxis, row: RowLoad, j: int) -> ast.expr:
-    """Return feature j of a lane of what it has loaded at once."""
+    """Return feature j of a lane from a vector load."""
     piece = ast.Name(_piece_name(axis, row, j))
     return ast.Subscript(piece, ast.Constant(j % axis.vector_width))
 
 
 def _piece_name(axis: FeatureAxis, row: RowLoad, j: int) -> str:
-    """Return the name of the piece of a row that has feature j of the lane."""
+    """Return the name of the piece of a row with feature j of the lane."""
     if axis.per_lane == axis.vector_width:
         return row.name
     return f"{row.name}_{j - j % axis.vector_width}"

@@ -1,20 +1,29 @@
-"""Passes over gathers: which edges they go over, how far, and what they fill."""
+"""Passes over gathers: the edges they walk, early exits, accumulators, and parts.
+
+Rows of hubs may be cut into parts for several blocks. Each block stores the result of
+its part, then increments a counter of the row (release). The block that finds all
+others counted (acquire) combines the parts in order, so the result does not depend on
+which block is last, and continues as if the whole row were its own.
+"""
 
 from __future__ import annotations
 
 import ast
+import math
+from functools import partial
 
-from featgraph.fold.analysis.gathers import in_blocks, takes_active
+from featgraph.fold.analysis.gathers import in_blocks, memory_dtype, takes_active
 from featgraph.fold.passes.bodies.memory import reached
-from featgraph.fold.passes.bodies.store_sinking import leaving_test
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.passes.nests.homes import home_of
-from featgraph.fold.passes.nests.joins import joined
+from featgraph.fold.passes.bodies.stores import leaving_test
+from featgraph.fold.passes.nests.facts import NestFacts, element, shape_of
+from featgraph.fold.passes.nests.homes import Home, home_of
+from featgraph.fold.schedules.block import JOINED_ENTRIES
 from featgraph.fold.tree.expressions import Access
 from featgraph.fold.tree.nodes import (
     Begin,
     Comment,
     Contribute,
+    Features,
     Finish,
     ForEdges,
     Gathers,
@@ -31,21 +40,36 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, expression
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    agreed,
+    code,
+    expression,
+    noted,
+    when,
+)
 
-__all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
+__all__ = [
+    "Accumulators",
+    "ActiveSources",
+    "ChangeDriven",
+    "EarlyExit",
+    "LeaveEarly",
+    "part_arrays",
+]
 
 
 class _OfGathers(Rewriting):
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
 
 class ChangeDriven(_OfGathers):
-    """Has aggregates stay in memory, and take the change of changed sources (0003)."""
+    """Keep aggregates in memory, and add changes of changed sources (0003)."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Take incremental gathers apart from the others."""
+        """Separate incremental gathers from the others."""
         facts = self.facts
         incremental = tuple(
             f for f in node.functions if facts.incremental(f) is not None
@@ -69,10 +93,10 @@ class ChangeDriven(_OfGathers):
 
 
 class ActiveSources(_OfGathers):
-    """Has gathers that say so combine over the edges from active vertices alone."""
+    """Restrict gathers declared so to edges from active vertices."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Test the source of an edge; where some are due, find out which."""
+        """Test the source of an edge, and whether it makes the vertex due."""
         function, facts = self.facts.functions[node.functions[0]], self.facts
         if not (takes_active(function) and facts.plan.takes_active(facts.phase)):
             return [node]
@@ -94,7 +118,7 @@ class ActiveSources(_OfGathers):
 
 
 class EarlyExit(_OfGathers):
-    """Has gathers leave their edges where those that follow change nothing."""
+    """Leave the edges of gathers when no further edge changes the result."""
 
     def visit_Gathers(self, node: Gathers) -> Gathers:
         """Leave the loop behind the contributions to all of them."""
@@ -108,10 +132,10 @@ class EarlyExit(_OfGathers):
 
 
 class LeaveEarly(_OfGathers):
-    """Gathers nothing for a vertex whose function would leave at once."""
+    """Skip gathers of a vertex whose function returns False at once."""
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
-        """Ask the function's own test first, where that reads nothing gathered."""
+        """Put the test of the early return first, if it reads no gathered value."""
         test = self._test()
         if test is not None:
             begins = [s for s in node.body if isinstance(s, Begin)]
@@ -123,9 +147,9 @@ class LeaveEarly(_OfGathers):
         return node
 
     def _test(self) -> ast.expr | None:
-        """Return the test with which the function behind the gathers leaves.
+        """Return the test of the early return of the function behind the gathers.
 
-        Incremental aggregates, and those that later phases read, are for others, too.
+        There is none if incremental aggregates or later phases need the gathers.
         """
         facts, phase = self.facts, self.facts.phase
         if phase.incremental or phase.stores or phase.commits or phase.kind.pulls_edges:
@@ -146,10 +170,10 @@ class LeaveEarly(_OfGathers):
 
 
 class Accumulators(_OfGathers):
-    """Puts what gathers fill in front of their pass over edges, and behind it."""
+    """Put initial values of accumulators in front of a walk, combines behind it."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Start accumulators; lanes of a vertex combine what each of them has."""
+        """Initialize accumulators; combine over lanes of a vertex behind the walk."""
         facts, prefix = self.facts, node.prefix
         filled = [facts.filled(f).name for f in node.functions]
         matrices = [
@@ -176,16 +200,16 @@ class Accumulators(_OfGathers):
             # What is staged is in memory behind that, where parts are left.
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
-            out += joined(facts, filled)
+            out += _joined(facts, filled)
         out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in rest]
         out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 
     def visit_Incremental(self, node: Incremental) -> Body:
-        """Sum patches in blocks, as what they change is.
+        """Sum patches in blocks, like the aggregates that they change.
 
-        Single entries are those of what was patched, or taken anew: of the end of both.
+        Single entries are shared after both ways, patching and recomputing.
         """
         node.patch.summed = summed(self.facts, node.patched)
         anew = self.over(node.anew)
@@ -194,8 +218,8 @@ class Accumulators(_OfGathers):
         return [node, *shared]
 
 
-def announced(facts: Facts, function: str) -> Comment:
-    """Return a remark on what a gather does."""
+def announced(facts: NestFacts, function: str) -> Comment:
+    """Return a comment that describes a gather."""
     accumulator, how = facts.filled(function), facts.incremental(function)
     note = "" if how is None else ", change-driven"
     if how is not None and how.is_constant:
@@ -206,8 +230,8 @@ def announced(facts: Facts, function: str) -> Comment:
     )
 
 
-def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what of functions is summed in blocks, since rows may be long."""
+def summed(facts: NestFacts, functions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the accumulators summed in blocks, since rows may be long."""
     if not facts.binding.block:
         return ()
     return tuple(
@@ -218,3 +242,121 @@ def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
 def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
     edges = ForEdges("v", [Contribute(name, prefix) for name in functions])
     return Gathers(functions, edges, prefix)
+
+
+#: Where blocks count that they have left a part: at the place of the row's first one.
+MET = "joined_met"
+_INDEX = {"one": "", "wide": ", f"}
+
+
+def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the arrays of results of parts: argument -> dtype and item shape."""
+    if not facts.binding.joins:
+        return {}
+    found: dict[str, tuple[str, tuple[int, ...]]] = {MET: ("int32", ())}
+    for home in map(partial(home_of, facts), _filled(facts)):
+        accumulator = home.accumulator
+        shape = accumulator.shape
+        if home.is_staged:
+            shape = (math.prod(home.areas()[0].shape),)
+        dtype = memory_dtype(accumulator.type, facts.context.real)
+        found[_array(facts, home)] = dtype, shape
+    return found
+
+
+def _joined(facts: NestFacts, filled: list[str]) -> Body:
+    """Return the statements that combine parts; all blocks but the last return."""
+    homes = [home_of(facts, name) for name in filled]
+    staged = [home for home in homes if home.is_staged]
+    others = [home for home in homes if not home.is_staged]
+    out = code(
+        f"joined_first = joined_parts[uint32(place + uint32(3))]\n"
+        f"joined_part = place // uint32({JOINED_ENTRIES})"
+    )
+    out += [part for home in others for part in _left(facts, home)]
+    for home in staged:
+        entry = f"{_array(facts, home)}[joined_part, joined_entry]"
+        own = f"{home.name}[joined_row, joined_column]"
+        out += _each_entry(facts, home, code(f"{entry} = {own}"))
+    # Release: all stores of the block precede the increment of the counter.
+    out += code("cuda.threadfence()\ncuda.syncthreads()\njoined_last = False")
+    counted = f"cuda.atomic.add({MET}, joined_first, int32(1))"
+    out += when(["thread == 0"], code(f"joined_last = {counted} == joined_count - 1"))
+    out += code("joined_last = cuda.syncthreads_or(int32(joined_last)) != 0")
+    leave = noted([ast.Continue()], "the whole block")
+    out += agreed(when(["not joined_last"], leave), "block")
+    # Acquire: loads of other parts follow the read of the counter.
+    out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
+    out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
+    out += [part for home in others for part in _taken(facts, home)]
+    out += [part for home in staged for part in _summed(facts, home)]
+    out += code("cuda.syncthreads()") if staged else []
+    front = code("joined_count = joined_parts[uint32(place + uint32(4))]")
+    return front + agreed(when(["joined_count > 1"], out), "block")
+
+
+def _filled(facts: NestFacts) -> list[str]:
+    """Return the accumulators of the gathers of a phase, in order."""
+    gathers = (f for f in facts.functions.values() if f.kind.gathers)
+    return [str(f.into) for f in gathers]
+
+
+def _array(facts: NestFacts, home: Home) -> str:
+    """Return the array of results of parts; no user name can equal it."""
+    return f"joined_{_filled(facts).index(home.name)}"
+
+
+def _entry(facts: NestFacts, home: Home, place: str) -> str:
+    """Return an element of the result of a part."""
+    index = _INDEX.get(shape_of(home.accumulator), ", i, f")
+    return f"{_array(facts, home)}[{place}{index}]"
+
+
+def _left(facts: NestFacts, home: Home) -> Body:
+    """Store the combined result of all lanes, by the lanes of one edge."""
+    line = f"{_entry(facts, home, 'joined_part')} = {element(home.accumulator)}"
+    alone = ["edge"] * (home.shape == "one")
+    tests = facts.binding.one("vertex", *alone)
+    return when(tests, [Features(home.shape, code(line), guarded=True)])
+
+
+def _taken(facts: NestFacts, home: Home) -> Body:
+    """Combine all parts, distributed over lanes like edges."""
+    accumulator, walk = home.accumulator, facts.binding.walk
+    value = _entry(facts, home, "joined_place")
+    line = accumulator.update(element(accumulator), value)
+    own = f" + {walk.own}" if walk.own else ""
+    places = f"range(joined_first{own}, joined_end, {walk.lanes})"
+    # A loop for each element: loads of all at a time would take registers.
+    loop = code(f"for joined_place in {places}:\n    {line}")
+    meet: Body = [Meet("combine", "vertex", (home.name, ""))]
+    taken: Body = [Start(home.name), Features(home.shape, loop)]
+    return taken + (meet if walk.lanes > 1 else [])
+
+
+def _summed(facts: NestFacts, home: Home) -> Body:
+    """Add the parts of a matrix in memory, its entries distributed over threads."""
+    accumulator = home.accumulator
+    each = code(f"joined_sum = {accumulator.identity}")
+    line = f"{_array(facts, home)}[joined_place, joined_entry]"
+    each += code(
+        "for joined_place in range(joined_first, joined_end):\n    BODY",
+        BODY=code(accumulator.update("joined_sum", line)),
+    )
+    each += code(f"{home.name}[joined_row, joined_column] = joined_sum")
+    return _each_entry(facts, home, each)
+
+
+def _each_entry(facts: NestFacts, home: Home, each: Body) -> Body:
+    """Loop over the stored entries of a matrix of the block."""
+    [area] = home.areas()
+    side, tile = area.shape[0], facts.phase.mapping.tile
+    tests = []
+    if home.is_one_triangle:  # of tiles
+        tests = [f"joined_column // {tile} <= joined_row // {tile}"]
+    body = code(
+        f"joined_row = joined_entry // {side}\njoined_column = joined_entry % {side}"
+    )
+    entries = f"range(int32(thread), {side * side}, {facts.threads})"
+    loop = f"for joined_entry in {entries}:\n    BODY"
+    return code(loop, BODY=body + when(tests, each))

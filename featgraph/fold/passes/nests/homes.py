@@ -1,9 +1,9 @@
-"""Where a sum is while edges or vertices contribute to it.
+"""Storage of accumulators while edges or vertices contribute: their *homes*.
 
-Most accumulators are with the other values of a lane, and `leaves` says what is done
-with them. Others have a home of their own until all have contributed: vectors or
-elements of matrices in registers, rows of memory, or rows that wait to be added to a
-matrix. What such a home does with contributions stands here, and nowhere else.
+Most accumulators are ordinary variables of a lane, which `leaves` handles. Others are
+SIMD vectors or matrix elements in registers, rows in memory, or batches of staged rows
+that are added to a matrix tile by tile. A `Home` has one method for each kind of
+statement on an accumulator.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.passes.bodies.vectorized import pieces
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
-from featgraph.fold.passes.nests.calls import (
+from featgraph.fold.passes.nests.facts import (
+    NestFacts,
     call_for_all,
     call_for_one,
     call_of_part,
+    element,
     rows_of,
+    shape_of,
 )
-from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.schedules.block_reduce import BUFFERS
 from featgraph.fold.schedules.block_tiles import padded_to_tiles
-from featgraph.fold.schedules.shares import BUFFERS
 from featgraph.fold.tree.nodes import (
     AddStaged,
     Contribute,
@@ -62,22 +64,22 @@ class Area:
 
 
 class Home:
-    """With the other values of a lane: in registers, or arrays that it loops over."""
+    """Default: variables of a lane in registers, or arrays that it loops over."""
 
     #: Whether lanes bring what edges contribute, and all of a block add it together.
     is_staged = False
 
-    def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
+    def __init__(self, facts: NestFacts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
         self.name = accumulator.name
 
     @property
     def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
+        """Shape class of its features: see `Features`."""
         return shape_of(self.accumulator)
 
     def names(self, prefix: str) -> list[str]:
-        """Return what a lane calls all that it has."""
+        """Return the variables of a lane."""
         own = f"{prefix}{self.name}"
         wide = self.accumulator.is_wide
         return self.facts.binding.features.names(own) if wide else [own]
@@ -88,7 +90,7 @@ class Home:
         return False
 
     def areas(self) -> list[Area]:
-        """Return the arrays that it takes."""
+        """Return the arrays that it needs."""
         accumulator, facts = self.accumulator, self.facts
         if accumulator.is_matrix and self.name not in facts.phase.loads:
             return row_of(facts, self.name, accumulator)
@@ -105,27 +107,27 @@ class Home:
         return [node]
 
     def front(self) -> Body:
-        """Return what stands in front of all vertices."""
+        """Return statements in front of the loop over vertices."""
         return []
 
     def stage(self, node: Stage) -> Body:
-        """Bring what an edge contributes, if that is staged."""
+        """Stage the contribution of an edge, if this home stages."""
         raise NotImplementedError
 
     def add(self) -> Body:
-        """Add what all lanes have brought, if that is staged."""
+        """Add the staged contributions of all lanes, if this home stages."""
         raise NotImplementedError
 
     def put_by(self) -> Body:
-        """Leave a block of terms where those before it are, if they are staged."""
+        """Store the sum of a block of terms with earlier ones, if this home stages."""
         raise NotImplementedError
 
     def settle(self) -> Body:
-        """Leave what contributions have come to in the accumulator."""
+        """Store the sum of contributions in the accumulator."""
         return []
 
     def finish(self) -> Body:
-        """Give the accumulator the form in which functions read it."""
+        """Convert the accumulator to the form that functions read."""
         return []
 
     @property
@@ -134,14 +136,14 @@ class Home:
         return self.accumulator.size
 
     def reduced(self, entry: str, value: str) -> Body:
-        """Leave an entry of all partial results together where it is read."""
+        """Store an entry of the combined partial results in the result."""
         return code(f"reduced[{entry}] = {value}")
 
 
 class InVectors(Home):
-    """Vectors of neighboring features in registers; behind the edges, an array.
+    """SIMD vectors of features in registers; an array behind the edges.
 
-    There functions in any form find them.
+    Functions of any form read the array.
     """
 
     def start(self, node: Start) -> Body:
@@ -170,7 +172,7 @@ class InVectors(Home):
 
 
 class InRows(Home):
-    """Rows of memory, one for each vertex that was met; behind all edges, registers."""
+    """Rows in memory, one for each visited vertex; registers behind all edges."""
 
     @property
     def arrays(self) -> list[str]:
@@ -191,7 +193,7 @@ class InRows(Home):
         )
 
     def settle(self) -> Body:
-        """Bring what the row has come to."""
+        """Load the row."""
         row, own = self._element(), element(self.accumulator)
         lines = [f"{own} = {row}"]
         if self.accumulator.is_arg:
@@ -206,10 +208,11 @@ class InRows(Home):
 
 
 class AtVertices(Home):
-    """Entries of memory, one for each vertex; behind all edges, registers (CUDA).
+    """Entries in memory, one for each vertex; registers behind all edges (CUDA).
 
-    Threads combine into them by atomics. Where a vertex is not met they are identities,
-    and who reads one leaves it so: the first to meet a vertex need not come first.
+    Threads combine into them by atomics. Entries of vertices not visited hold the
+    identity, and a read stores the identity back: contributions may arrive before the
+    thread that lists the vertex.
     """
 
     @property
@@ -219,7 +222,7 @@ class AtVertices(Home):
 
     @property
     def identity(self) -> str:
-        """Text of what stands there before anything is contributed."""
+        """Text of an entry without contributions."""
         if not self.accumulator.is_arg:
             return self.accumulator.identity
         kind = "FLOAT32" if self.accumulator.type == "real" else "INT32"
@@ -234,7 +237,7 @@ class AtVertices(Home):
         return self._each(self.accumulator.atomic(self.array, *given))
 
     def settle(self) -> Body:
-        """Bring what the entry has come to, and leave the identity."""
+        """Load the entry, and store the identity."""
         accumulator, own = self.accumulator, element(self.accumulator)
         index = "v, f" if accumulator.is_wide else "v"
         given = accumulator.is_arg, self.facts.intrinsics, self.array
@@ -246,15 +249,15 @@ class AtVertices(Home):
 
 
 class InRegisters(Home):
-    """A matrix whose elements have names: all, or those of a lane's columns.
+    """Matrix elements in variables: all, or the columns of a lane.
 
-    In memory every element would be read and written for each edge. Of outer products,
-    factors are computed once for all elements; one that is symmetric is summed on and
-    below the diagonal.
+    In memory, every element would be read and written for each edge. Factors of outer
+    products are computed once for all elements; symmetric ones are summed on and below
+    the diagonal only.
     """
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         self.axis, self.callees = facts.binding.features, facts.callees[function.name]
@@ -266,16 +269,16 @@ class InRegisters(Home):
 
     @property
     def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
+        """Shape class of its features: see `Features`."""
         return "lower" if self.is_lower else "elements"
 
     def names(self, prefix: str) -> list[str]:
-        """Return what a lane calls all that it has."""
+        """Return the variables of a lane."""
         pairs = self.axis.elements(self.is_lower)
         return [self.axis.element(f"{prefix}{self.name}", i, j) for i, j in pairs]
 
     def areas(self) -> list[Area]:
-        """Return the matrix that functions index; some only solve with its elements."""
+        """Return the matrix, unless functions only solve with its elements."""
         return [] if self.is_solved else super().areas()
 
     def start(self, node: Start) -> Body:
@@ -308,7 +311,7 @@ class InRegisters(Home):
         return call_of_part(self.facts, self.callees, part, feature)
 
     def finish(self) -> Body:
-        """Give elements above the diagonal a value; leave all where they are read."""
+        """Mirror the elements at the diagonal; store all that are read from memory."""
         axis, out = self.axis, code("")
         for j in range(axis.per_lane):
             column: Body = []
@@ -325,27 +328,27 @@ class InRegisters(Home):
 
 
 class AnElement(Home):
-    """One element of a matrix: a lane comes to one after the other."""
+    """One element of a matrix at a time; a lane loops over elements."""
 
     @property
     def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
+        """Shape class of its features: see `Features`."""
         return "element"
 
     def areas(self) -> list[Area]:
-        """Return no array: nothing indexes the others."""
+        """Return no array: no other element is read."""
         return []
 
 
 class InTiles(Home):
-    """A sum of outer products: their rows are put aside until there is a batch of them.
+    """A sum of outer products whose factors are buffered in batches.
 
-    Then all of the batch is added to one tile of the matrix after the other, each
-    in registers meanwhile.
+    A full batch is added to one tile of the matrix after the other, with the tile in
+    registers.
     """
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         if function.outer_product is None:
@@ -362,7 +365,7 @@ class InTiles(Home):
             self.rows = f"tile_rows_{number}"
 
     def areas(self) -> list[Area]:
-        """Return the matrix, and the rows that wait for it."""
+        """Return the matrix, and the buffer of rows."""
         real = self.facts.context.real
         k = padded(self.facts.phase.width, real)
         names = dict.fromkeys((self.columns, self.rows))
@@ -370,11 +373,11 @@ class InTiles(Home):
         return [Area(self.name, (k, k), real, aligned=True), *batches]
 
     def start(self, node: Start) -> Body:
-        """Set the matrix to zero; no row waits."""
+        """Set the matrix to zero, and the buffer to empty."""
         return [node, *code(f"{self.count} = 0")]
 
     def take(self, node: Contribute) -> Body:
-        """Put a row and a column aside; add all of a full batch."""
+        """Buffer a row and a column; add a full batch."""
         out: Body = []
         if self.parts.scale is not None:
             out += code(f"{self.scale} = {self._part('scale')}")
@@ -384,7 +387,7 @@ class InTiles(Home):
         return out + when([f"{self.count} == {_BATCH}"], full)
 
     def _features(self) -> Body:
-        """Return the row and the column of a product, feature by feature."""
+        """Return statements that buffer a product, feature by feature."""
         column = f"{self.columns}[{self.count}, f]"
         each = code(f"{column} = {self._part('column', 'f')}")
         if not self.is_shared:
@@ -394,7 +397,7 @@ class InTiles(Home):
         return code(loop, BODY=each)
 
     def _vectors(self) -> Body:
-        """Return the same, vector by vector; row and column are the same numbers."""
+        """Return the same, vector by vector; row and column are equal."""
         out = code(f"column = {self._part('column')}")
         split = pieces(self.facts.phase.width, self.facts.context.real)
         for j, (first, size) in enumerate(split):
@@ -412,7 +415,7 @@ class InTiles(Home):
         return row if self.parts.scale is None else f"{self.scale} * {row}"
 
     def settle(self) -> Body:
-        """Add the rows that wait."""
+        """Add the buffered rows."""
         return code(
             f"tiles.add_products({self.name}, {self.rows}, {self.columns}, "
             f"{self.count}, {self.parts.symmetric})"
@@ -427,12 +430,12 @@ class InTiles(Home):
 
 
 def _is_one_triangle(home: Home) -> bool:
-    """Return whether nothing reads the other triangle of a symmetric matrix.
+    """Return whether only one triangle of a symmetric matrix is read.
 
-    It goes into `fg.solve`, positive definite, and nowhere else but for its diagonal.
-    In loops that reads the upper triangle: copying it down goes across the cache lines,
-    which for 64 features and more costs as much as the solution. In tiles it reads the
-    lower one, and the other would be half of what a block stores.
+    Its only uses are `fg.solve` (positive definite) and its diagonal. In loops,
+    `solve` reads the upper triangle: copying it down crosses cache lines, which for 64
+    features and more costs as much as the solution. In tiles it reads the lower one,
+    and the other would be half of the stores of a block.
     """
     facts = home.facts
     statements = [s for f in facts.functions.values() for s in f.body]
@@ -442,19 +445,19 @@ def _is_one_triangle(home: Home) -> bool:
 
 
 class StagedRows:
-    """What the threads of a block do for one sum of outer products.
+    """Sum of outer products by all threads of a block.
 
-    Lanes bring a row and a column of each product; each thread has a tile of the sum in
-    registers. Of a symmetric one there are tiles on and below the diagonal. Small sums
-    have all tiles several times, for a share of the products each.
+    Lanes store a row and a column of each product to shared memory; each thread has a
+    tile of the sum in registers. A symmetric sum has tiles on and below the diagonal.
+    Small sums have several copies of all tiles, each for a share of the products.
 
     Parameters
     ----------
     function : Analysed
-        What contributes the products.
+        Returns the products.
     """
 
-    def __init__(self, facts: Facts, name: str, function: Analysed) -> None:
+    def __init__(self, facts: NestFacts, name: str, function: Analysed) -> None:
         if function.outer_product is None:
             raise TypeError(f"{function.name} is no outer product")
         self.facts, self.parts = facts, function.outer_product
@@ -480,7 +483,7 @@ class StagedRows:
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         count = self.count
         return count * (count + 1) // 2 if self.is_symmetric else count * count
 
@@ -490,9 +493,9 @@ class StagedRows:
         return self.mapping.lanes_per_vertex // self.tiles
 
     def front(self, waiting: int) -> Body:
-        """Return the arrays in which so many rows wait, and a thread's tile.
+        """Return the buffers for `waiting` rows, and the tile of a thread.
 
-        What features there are not adds nothing.
+        Padding of the rows is zero, so it adds nothing.
         """
         k, real, out = self.facts.phase.width, self.facts.context.real, code("")
         shape = (waiting, self.padded)
@@ -506,9 +509,9 @@ class StagedRows:
         return out + code(f"{names} = {own}")
 
     def _cleared(self, name: str, shape: tuple[int, int]) -> Body:
-        """Set the end of each row to zero; the first rows are stored behind a barrier.
+        """Zero the padding of each row; the first rows are stored behind a barrier.
 
-        Lanes store what features there are, and nothing else ever.
+        Lanes never store to padding.
         """
         k, rest = self.facts.phase.width, self.padded - self.facts.phase.width
         each = code(f"{name}[place // {rest}, {k} + place % {rest}] = {self.zero}")
@@ -520,7 +523,7 @@ class StagedRows:
         return code(f"{self.tile} = block_tiles.zeros({self.zero})")
 
     def bring(self, node: Stage) -> Body:
-        """Bring row and column of a product; those of none are zero."""
+        """Load row and column of a product; zero for idle lanes."""
         out, parts = code(""), [("column", self._part("column", "f"))]
         if self.parts.scale is not None:
             scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
@@ -534,7 +537,7 @@ class StagedRows:
         return [*out, Features("wide", each, rows_of(self.callees))]
 
     def stored(self, number: int, place: str) -> Body:
-        """Store what a lane has brought of a product, at a place among the rows."""
+        """Store the factors of a lane at an index of the buffer."""
         column = f"{self.staged['column']}_{number}"
         out: Body = [self._stored(column, self.columns, place)]
         if self.rows == self.columns:
@@ -551,7 +554,7 @@ class StagedRows:
         return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
 
     def added(self, first: str, last: str) -> Body:
-        """Add the products of the rows from one place to another to all tiles."""
+        """Add the products of rows `first` to `last` of the buffer to all tiles."""
         own = f"{first}, {last}, {self.shares}, {self.row}, {self.column}"
         return code(
             "cuda.syncthreads()\n"
@@ -564,12 +567,12 @@ class StagedRows:
 
 
 class _InTiles(Home):
-    """A sum of outer products, whose factors are brought to shared memory."""
+    """A sum of outer products with factors in shared memory."""
 
     is_staged = True
 
     def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
         self.rows = StagedRows(facts, self.name, function)
@@ -577,16 +580,16 @@ class _InTiles(Home):
 
     @property
     def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
+        """Shape class of its features: see `Features`."""
         return "matrix"
 
 
 class InBlockTiles(_InTiles):
-    """A sum of outer products in tiles, which the threads of a block have in registers.
+    """A sum of outer products in tiles in registers of a block.
 
-    Lanes bring the rows of some edges to shared memory, and then each thread takes all
-    of them for its tile. Behind all edges, and between blocks of long rows, tiles go to
-    the matrix.
+    Lanes store the factors of a batch of edges to shared memory; then each thread adds
+    all of them to its tile. Tiles are stored to the matrix behind all edges, and
+    between blocks of terms of long rows.
     """
 
     @property
@@ -600,7 +603,7 @@ class InBlockTiles(_InTiles):
         return [Area(self.name, (side, side), self.facts.context.real)]
 
     def front(self) -> Body:
-        """Return what stands in front of all vertices: rows, and a thread's tile."""
+        """Return the buffers and the tile, in front of the loop over vertices."""
         return self.rows.front(self.mapping.edges_at_a_time * self.mapping.unroll)
 
     def start(self, node: Start) -> Body:
@@ -608,11 +611,11 @@ class InBlockTiles(_InTiles):
         return self.rows.start()
 
     def stage(self, node: Stage) -> Body:
-        """Bring row and column of a product; those of no edge are zero."""
+        """Load row and column of a product; zero for idle lanes."""
         return self.rows.bring(node)
 
     def add(self) -> Body:
-        """Store what all lanes have brought, and add it to all tiles."""
+        """Store the factors of all lanes, and add them to all tiles."""
         edges, out = self.mapping.edges_at_a_time, code("cuda.syncthreads()")
         for n in range(self.mapping.unroll):
             place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
@@ -620,11 +623,11 @@ class InBlockTiles(_InTiles):
         return out + self.rows.added(self.rows.share, "batch_count")
 
     def put_by(self) -> Body:
-        """Leave a block of terms in the matrix, beside those before it."""
+        """Add the sum of a block of terms to the matrix."""
         return self._put_together("block_count > 0", mirrors=False)
 
     def finish(self) -> Body:
-        """Leave all of the sum in the matrix."""
+        """Store the whole sum in the matrix."""
         mirrors = self.rows.is_symmetric and not self.is_one_triangle
         return self._put_together(_adds(self.facts, self.name), mirrors=mirrors)
 
@@ -637,18 +640,18 @@ class InBlockTiles(_InTiles):
 
 
 class InShareTiles(_InTiles):
-    """The same over all vertices: each block leaves the tiles of its share of them.
+    """The same over all vertices: each block stores tiles of its share.
 
-    While rows of a batch are added, those of the next one are stored beside them, so
-    that the block meets once for each.
+    The buffer is double: while a batch is added, the next one is stored, so there is
+    one barrier for each batch.
     """
 
     def areas(self) -> list[Area]:
-        """Return no matrix: it is where blocks leave their parts."""
+        """Return no matrix: partial results are in global memory."""
         return []
 
     def front(self) -> Body:
-        """Return the rows, a thread's tile, and where shares meet."""
+        """Return the buffers, the tile, and the array that combines shares."""
         rows, real = self.rows, self.facts.context.real
         out = rows.front(BUFFERS * self.mapping.batch)
         out += code(f"tile_place = int32(thread % {rows.tiles})")
@@ -663,11 +666,11 @@ class InShareTiles(_InTiles):
         return self.rows.start()
 
     def stage(self, node: Stage) -> Body:
-        """Bring row and column of what a vertex contributes, if it does."""
+        """Load row and column of the product of a vertex; zero if it has none."""
         return self.rows.bring(node)
 
     def add(self) -> Body:
-        """Store what all lanes have brought, and add it to all tiles."""
+        """Store the factors of all lanes, and add them to all tiles."""
         out = code("")
         for n in range(self.mapping.unroll):
             stored = self.rows.stored(n, f"batch_row + place_{n}")
@@ -676,20 +679,20 @@ class InShareTiles(_InTiles):
         return out + self.rows.added(first, last)
 
     def put_by(self) -> Body:
-        """Leave a block of terms in the part, beside those before it."""
+        """Add the sum of a block of terms to the partial result."""
         return self._left("block_count > 0")
 
     def finish(self) -> Body:
-        """Leave all of the sum in the part."""
+        """Store the whole sum in the partial result."""
         return self._left(_adds(self.facts, self.name))
 
     @property
     def part_size(self) -> int:
-        """Entries of a partial result of a reduce: of its tiles."""
+        """Entries of a partial result: those of its tiles."""
         return self.mapping.part_size
 
     def reduced(self, entry: str, value: str) -> Body:
-        """Leave an entry of the tiles where the matrix is read, and its mirror."""
+        """Store an entry of the tiles in the matrix, and mirror it."""
         leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
         own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
         return code(f"block_tiles.{leave}(reduced, {own})")
@@ -705,14 +708,14 @@ class InShareTiles(_InTiles):
         return out + code(f"block_tiles.leave_part(partials, {own})")
 
 
-def _adds(facts: Facts, name: str) -> str:
-    """Return the test that blocks of terms stand where a sum in tiles goes to."""
+def _adds(facts: NestFacts, name: str) -> str:
+    """Return the test that the matrix holds earlier blocks of terms."""
     in_blocks = facts.binding.block and name in facts.summed
     return "block_count > 0" if in_blocks else "False"
 
 
-def home_of(facts: Facts, name: str) -> Home:
-    """Return where an accumulator is while it is filled, or read."""
+def home_of(facts: NestFacts, name: str) -> Home:
+    """Return the home of an accumulator."""
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.accumulator == name]
     for function in filling:
@@ -735,13 +738,13 @@ def home_of(facts: Facts, name: str) -> Home:
     return Home(facts, accumulator)
 
 
-def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
-    """Whether each lane sums columns of its own of a matrix."""
+def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:
+    """Whether each lane sums its own columns of a matrix."""
     return accumulator.is_matrix and facts.phase.mapping.column_width > 0
 
 
-def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
-    """Return arrays for all values like those of an accumulator, and their sources."""
+def row_of(facts: NestFacts, name: str, accumulator: Accumulator) -> list[Area]:
+    """Return arrays with the shape of an accumulator, and of its sources."""
     dtype = facts.context.real if accumulator.type == "real" else accumulator.type
     axis = facts.binding.features
     shape: tuple[Any, ...] = accumulator.shape
@@ -760,9 +763,9 @@ def padded(k: int, real: Real) -> int:
 
 
 class Homes(Rewriting):
-    """Has homes say what is done with accumulators that are not with other values."""
+    """Lower statements on accumulators with a home of their own."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Start(self, node: Start) -> Body:
@@ -770,23 +773,23 @@ class Homes(Rewriting):
         return home_of(self.facts, node.of).start(node)
 
     def visit_Contribute(self, node: Contribute) -> Body:
-        """Combine what is contributed."""
+        """Combine a contribution."""
         filled = self.facts.filled(node.function)
         return home_of(self.facts, filled.name).take(node)
 
     def visit_Stage(self, node: Stage) -> Body:
-        """Bring what an edge contributes."""
+        """Stage the contribution of an edge."""
         home = home_of(self.facts, self.facts.filled(node.function).name)
         return home.stage(node)
 
     def visit_AddStaged(self, node: AddStaged) -> Body:
-        """Add what all lanes have brought."""
+        """Add the staged contributions of all lanes."""
         return home_of(self.facts, self.facts.filled(node.function).name).add()
 
     def visit_Settle(self, node: Settle) -> Body:
-        """Bring in what has been put aside."""
+        """Add buffered contributions."""
         return home_of(self.facts, node.of).settle()
 
     def visit_Finish(self, node: Finish) -> Body:
-        """Give an accumulator the form in which it is read."""
+        """Convert an accumulator to the form that functions read."""
         return home_of(self.facts, node.of).finish()

@@ -1,4 +1,4 @@
-"""What is done with values: statements for one feature, from what a kernel does."""
+"""Lower statements on values to Python for one feature: loads, calls, atomics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from featgraph.fold.passes.nests.accumulators import (
     was_packed,
 )
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
-from featgraph.fold.passes.nests.calls import call_for_all, call_for_one, rows_of
-from featgraph.fold.passes.nests.facts import Facts, element, shape_of
+from featgraph.fold.passes.nests.facts import (
+    NestFacts,
+    call_for_all,
+    call_for_one,
+    element,
+    rows_of,
+    shape_of,
+)
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.tree.nodes import (
     AllFound,
@@ -59,13 +65,13 @@ _BOTH = ("contribution", "contribution_seen")
 
 
 class Leaves(Rewriting):
-    """Has what lanes do with values say what it does for one feature."""
+    """Lower loads, calls, combines, copies and patches to one feature."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.axis = facts, facts.binding.features
 
     def visit_FromMemory(self, node: FromMemory) -> Body:
-        """Bring what has been gathered for v, or a single entry of it."""
+        """Load the gathered row of ``v``, or a single entry."""
         entry = self.facts.plan.analysis.entries.get(node.of)
         if entry is not None:
             form = self.facts.context.indexed[entry.of]
@@ -79,7 +85,7 @@ class Leaves(Rewriting):
         return self._each(accumulator, lines)
 
     def visit_ToMemory(self, node: ToMemory) -> Body:
-        """Store what has been gathered; lanes without a feature must not."""
+        """Store gathered values, in lanes with an existing feature."""
         accumulator = self.facts.accumulators[node.of]
         lines = accumulator.store(element(accumulator), place_of(accumulator))
         return [Features(shape_of(accumulator), code("\n".join(lines)), guarded=True)]
@@ -91,14 +97,14 @@ class Leaves(Rewriting):
         return self._each(accumulator, accumulator.start(name))
 
     def visit_Select(self, node: Select) -> Body:
-        """Keep what could be patched, or take what is new."""
+        """Select the patched value, or the recomputed one."""
         accumulator = self.facts.accumulators[node.of]
         own, other = element(accumulator), element(accumulator, node.prefix + node.of)
         line = f"{own} = {own} if is_patched else {other}"
         return self._each(accumulator, [line])
 
     def visit_Share(self, node: Share) -> Body:
-        """Hand single entries from the lane that has gathered them to all others."""
+        """Broadcast single entries from the lane that gathered them."""
         facts, axis, out = self.facts, self.axis, code("")
         filled = {facts.filled(f).name for f in node.functions}
         for name in facts.read_entries:
@@ -137,14 +143,14 @@ class Leaves(Rewriting):
         return code(f"{node.target} = False") + when(tests, called)
 
     def visit_Stop(self, node: Stop) -> Body:
-        """Leave the loop over edges where all that is gathered is found."""
+        """Leave the loop over edges when all accumulators are final."""
         filled = [self.facts.filled(f) for f in node.functions]
         tests = [expression(found(a, element(a))) for a in filled]
         leave = code("if all_found:\n    break") if node.leaves else []
         return [AllFound(tests), *leave]
 
     def visit_Copy(self, node: Copy) -> Body:
-        """Copy entries from one buffer to the other, by the lanes that share them."""
+        """Copy entries between buffers, by the lanes that share them."""
         out: Body = []
         for name in node.names:
             out += _copied_entry(self.facts, name, node.entity, node.commits)
@@ -153,7 +159,7 @@ class Leaves(Rewriting):
     # -- contributions
 
     def visit_Called(self, node: Called) -> Body:
-        """Have all lanes call a function, and keep what it contributes."""
+        """Call a function in all lanes, and bind its contributions."""
         facts, wide = self.facts, self.facts.filled(node.function).is_wide
         callee = facts.callees[node.function]
         if node.was_seen:
@@ -162,7 +168,7 @@ class Leaves(Rewriting):
         return [assigned(f"*{node.into}," if wide else node.into, call)]
 
     def visit_Contribute(self, node: Contribute) -> Body:
-        """Combine a contribution into what a lane has."""
+        """Combine a contribution into the accumulator of a lane."""
         accumulator = self.facts.filled(node.function)
         own = f"{node.prefix}{accumulator.name}"
 
@@ -174,7 +180,7 @@ class Leaves(Rewriting):
         return self._taken(node.function, accumulator, combine, f"new_{own}")
 
     def visit_Push(self, node: Push) -> Body:
-        """Combine a contribution into memory; lanes without a feature must not."""
+        """Combine a contribution into memory, in lanes with an existing feature."""
         accumulator = self.facts.filled(node.function)
         packed = "_packed" if accumulator.is_arg else ""
         index, real = place_of(accumulator), self.facts.context.real
@@ -195,7 +201,7 @@ class Leaves(Rewriting):
         new: str,
         guarded: bool = False,
     ) -> Body:
-        """Return what takes a contribution, wherever it goes."""
+        """Return the statements that evaluate and combine a contribution."""
         facts, callee = self.facts, self.facts.callees[function]
         if facts.shuffles(function):
             value = element(accumulator, new)
@@ -212,14 +218,14 @@ class Leaves(Rewriting):
     # -- incremental gathers
 
     def visit_BeginPatch(self, node: BeginPatch) -> Body:
-        """Load the aggregate, or start with what will be added to it."""
+        """Load the aggregate, or initialize the change to add."""
         facts, accumulator = self.facts, self.facts.filled(node.function)
         if facts.is_constant(node.function):
             return self.visit_FromMemory(FromMemory(accumulator.name))
         return self._patched(node.function, "start")
 
     def visit_FinishPatch(self, node: FinishPatch) -> Body:
-        """Put what patches came to into the aggregate."""
+        """Add the sum of patches to the aggregate."""
         return self._patched(node.function, "finish")
 
     def _patched(self, function: str, what: str) -> Body:
@@ -234,7 +240,7 @@ class Leaves(Rewriting):
         return PatchText(accumulator, self.facts.intrinsics, self.facts.context.real)
 
     def visit_Patch(self, node: Patch) -> Body:
-        """Put in what an edge contributes, take out what it contributed."""
+        """Add the new contribution of an edge, and remove the old one."""
         facts, accumulator = self.facts, self.facts.filled(node.function)
         both = facts.callees[node.function], facts.seen(node.function)
         name, out = element(accumulator), code("")
@@ -256,7 +262,7 @@ class Leaves(Rewriting):
         return out + self._each(accumulator, lines, rows)
 
     def _left(self, function: str, callee: Callee, stem: str) -> tuple[Body, str]:
-        """Return the call of a function for all features, and what it contributes."""
+        """Return the call of a function for all features, and its contributions."""
         facts, accumulator = self.facts, self.facts.filled(function)
         if function in facts.rows_left:
             row = facts.row_left(function, stem)
@@ -283,8 +289,8 @@ class Leaves(Rewriting):
         return [Features(home.shape, body, rows, guarded, drops)]
 
 
-def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
-    """Return the copy of an entry by the lanes that share it, whatever its width is."""
+def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Body:
+    """Return the copy of an entry of any width, by the lanes that share it."""
     item = facts.plan.analysis.signature[name].item_shape
     axis, (to, from_) = facts.binding.features, copied(name, commits)
     lanes, piece = axis.lanes, axis.vector_width
@@ -313,9 +319,9 @@ def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
 
 
 def _strided(first: str, stop: int, step: int, body: Body) -> Body:
-    """Return a loop over `j`; none where a lane goes through it once.
+    """Return a loop over `j`, or its body if it has one iteration.
 
-    The compiler unrolls loops of which it does not know that.
+    The compiler would unroll a loop whose trip count it does not know.
     """
     if step < stop:
         loop = f"for j in range({first}, {stop}, {step}):\n    BODY"

@@ -1,27 +1,41 @@
-"""How lanes meet: what a `Meet` is for lanes of a warp, and for warps of a block."""
+"""Synchronization of lanes, and the memory areas of kernels.
+
+`Meets` lowers `Meet` nodes: shuffles and votes in a warp, barriers and shared arrays in
+a block. `DeclareAreas` declares the shared, local and global arrays that a kernel uses.
+"""
 
 from __future__ import annotations
 
+from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.staging import at_hand
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
-from featgraph.fold.passes.nests.facts import Facts, element
-from featgraph.fold.passes.nests.homes import home_of
+from featgraph.fold.passes.nests.blocks import levels, waiting
+from featgraph.fold.passes.nests.facts import NestFacts, element
+from featgraph.fold.passes.nests.homes import (
+    VECTOR_BYTES,
+    Area,
+    home_of,
+    padded,
+    row_of,
+)
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
-from featgraph.fold.tree.nodes import Features, Meet
+from featgraph.fold.tree.nodes import Areas, Features, Meet
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
+from featgraph.fold.tree.target import Target
 from featgraph.program.signature import Real
 
-__all__ = ["Meets", "box_dtypes"]
+__all__ = ["DeclareAreas", "Meets", "group_areas", "scratch_of"]
 
 
 class Meets(Rewriting):
-    """Shuffles and votes of some lanes of a warp; barriers and boxes of a block."""
+    """Lower `Meet`: shuffles and votes in warps, barriers and boxes in blocks."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.axis = facts, facts.binding.features
 
     def visit_Meet(self, node: Meet) -> Body:
-        """Return the statements by which the lanes of a scope meet."""
+        """Return the statements that synchronize the lanes of a scope."""
         scope = self.facts.binding.scopes[node.scope]
         if node.what == "sync":
             return scope.sync()
@@ -40,7 +54,7 @@ class Meets(Rewriting):
         return self._combined(scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
-        """Combine what lanes have that have the same features."""
+        """Combine values over the lanes with the same features."""
         accumulator = self.facts.accumulators[name]
         lanes, edges = self.axis.lanes, scope.lanes // self.axis.lanes
         if edges == 1:
@@ -62,10 +76,10 @@ class Meets(Rewriting):
         return out
 
     def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
-        """Combine what a round has come to, row by row, into what the row's lanes have.
+        """Combine the values of a round, row by row (segmented scan).
 
-        Each lane takes what the lanes before it have, as far as they are of its row: in
-        log2 steps the last lane of a row has all. The lanes of the row ask that one.
+        Each lane combines values of preceding lanes of its row; after 5 steps the
+        last lane of a row has the result, and lanes of the row read it by a shuffle.
         """
         accumulator = self.facts.accumulators[name]
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
@@ -91,7 +105,7 @@ class Meets(Rewriting):
         return [*out, Features(home_of(self.facts, name).shape, each)]
 
     def _of_row(self, scope: Scope, name: str, prefix: str, *taken: str) -> Body:
-        """Combine what all lanes have of one row into what the row's lanes have."""
+        """Combine the values of all lanes for one row into the lanes of that row."""
         accumulator, home = self.facts.accumulators[name], home_of(self.facts, name)
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
         own, first, *others = (
@@ -121,7 +135,7 @@ class Meets(Rewriting):
         return [*out, Features(home.shape, each)]
 
     def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
-        """Return what brings a value from another lane."""
+        """Return the shuffle that reads a value of another lane."""
         if accumulator.is_arg:
             both = text.format(name), text.format(source_name(name))
             return code(f"taken, taken_source = {', '.join(both)}")
@@ -134,7 +148,7 @@ class Meets(Rewriting):
         return code("\n".join(accumulator.take(name, value, "warp")))
 
     def _collected(self, scope: Scope, name: str) -> Body:
-        """Store what lanes have accumulated, by those that have each feature first.
+        """Store accumulated values, by the first lane of each feature.
 
         One feature after the other: with all of them stored behind the last barrier,
         compilers kept the words of every box until then, 138 registers for 76 where a
@@ -162,17 +176,18 @@ class Meets(Rewriting):
     def _in_block(
         self, scope: Scope, accumulator: Accumulator, name: str
     ) -> tuple[Body, Body]:
-        """Combine over a block: by shuffles, then through shared memory, in order.
+        """Combine over a block: by shuffles, then in shared memory, in order.
 
-        So the result is repeatable. Some combines have no shuffles. The second part is
-        for the lanes that take the result; a barrier has to follow.
+        The fixed order makes the result repeatable. Combines without shuffles use
+        shared memory only. The second part is for lanes that read the result; a barrier
+        must follow it.
         """
         lanes, boxed = self.axis.lanes, code("")
         shuffled = bool(accumulator.rules.shuffle)
         if shuffled and lanes < WARP:
             boxed += _shuffled(accumulator, [name], lanes, WARP)
         row = WARP if shuffled else lanes
-        box = f"box_{box_dtypes(accumulator, self.facts.context.real)[0]}"
+        box = f"box_{_box_dtypes(accumulator, self.facts.context.real)[0]}"
         is_bool = accumulator.type == "bool"
         boxed += code(f"{box}[thread] = {f'int32({name})' if is_bool else name}")
         if accumulator.is_arg:
@@ -192,7 +207,7 @@ class Meets(Rewriting):
 def _shuffled(
     accumulator: Accumulator, names: list[str], group: int, lanes: int
 ) -> Body:
-    """Combine the same lane of all groups that share a vertex, by shuffles."""
+    """Combine over groups that share a vertex, lane by lane, by shuffles."""
     four = "_4" if len(names) == 4 else ""
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
@@ -201,10 +216,186 @@ def _shuffled(
     return code(f"{left} = {function}({left}, {group}, {lanes})")
 
 
-def box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
-    """Return the types of the shared arrays that a combine over a block takes.
+def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
+    """Return the types of the shared arrays that a combine over a block needs.
 
-    A second one, "source", is that of the sources of argmin and argmax.
+    For argmin and argmax, a second one holds the sources.
     """
     first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
     return [first, "source"] if accumulator.is_arg else [first]
+
+
+def group_areas(facts: NestFacts) -> list[Area]:
+    """Return the matrices shared by the lanes of an edge.
+
+    On the CPU a thread has no partners; work areas have another form there.
+    """
+    if facts.target is Target.CPU:
+        return _works(facts)
+    matrices = [a.name for a in _accumulators_of_vertex(facts) if a.is_matrix]
+    gathered = [area for name in matrices for area in home_of(facts, name).areas()]
+    waits = [area for area, in_group in _waiting(facts) if in_group]
+    return [*gathered, *waits, *_works(facts)]
+
+
+def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
+    """Return the arrays of partial sums, and whether each is one per group.
+
+    They include matrices of single GPU threads in global memory.
+    """
+    if not facts.binding.block or facts.phase.kind.pushes:
+        return []
+    axis, found = facts.binding.features, list[tuple[Area, bool]]()
+    k, own = axis.width, axis.count if axis.is_looped else axis.per_lane
+    alone = facts.target is Target.CUDA and not facts.binding.meets
+    for name in facts.summed:
+        if home_of(facts, name).is_staged:
+            continue
+        home = home_of(facts, name).shape
+        shape: tuple[int | str, ...]
+        shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
+        several = levels(facts)
+        shape = shape if several == 1 else (several, *shape)
+        area = Area(waiting(facts, name), shape, facts.context.real)
+        found.append((area, alone and home == "matrix"))
+    return found
+
+
+def _accumulators_of_vertex(facts: NestFacts) -> list[Accumulator]:
+    """Return the accumulators of a vertex that lanes load or fill."""
+    names = set(facts.phase.loads)
+    if not facts.phase.kind.pushes:
+        names |= {f.accumulator for f in facts.functions.values()} - {""}
+    return [facts.accumulators[n] for n in sorted(names)]
+
+
+def _works(facts: NestFacts) -> list[Area]:
+    """Return the work areas of functions."""
+    k, real = facts.phase.width, facts.context.real
+    return [
+        Area(f"{callee.name}_work_{n}", (k, columns), real)
+        for callee in facts.callees.values()
+        for n, columns in enumerate(callee.areas)
+    ]
+
+
+def scratch_of(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the areas in global memory: argument -> dtype and item shape."""
+    if facts.target is Target.CPU or facts.phase.mapping.shared_matrices:
+        return {}
+    areas = group_areas(facts)
+    return {f"scratch_{n}": (a.dtype, a.shape) for n, a in enumerate(areas)}
+
+
+class DeclareAreas(Rewriting):
+    """Replace `Areas` by declarations."""
+
+    def __init__(self, facts: NestFacts) -> None:
+        self.facts = facts
+
+    def visit_Areas(self, node: Areas) -> Body:
+        """Return the declarations; a kernel without areas has none."""
+        facts, out = self.facts, code("")
+        if facts.target is Target.CUDA:
+            out += at_hand(facts.context.staged, facts.context.real, facts.threads)
+        for n, area in enumerate(group_areas(facts)):
+            out += self._of_group(area, n)
+        waits = [area for area, in_group in _waiting(facts) if not in_group]
+        for area in (*waits, *self._of_lane()):
+            out += self._declared(area)
+        boxes = [
+            n
+            for a in _accumulators_of_vertex(facts)
+            for n in _box_dtypes(a, facts.context.real)
+        ]
+        for accumulator in _accumulators_of_vertex(facts):
+            out += home_of(facts, accumulator.name).front()
+        for name in dict.fromkeys(boxes) if self._has_boxes() else ():
+            dtype = "int32" if name == "source" else name
+            box = f"cuda.shared.array({facts.threads}, {dtype})"
+            out += code(f"box_{name} = {box}")
+        return out
+
+    def _has_boxes(self) -> bool:
+        """Whether the warps of a block combine values in shared arrays."""
+        kind, scopes = self.facts.phase.kind, self.facts.binding.scopes
+        shared = "partial" if kind.reduces else "vertex"
+        combines = kind.reduces or kind.pulls
+        return combines and scopes[shared].company == "block"
+
+    def _of_group(self, area: Area, number: int) -> Body:
+        """Return the area of a group of lanes; on the CPU, of a thread."""
+        facts, mapping = self.facts, self.facts.phase.mapping
+        if facts.target is Target.CPU:
+            k, columns = area.shape
+            solves = columns == k + 1
+            room = _work_shape(k, columns, facts.context.real)
+            aligned = solves and mapping.is_looped
+            return self._declared(replace(area, shape=room, aligned=aligned))
+        if mapping.tile:
+            return self._of_block(area, number)
+        shift = mapping.lanes_per_edge.bit_length() - 1
+        own = f" >> {shift}" if shift else ""
+        if not mapping.shared_matrices:
+            return code(f"{area.name} = scratch_{number}[cuda.grid(1){own}]")
+        shape = (facts.threads >> shift, *area.shape)
+        shared = f"cuda.shared.array({shape}, {self._type(area.dtype)})"
+        return code(f"{area.name} = {shared}[cuda.threadIdx.x{own}]")
+
+    def _of_block(self, area: Area, number: int) -> Body:
+        """Return the area of a block that has one vertex."""
+        if not self.facts.phase.mapping.shared_matrices:
+            return code(f"{area.name} = scratch_{number}[uint32(cuda.blockIdx.x)]")
+        kind = self._type(area.dtype)
+        shared = f"cuda.shared.array({area.shape}, {kind}, alignment=16)"
+        return code(f"{area.name} = {shared}")
+
+    def _of_lane(self) -> list[Area]:
+        """Return the arrays of a lane: accumulators, and rows of its loops."""
+        facts, found = self.facts, list[Area]()
+        k, real = facts.binding.features.count, facts.context.real
+        for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
+            counts = [p.arrays.get(kind, 0) for p in facts.callees.values()]
+            if max(counts, default=0):
+                found.append(Area(array, (max(counts), k), dtype))
+        for accumulator in _accumulators_of_vertex(facts):
+            if accumulator.is_matrix and facts.target is Target.CUDA:
+                continue  # of its group
+            own = home_of(facts, accumulator.name).areas()
+            found += own
+            if own and accumulator.name in facts.phase.incremental:
+                found += row_of(facts, f"change_{accumulator.name}", accumulator)[:1]
+        for name, accumulator in facts.rows_left.items():
+            found += row_of(facts, facts.row_left(name), accumulator)[:1]
+            if accumulator.is_arg:
+                found.append(Area("contribution_source", (k,), "int32"))
+            if accumulator.name in facts.phase.incremental:
+                seen = facts.row_left(name, "contribution_seen")
+                found += row_of(facts, seen, accumulator)[:1]
+        return list({a.name: a for a in found}.values())
+
+    def _declared(self, area: Area) -> Body:
+        sizes = ", ".join(map(str, area.shape))
+        shape = sizes if len(area.shape) == 1 else f"({sizes})"
+        kind = self._type(area.dtype)
+        if self.facts.target is Target.CUDA:
+            return code(f"{area.name} = cuda.local.array({shape}, {kind})")
+        if area.aligned:
+            return code(f"{area.name} = tiles.zeros({sizes}, np.empty(0, {kind}))")
+        return code(f"{area.name} = np.empty({shape}, {kind})")
+
+    def _type(self, dtype: str) -> str:
+        if self.facts.target is Target.CUDA:
+            return "boolean" if dtype == "bool" else dtype
+        return "np.bool_" if dtype == "bool" else f"np.{dtype}"
+
+
+def _work_shape(k: int, columns: int, real: Real) -> tuple[int, int]:
+    """Return the shape of the work area of solve or inverse (CPU).
+
+    The area of solve includes the rows used by `featgraph.device.cholesky_cpu`.
+    """
+    if columns != k + 1:
+        return k, columns
+    size = VECTOR_BYTES // real.itemsize
+    return padded(k, real) + 1 + size, padded(columns, real)

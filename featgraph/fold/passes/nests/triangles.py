@@ -1,4 +1,4 @@
-"""Triangles: how they are found, and where what functions add to them waits (0012)."""
+"""Triangles: intersections of rows, and local sums of what functions add (0012)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from featgraph.fold.analysis.gathers import ROLES, Sum
-from featgraph.fold.passes.nests.facts import Facts
-from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.passes.nests.facts import NestFacts
+from featgraph.fold.schedules.intersect_rows import Intersection
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import (
     FromPlace,
@@ -25,9 +25,9 @@ __all__ = ["Intersections", "Sums"]
 
 
 class Intersections(Rewriting):
-    """Has the schedule go through rows of neighbors."""
+    """Lower `Intersect` by the schedule."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts = facts
 
     def visit_Intersect(self, node: Intersect) -> Body:
@@ -39,15 +39,15 @@ class Intersections(Rewriting):
 
 
 class Sums(Rewriting):
-    """Adds in registers, or at places of a row, what may wait there."""
+    """Accumulate sums of triangles in registers, or in arrays along a row."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: NestFacts) -> None:
         self.facts, self.intrinsics = facts, facts.intrinsics
         #: Corner or edge -> the index at which its sums wait; "" for registers.
         self.waiting: dict[str, str] = {}
 
     def visit_Waits(self, node: Waits) -> Body:
-        """Start sums with nothing; memory takes them behind the body."""
+        """Initialize sums; add them to memory behind the body."""
         outer = self.waiting
         self.waiting = {**outer, **dict.fromkeys(node.at, node.index)}
         body = self.over(node.body)
@@ -70,7 +70,7 @@ class Sums(Rewriting):
         ]
 
     def visit_Triangle(self, node: Triangle) -> Body:
-        """Call the function, and add what it returns."""
+        """Call the function, and add its results."""
         names = ", ".join(each.more for each in self.facts.sums)
         call = f"{node.function}({', '.join((*ROLES, 'd'))})"
         out = code(f"{names} = {call}" if names else call)
@@ -85,7 +85,7 @@ class Sums(Rewriting):
         return out
 
     def visit_Places(self, node: Places) -> Body:
-        """Declare arrays of nothing."""
+        """Declare arrays of zeros."""
         own, out = self._at(node.at), code("")
         if self.facts.target is Target.CPU:
             for each in own:
@@ -101,7 +101,7 @@ class Sums(Rewriting):
         return out + code(f"for found in {turns}:\n    START", START=start)
 
     def visit_FromPlace(self, node: FromPlace) -> Body:
-        """Have memory take what is at a place."""
+        """Add an entry of the arrays to memory."""
         own, rows = self._at(node.at), self.facts.oriented
         roles = {each.role for each in own}
         out: Body = []
@@ -126,7 +126,7 @@ class Sums(Rewriting):
         return [each for each in self.facts.sums if each.role in roles]
 
     def _put(self, each: Sum, index: str) -> Body:
-        """Add at a place of a row; where shared memory has no such place, to memory."""
+        """Add to an entry of a row array, or to memory if it does not fit."""
         if self.facts.target is Target.CPU:
             return code(f"{each.name}[{index}] += {each.more}")
         shared = code(f"warp.atomic_add({each.name}, {index}, {each.more})")
@@ -134,7 +134,7 @@ class Sums(Rewriting):
         return when([f"{index} < place_count"], shared, orelse)
 
     def _settled(self, each: Sum, value: str) -> Body:
-        """Have memory take a sum, if there is one."""
+        """Add a sum to memory, if it is not zero."""
         add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
         # What ranks add goes into outboxes: owners note where anything has come.
         notes = each.into in self.facts.phase.marks
@@ -144,7 +144,7 @@ class Sums(Rewriting):
         return when([f"{value} != 0"], add)
 
     def _by_one(self, scope: str, body: Body) -> Body:
-        """Return what one lane does for all that have met."""
+        """Return statements of one lane on behalf of a scope."""
         lanes = self.facts.binding.scopes[scope].lanes
         if lanes == 1:
             return body

@@ -1,1 +1,1 @@
-"""Loops over supersteps of few vertices."""
+"""Compiled loops over supersteps of few vertices (worklists)."""

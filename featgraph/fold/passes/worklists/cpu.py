@@ -1,7 +1,6 @@
-"""Supersteps over few vertices as one loop of a CPU: what its functions do (0018).
+"""The worklist loop of the CPU: one thread processes edges sequentially (0018).
 
-One thread goes along the edges, one after the other. What gathers fill stands in rows
-of memory, one for each vertex that was met.
+Accumulators are rows in memory, one for each visited vertex.
 """
 
 from __future__ import annotations
@@ -73,16 +72,16 @@ if key == {key}:
 
 
 class CpuWorklist(Worklist):
-    """The functions of a loop that one thread of a CPU runs.
+    """Functions of the loop that one CPU thread runs.
 
     Attributes
     ----------
     overwrites : bool
-        Whether one buffer serves: both are the same.
+        Whether current and next buffers are the same.
     at_once : bool
-        Whether one edge may settle a vertex.
-    of_an_edge : Facts
-        What `settled_at_once` is lowered with: what an edge finds is in registers.
+        Whether one edge can settle a vertex.
+    of_an_edge : NestFacts
+        Facts for `settled_at_once`: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -96,21 +95,21 @@ class CpuWorklist(Worklist):
 
     @property
     def rows(self) -> list[InRows]:
-        """What gathers fill, in memory."""
+        """Accumulators in memory."""
         facts = self.facts
         return [InRows(facts, facts.filled(f.name)) for f in self.gathers]
 
     def front(self) -> Body:
-        """Return the names of the features, and what is worked in."""
+        """Return the numbers of features, and the work areas."""
         return CpuSchedule().front(self.facts.binding)
 
     @property
     def stops(self) -> bool:
-        """Whether vertices may have a mark and no row."""
+        """Whether vertices may be marked without a row."""
         return self.at_once or not self.repeats
 
     def superstep(self) -> Body:
-        """Return a superstep from ``sources``; ``passed`` gets those that commit."""
+        """Return a superstep from ``sources`` to ``passed``, the committed vertices."""
         takes: Body = code("row = int64(uint32(met - 1))")
         takes += [Contribute(f.name) for f in self.gathers]
         takes = [Only(expression("met > 0"), takes, seldom=not self.at_once)]
@@ -127,16 +126,16 @@ class CpuWorklist(Worklist):
         return out + code("return passed_count")
 
     def _prefetch(self) -> Body:
-        """Load the begin of the row of an active vertex further on in the list."""
+        """Prefetch the begin of the row of an active vertex further on in the list."""
         layout = self.facts.layout
         ahead = code(f"ahead = sources[min(place + {AHEAD}, source_count - 1)]")
         fetch = code(f"cpu.prefetch({layout.ends}, start)")
         return ahead + layout.row("ahead") + fetch
 
     def settled_at_once(self) -> Body:
-        """Return what `v` does by an edge from ``u`` alone, if that finds everything.
+        """Return the function that settles `v` by one edge from ``u``, if possible.
 
-        It returns whether it does, and whether `v` commits.
+        It returns whether the edge settles `v`, and whether `v` commits.
         """
         facts = self.of_an_edge
         filled = [facts.filled(f.name) for f in self.gathers]
@@ -147,9 +146,9 @@ class CpuWorklist(Worklist):
         return out + code("return all_found, alive")
 
     def _meet_by_edge(self) -> Body:
-        """Return what is done for `v` at an edge, in front of what that contributes.
+        """Return the visit of `v` at an edge, in front of its contributions.
 
-        It leaves what `_meet` leaves, or 0 where the edge has nothing to contribute.
+        It sets ``met`` as `_meet` does, or to 0 if the edge contributes nothing.
         """
         if not self.at_once:
             return code("met = marks[v]") + when(["met == 0"], self._meet())
@@ -163,25 +162,25 @@ class CpuWorklist(Worklist):
         return met + when(["met == 0"], when([_GOES_ON], at_once))
 
     def _meet(self) -> Body:
-        """Return what is done for `v` where it is met for the first time.
+        """Return the first visit of `v`.
 
-        It leaves one more than the row of what its gathers fill in ``met``.
+        It sets ``met`` to one more than the row of accumulators of `v`.
         """
         test = _GOES_ON if self.before else ""
         return when([test], self._row(), [] if self.repeats else code(_STOPPED))
 
     def _row(self) -> Body:
-        """Give `v` a row for what its gathers fill."""
+        """Assign a row of accumulators to `v`."""
         return code(_MET) + [Start(str(f.into)) for f in self.gathers]
 
     def _commit(self) -> Body:
-        """Return what is done for a vertex that was met, behind all edges."""
+        """Return the commit of a visited vertex behind all edges."""
         out = code("v = due[row]\nmarks[v] = 0")
         return out + self.settled() + when(["alive"], code(_PASSED), self.dropped())
 
     @property
     def now(self) -> str:
-        """What has the current entries of a superstep."""
+        """Variable with the current entries of a superstep."""
         return "d" if self.overwrites else "now"
 
     def loop(self, call: str, other: str, unlike: list[str]) -> Body:
@@ -190,13 +189,12 @@ class CpuWorklist(Worklist):
         Parameters
         ----------
         call : str
-            It takes `now`.
+                Call with argument `now`.
         other : str
-            ``d`` with both buffers of what is committed exchanged.
+            ``d`` with current and next buffers exchanged.
         unlike : list of str
-            Tests that arrays have rows of another length than they have. None of them
-            ever holds. Behind them rows are as long as the compiler is told, and it
-            multiplies by a number that it knows.
+            Tests, never True, that rows have another length. Behind them the compiler
+            can use the constant length in index computations.
         """
         layout, plan = self.facts.layout, self.facts.plan
         exchange, buffers = code(""), code("")

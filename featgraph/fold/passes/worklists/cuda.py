@@ -1,30 +1,136 @@
-"""Supersteps over few vertices as one loop, on a GPU: what its functions do (0042).
+"""The worklist loop of a GPU: one kernel runs many supersteps (0042).
 
-Warps take equal shares of the edges out of the active vertices. A vertex that is met,
-for the first time, stands on a list; what gathers fill is combined at the vertex, in
-memory. Behind a barrier those on the list run the rest, and leave what they commit in
-both buffers: no other vertex reads it meanwhile.
+Warps take equal shares of the edges out of the active vertices. A vertex visited for
+the first time is appended to a list; accumulators are entries in memory, at the vertex.
+Behind a grid barrier, listed vertices run the functions behind the gathers, and commit
+to both buffers: no other vertex reads these entries until the next barrier.
+
+If any one contribution settles a vertex (0082, the functions ``..._at_once``), it runs
+the rest within the edge. Then a superstep has one barrier, accumulators stay in
+registers, and there is no list of visited vertices.
 """
 
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
+from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import AtVertices
-from featgraph.fold.passes.worklists import at_once
 from featgraph.fold.passes.worklists.common import Worklist
-from featgraph.fold.passes.worklists.warps import (
-    contributes,
-    degree,
-    each_edge,
-    in_warps,
-)
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import first_settles
 from featgraph.fold.schedules.thread import ThreadSchedule
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import AllFound, Contribute, Start
 from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
-__all__ = ["CudaWorklist"]
+__all__ = [
+    "CudaWorklist",
+    "ends_if_again",
+    "gather_at_once",
+    "loop_at_once",
+    "settled_at_once",
+]
+
+_WARPS = """
+first_chunk = int32(cuda.grid(1) >> 5)
+chunk_stride = int32(cuda.gridsize(1) >> 5)
+"""
+_EACH_EDGE = """
+chunk = first_chunk
+while chunk * 32 < edge_count:
+    u, place, inside_edge = queues.edge_of(
+        lists, chunk, rows, edge_count, step_number
+    )
+    EDGE
+    chunk += chunk_stride
+"""
+
+
+def _in_warps(worklist: Worklist) -> Body:
+    """Return the numbers of features, and the chunks of a warp."""
+    return worklist.front() + code(_WARPS)
+
+
+def _each_edge(worklist: Worklist, body: Body) -> Body:
+    """Return a walk over the edges, from ``u`` to ``v``."""
+    layout = worklist.facts.layout
+    edge = layout.row("u") + layout.at_place("u", Walk("together"), "start", body)
+    return agreed(code(_EACH_EDGE, EDGE=edge), "warp")
+
+
+def _degree(worklist: Worklist) -> Body:
+    """Return the statements that bind the out-degree of `v`."""
+    layout = worklist.facts.layout
+    return layout.row("v") + code(f"out_degree = int64({layout.degree})")
+
+
+def _contributes(worklist: Worklist) -> Body:
+    """Return the contributions of an edge to all gathers."""
+    return [Contribute(f.name) for f in worklist.gathers]
+
+
+_LOOP_AT_ONCE = """
+step_number, meets = int64(0), int64(0)
+BEGIN
+meets = queues.meet(lists, meets)
+while queues.goes_on(lists, step_number):
+    rows, leaf_count, edge_count = queues.sizes_of(lists, step_number)
+    queues.clear(lists, step_number)
+    queues.watch(lists, step_number)
+    GATHER
+    meets = queues.meet(lists, meets)
+    step_number += 1
+queues.leave(lists, step_number)
+"""
+
+
+def loop_at_once(begin: Body, gather: Body) -> Body:
+    """Return the loop over supersteps with one barrier each; `gather` is one."""
+    return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
+
+
+def settled_at_once(worklist: Worklist, facts: NestFacts) -> Body:
+    """Return the function that settles `v` by one edge from ``u``, if possible.
+
+    It returns whether `v` commits, which is True for one edge only. Loads of all tests
+    are issued before the first branch. With `facts`, accumulators of one edge are in
+    registers.
+    """
+    filled = [facts.filled(f.name) for f in worklist.gathers]
+    out = worklist.front() + [Start(a.name) for a in filled] + _contributes(worklist)
+    out += [AllFound([expression(found(a, element(a))) for a in filled])]
+    out += code(
+        "alive = goes_on_0(v, d)\n"
+        "is_met = queues.is_unsettled(lists, v, step_number)\n"
+        "is_met = is_met & alive & all_found & inside_edge\n"
+        "alive = False"
+    )
+    written = frozenset(facts.phase.writes_next)
+    commits = worklist.copied(written, commits=True) + ends_if_again("step_number")
+    ends = when(["alive"], commits, worklist.dropped())
+    out += when(["is_met"], code("is_met = queues.settles(lists, v, step_number)"))
+    out += when(["is_met"], worklist.settled() + ends)
+    return out + code("return alive")
+
+
+def gather_at_once(worklist: Worklist) -> Body:
+    """Return the loop that settles vertices along the edges out of the sources."""
+    body = _degree(worklist) + code(
+        "alive = settled_0(u, v, e, d, lists, step_number, inside_edge)\n"
+        "queues.append_row(alive, v, out_degree, lists, step_number + 1)"
+    )
+    return _in_warps(worklist) + _each_edge(worklist, body)
+
+
+def ends_if_again(number: str) -> Body:
+    """Return the test that ends the loop if a source is due itself.
+
+    A source that continues must wait for all edges, so single kernels take over.
+    """
+    return when(["goes_on_0(v, d)"], code(f"queues.end_behind(lists, {number})"))
+
 
 #: The last warps have fewest edges.
 _EACH_SOURCE = """
@@ -141,14 +247,14 @@ LEAVE
 
 
 class CudaWorklist(Worklist):
-    """The functions of a loop that a grid of a GPU runs.
+    """Functions of the loop that one grid of a GPU runs.
 
     Attributes
     ----------
     at_once : bool
-        Whether one edge settles a vertex: superstep by superstep, blocks meet once.
-    of_an_edge : Facts
-        What that is lowered with: what an edge finds is in registers.
+        Whether one edge settles a vertex, with one barrier a superstep.
+    of_an_edge : NestFacts
+        Facts for that case: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -161,7 +267,7 @@ class CudaWorklist(Worklist):
 
     @property
     def entries(self) -> list[AtVertices]:
-        """What gathers fill, in memory."""
+        """Accumulators in memory."""
         facts = self.facts
         if self.at_once:
             return []
@@ -169,11 +275,11 @@ class CudaWorklist(Worklist):
 
     @property
     def waits(self) -> bool:
-        """Whether vertices can wait: there are keys that tell near ones from far."""
+        """Whether vertices can wait, by keys that separate near from far ones."""
         return bool(self.facts.plan.facts.queue_keys)
 
     def near(self) -> Body:
-        """Return the test that one of the keys of `v` is not beyond the limit."""
+        """Return the body of the test that some key of `v` is within the limit."""
         test = "is_near = is_near or not sign * float64(ENTRY) > limit"
         out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
         out += code(
@@ -182,20 +288,20 @@ class CudaWorklist(Worklist):
         return self.front() + out + self._keys(test) + code("return is_near")
 
     def first_key(self) -> Body:
-        """Return the smallest key of `v`, times the sign; nan is none."""
+        """Return the body that computes the least signed key of `v`; nan is skipped."""
         test = "first = min(first, sign * float64(ENTRY))"
         out = code("key, sign = lists.words[queues.KEY], far_lists.limits[queues.SIGN]")
         out += code("first = float64(math.inf)")
         return self.front() + out + self._keys(test) + code("return first")
 
     def refill(self) -> Body:
-        """Return what moves the limit where no vertex is near, and lists those."""
-        move = code(_EACH_FAR, DEGREE=when(["is_near"], degree(self)))
+        """Return the body that moves the limit if no vertex is near."""
+        move = code(_EACH_FAR, DEGREE=when(["is_near"], _degree(self)))
         parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
-        return in_warps(self) + code(_REFILL, **parts)
+        return _in_warps(self) + code(_REFILL, **parts)
 
     def _keys(self, test: str) -> Body:
-        """Return a test of each entry of the property by which vertices wait."""
+        """Return `test` for each entry of the property by which vertices wait."""
         out, facts = code(""), self.facts
         for number, name in enumerate(facts.plan.facts.queue_keys):
             shape = facts.plan.analysis.signature[name].item_shape
@@ -208,7 +314,7 @@ class CudaWorklist(Worklist):
         return out
 
     def _append(self, flag: str, number: str, side: str) -> Body:
-        """Return what adds `v` to the sources of a superstep, or has it wait."""
+        """Return the statements that append `v` to sources, or to waiting vertices."""
         if not self.waits:
             given = f"{flag}, v, out_degree, lists, {number}"
             return code(f"queues.append_row({given})")
@@ -217,43 +323,43 @@ class CudaWorklist(Worklist):
         return code((counts if flag == "alive" else "") + text)
 
     def begin(self) -> Body:
-        """Return what lists the vertices that are active at first."""
-        append, found = self._append("is_active", "0", "0"), degree(self)
+        """Return the body that lists initially active vertices."""
+        append, found = self._append("is_active", "0", "0"), _degree(self)
         if self.at_once:
-            found += at_once.ends_if_again("-1")
+            found += ends_if_again("-1")
         bits = code(_EACH_BIT, DEGREE=found, APPEND=append)
         words = code(_EACH_ACTIVE, WORD=agreed(bits, "warp"))
-        return in_warps(self) + agreed(words, "warp")
+        return _in_warps(self) + agreed(words, "warp")
 
     def meet(self) -> Body:
-        """Return what puts sources, and the ends of their edges, on the list."""
+        """Return the body that lists sources, and targets of their edges."""
         meets = self._claims("inside_edge") + code(
             "queues.append(is_met, v, lists, step_number)"
         )
         found = code("is_met = False") + meets
-        return in_warps(self) + each_edge(self, found) + self._each_source()
+        return _in_warps(self) + _each_edge(self, found) + self._each_source()
 
     def push(self) -> Body:
-        """Return what contributes along the edges to vertices that went on."""
+        """Return the body that contributes along edges to vertices that continue."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
-        return in_warps(self) + each_edge(self, when(wanted, contributes(self)))
+        return _in_warps(self) + _each_edge(self, when(wanted, _contributes(self)))
 
     def gather(self) -> Body:
-        """Return what does both at once.
+        """Return the body that lists vertices and contributes in one walk.
 
-        A vertex that goes on does so for all who ask, and none of them need wait for
-        the first.
+        The test of a vertex has the same result in all threads, so none of them waits
+        for the first.
         """
-        claim = code("is_met = queues.claim(lists, v)") + contributes(self)
+        claim = code("is_met = queues.claim(lists, v)") + _contributes(self)
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
         body = code("is_met = False") + when(tests, claim)
         body += code("queues.append(is_met, v, lists, step_number)")
-        return in_warps(self) + each_edge(self, body) + self._each_source()
+        return _in_warps(self) + _each_edge(self, body) + self._each_source()
 
     def commit(self) -> Body:
-        """Return what the vertices on the list do behind all edges."""
+        """Return the body that listed vertices run behind all edges."""
         written = frozenset(self.facts.phase.writes_next)
-        commits = self.copied(written, commits=True) + degree(self)
+        commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
         settled = self.settled() + ends
         if self.repeats:
@@ -264,13 +370,13 @@ class CudaWorklist(Worklist):
         inside = when(["place < met_count"], body)
         append = self._append("alive", "step_number + 1", "far_side")
         met = code(_EACH_MET, COMMIT=inside, APPEND=append)
-        return in_warps(self) + agreed(met, "warp")
+        return _in_warps(self) + agreed(met, "warp")
 
     def loop(self, first: str, arguments: str) -> Body:
-        """Return the loop; what lists, and all else, is given these arguments."""
+        """Return the loop; `first` are arguments of list functions, then all others."""
         begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
         if self.at_once:
-            return at_once.loop(begin, gather)
+            return loop_at_once(begin, gather)
         if not self.repeats:
             gather = code(f"meet_0({arguments})\nmeets = queues.meet(lists, meets)")
             gather += code(f"push_0({arguments})")
@@ -300,7 +406,7 @@ class CudaWorklist(Worklist):
         return front + loop
 
     def _claims(self, inside: str) -> Body:
-        """Return what asks whether `v` goes on, where that is still to be asked."""
+        """Return the test whether `v` continues, by the first thread that visits it."""
         goes_on = "goes_on_0(v, d)"
         if self.repeats:
             tests = [inside, goes_on if self.before else ""]

@@ -1,4 +1,4 @@
-"""Sums of matrices over all vertices: each block has a share of these."""
+"""Schedules of matrix sums over all vertices: each block has a share of vertices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BUFFERS", "ElementSchedule", "ShareTileSchedule", "map_matrices"]
 
-#: Where a block is in the grid, and how many there are.
+#: Index of a block in the grid, and the number of blocks.
 BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
 #: Threads of a block where all tiles have one: those that leave the fewest idle. With
 #: float64, a thread takes twice the registers.
@@ -33,17 +33,17 @@ THREADS = {4: (128, 160), 8: (64, 96)}
 RESIDENT = {4: 4, 8: 2}
 #: Vertices that a lane has on the way together, and those of a batch, at most.
 MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
-#: Multiprocessors for which there are blocks: as many on all devices, as in a reduce.
+#: Multiprocessors that grids assume, on all devices, so that results are equal.
 MULTIPROCESSORS = 132
-#: Batches that stand in shared memory: one is added up while the next one comes.
+#: Batches in shared memory: one is added while the next one is stored.
 BUFFERS = 2
 
 
 class ElementSchedule(Schedule):
-    """A thread sums one element over all vertices of the block, then the next one."""
+    """A thread sums one element at a time over all vertices of the block."""
 
     name = "elements"
-    is_asked_for = False
+    is_selectable = False
     shares_features = False
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -54,7 +54,7 @@ class ElementSchedule(Schedule):
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         axis = FeatureAxis(shape.width, is_element=True, are_values=True)
         alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
         block = mapping.block
@@ -74,14 +74,14 @@ class ElementSchedule(Schedule):
 
 
 class ShareTileSchedule(Schedule):
-    """Rows of due vertices wait in shared memory until all tiles take their products.
+    """Stage rows of due vertices in shared memory; threads add products to tiles.
 
     Lanes share the features of a vertex, and the block the vertices of a batch. Those
     that are due stand one behind the other, so that no others cost products.
     """
 
     name = "share_tiles"
-    is_asked_for = False
+    is_selectable = False
     modules = ("block_tiles",)
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -98,13 +98,13 @@ class ShareTileSchedule(Schedule):
         return mapping.lanes_per_vertex
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
-        """Return how many blocks have a batch, or as many as fit multiprocessors."""
+        """Return the number of blocks: one a batch, at most all resident ones."""
         resident = mapping.resident * sizes.block // mapping.lanes_per_vertex
         most = max(resident, 1) * MULTIPROCESSORS
         return max(min(-(-sizes.vertices // mapping.batch), most), 1)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
+        """Return the binding of a kernel to this schedule, for passes."""
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex, "block"))
         walk = replace(binding.walk, at_a_time=mapping.unroll)
         scopes = {**binding.scopes, "partial": Scope()}
@@ -114,7 +114,7 @@ class ShareTileSchedule(Schedule):
         )  # fmt: skip
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over batches of the vertices of `node`, its body in it."""
+        """Return the loop over batches of vertices, around the body of `node`."""
         lanes, batch = binding.features.lanes, binding.batch
         each = code(
             "batch_start = int32(batch_first)\n"
@@ -152,7 +152,7 @@ class ShareTileSchedule(Schedule):
 
 
 def map_matrices(work: Work) -> Mapping:
-    """Return how blocks share the vertices of a sum of matrices, as these have room."""
+    """Return the mapping of a sum of matrices, as far as shared memory allows."""
     width, size, products = work.width, work.size, work.products
     elements = Mapping(1, 1, 1, False, ElementSchedule.name)
     if products is None:
@@ -182,9 +182,9 @@ def map_matrices(work: Work) -> Mapping:
 
 
 def _in_blocks(node: Sweep, binding: Binding) -> Body:
-    """Return what puts a block of terms by before a batch would exceed it.
+    """Return statements that store a block of terms before a batch exceeds it.
 
-    Of few rows, the first shares have all, so that each batch counts by what they take.
+    A small batch goes to the first shares, so a batch counts as their rows.
     """
     rows, shares = "batch_count", binding.row_shares
     if shares > 1:
@@ -196,9 +196,9 @@ def _in_blocks(node: Sweep, binding: Binding) -> Body:
 
 
 def _slot(node: Sweep, n: int, more: int) -> Body:
-    """Return which vertex is a lane's n-th of a batch, and where its row is to stand.
+    """Return the n-th vertex of a lane in a batch, and the slot of its row.
 
-    Those behind the last one stand for that, and leave nothing.
+    Lanes past the last vertex repeat it, with empty contributions.
     """
     own = f"vertex_lane + {more}" if more else "vertex_lane"
     vertex = node.vertex
@@ -212,7 +212,7 @@ def _slot(node: Sweep, n: int, more: int) -> Body:
 
 
 def _threads(tiles: int, size: int) -> int:
-    """Return the threads of a block: one for each tile, and few that have none."""
+    """Return the threads of a block: at least one for each tile, few idle."""
     fitting = [count for count in THREADS[size] if count >= tiles]
     if not fitting:
         return -(-tiles // WARP) * WARP
