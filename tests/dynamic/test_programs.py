@@ -234,7 +234,6 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
         (views, "living_slots"), (views.host_arrays, "host_graph_array"),
         (views.host_arrays, "cut_words"),
         (stores, "living_slots"), (stores.EdgeStore, "_slots"),
-        (stores.EdgeStore, "edges"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, None)
     tracemalloc.start()

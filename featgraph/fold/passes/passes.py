@@ -4,7 +4,7 @@ A pass is a function from tree to tree; its docstring says what it does and why.
 `BODY_PASSES` turn a user function into functions of the generated module: their tree is
 a list of `Define` nodes, because one user function may become several. `NEST_PASSES`
 turn a phase of a plan into the statements of a kernel. Tests verify after each pass
-which nodes its tree may contain (`featgraph.fold.tree.verify`).
+which nodes its tree may contain (`featgraph.fold.tree.passes`).
 """
 
 from __future__ import annotations

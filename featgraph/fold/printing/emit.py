@@ -23,7 +23,7 @@ from featgraph.fold.passes.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing import cpu, cuda
-from featgraph.fold.printing.module import Entry, Field, KernelSource
+from featgraph.fold.printing.module import Field, KernelSource
 from featgraph.fold.printing.writer import (
     PhaseToPrint,
     Writer,
@@ -43,7 +43,9 @@ __all__ = ["emit"]
 Watch = Callable[[str, Pass[Any], Body], None]
 
 
-def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
+def emit(
+    plan: FoldPlan, watch: Watch | None = None, numbers: Sequence[int] | None = None
+) -> KernelSource:
     """Print `plan`. No decisions are made here.
 
     Parameters
@@ -51,25 +53,24 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     watch : callable, optional
         Called after each pass over a nest with the name of the kernel, the pass, and
         the tree, which the next pass may change.
+    numbers : sequence of int, optional
+        The phases to print, all in one module. Default: all, those that serve any
+        number of features in a module of their own.
 
     Raises
     ------
     UserFunctionError, PlanError
         If an operation cannot be printed for the mapping.
     """
-    numbers = range(len(plan.phases))
-    shared = [n for n in numbers if plan.phases[n].any_width]
-    if not 0 < len(shared) < len(numbers):
-        return _emit(plan, numbers, watch)
-    of_all = _emit(plan, shared, watch)
-    own = _emit(plan, [n for n in numbers if n not in shared], watch)
-    entries = sorted((*of_all.entries, *own.entries), key=lambda entry: entry.phase)
-    waits = of_all.waits or own.waits
-    return replace(own, entries=tuple(entries), shared=of_all, waits=waits)
-
-
-def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> KernelSource:
-    """Print the phases with these numbers as a module."""
+    if numbers is None:
+        numbers = range(len(plan.phases))
+        shared = [n for n in numbers if plan.phases[n].any_width]
+        if 0 < len(shared) < len(numbers):
+            of_all = emit(plan, watch, shared)
+            own = emit(plan, watch, [n for n in numbers if n not in shared])
+            entries = sorted((*of_all.entries, *own.entries), key=lambda e: e.phase)
+            waits = of_all.waits or own.waits
+            return replace(own, entries=tuple(entries), shared=of_all, waits=waits)
     target = cuda if plan.target == "cuda" else cpu
     writer = Writer()
     sites: list[Site] | None = [] if plan.options.checked else None
@@ -87,7 +88,7 @@ def _emit(plan: FoldPlan, numbers: Sequence[int], watch: Watch | None) -> Kernel
     for helper in plan.analysis.helpers:
         tree = lower_helper(helper, plan.real, plan.target == "cuda")
         _print_functions(writer, helper.source, tree)
-    entries: list[Entry] = []
+    entries = []
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.incremental.reads}
     forms = indexed_forms(plan)
