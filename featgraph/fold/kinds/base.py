@@ -20,9 +20,9 @@ from featgraph.fold.analysis.gathers import Sum
 from featgraph.fold.schedules.base import Binding, Schedule
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.layout import AdjacencyLayout
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body
-from featgraph.fold.tree.target import Target
 
 __all__ = [
     "Names", "NestFacts", "PhaseKind", "along_edge", "loads", "nested", "reads_what",

@@ -9,8 +9,8 @@ import numpy as np
 
 from featgraph.fold.kinds.base import Names, NestFacts, PhaseKind, along_edge
 from featgraph.fold.tree import nodes
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, code, expression
-from featgraph.fold.tree.target import Target
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["EXCLUSIVE"]

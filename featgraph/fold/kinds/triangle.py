@@ -5,8 +5,8 @@ from __future__ import annotations
 from featgraph.fold.kinds.base import Names, NestFacts, PhaseKind
 from featgraph.fold.schedules.intersect_rows import Intersection
 from featgraph.fold.tree import nodes
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body
-from featgraph.fold.tree.target import Target
 
 __all__ = ["TRIANGLE"]
 

@@ -21,8 +21,8 @@ from featgraph.fold.kinds.base import (
     restored,
 )
 from featgraph.fold.tree import nodes
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, code, expression
-from featgraph.fold.tree.target import Target
 
 __all__ = ["PULLED", "VERTEX"]
 

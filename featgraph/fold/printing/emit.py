@@ -33,9 +33,9 @@ from featgraph.fold.printing.writer import (
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
 from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.expressions import narrowed
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body, code
-from featgraph.fold.tree.target import Target
 from featgraph.program.source import FunctionSource
 
 __all__ = ["emit"]

@@ -9,9 +9,23 @@ element of a matrix. `Features` says for which features it runs.
 from __future__ import annotations
 
 import ast
+from enum import Enum
 
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.tree.statements import Body, Node
+
+
+class Target(Enum):
+    """Where a kernel runs."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+    @property
+    def intrinsics(self) -> str:
+        """The module of `featgraph.device` with atomics, bits and shuffles."""
+        return "warp" if self is Target.CUDA else "cpu"
+
 
 # What a phase does. No lane, no place in memory and no copy of a feature stands here.
 

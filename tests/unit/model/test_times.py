@@ -82,7 +82,7 @@ def test_links_interpolate_and_go_on() -> None:
         named_link("string")
     for points in (((0, 1.0),), ((1, 1.0), (2, 2.0)), ((0, 1.0), (0, 2.0)),
                    ((0, float("nan")), (1, 2.0))):  # fmt: skip
-        with pytest.raises(fg.FeatGraphError, match="no times"):
+        with pytest.raises(fg.FeatGraphError, match="invalid times"):
             Link("bad", points)
 
 

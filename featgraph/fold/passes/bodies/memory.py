@@ -29,8 +29,8 @@ from featgraph.fold.tree.expressions import (
     Scalar,
     is_reversed,
 )
+from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
-from featgraph.fold.tree.target import Target
 from featgraph.program.signature import Real
 
 __all__ = ["IndexChecks", "Memory", "Site", "array_of", "reached"]

@@ -9,7 +9,7 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, reduced_type
 from featgraph.fold.passes.bodies.facts import gather_identity
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.tree.target import Target
+from featgraph.fold.tree.nodes import Target
 from featgraph.program.combines import NO_SOURCE, Combine, Rules
 from featgraph.program.signature import Real
 

@@ -10,9 +10,8 @@ from featgraph.fold.passes.nests.accumulators import Accumulator
 from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import Home, home_of
 from featgraph.fold.tree.layout import Together, Walk
-from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
+from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start, Target
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
-from featgraph.fold.tree.target import Target
 
 __all__ = [
     "Blocks",

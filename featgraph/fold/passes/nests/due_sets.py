@@ -23,10 +23,17 @@ from featgraph.fold.schedules.lanes import ApartSchedule, LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.schedules.words import WordRangesSchedule
 from featgraph.fold.tree.layout import AdjacencyLayout
-from featgraph.fold.tree.nodes import AllEdges, Areas, Degree, ForEdges, Only, Sweep
+from featgraph.fold.tree.nodes import (
+    AllEdges,
+    Areas,
+    Degree,
+    ForEdges,
+    Only,
+    Sweep,
+    Target,
+)
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, Rewriting, code, every, expression
-from featgraph.fold.tree.target import Target
 
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 

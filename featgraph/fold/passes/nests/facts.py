@@ -28,10 +28,9 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
-from featgraph.fold.tree.nodes import RowLoad
+from featgraph.fold.tree.nodes import RowLoad, Target
 from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body, code, expression
-from featgraph.fold.tree.target import Target
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
 

@@ -20,9 +20,8 @@ from featgraph.fold.passes.nests.homes import (
 )
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
-from featgraph.fold.tree.nodes import Areas, Features, Meet
+from featgraph.fold.tree.nodes import Areas, Features, Meet, Target
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
-from featgraph.fold.tree.target import Target
 from featgraph.program.signature import Real
 
 __all__ = ["DeclareAreas", "Meets", "group_areas", "scratch_of"]

@@ -15,11 +15,11 @@ from featgraph.fold.tree.nodes import (
     Intersect,
     Meet,
     Places,
+    Target,
     Triangle,
     Waits,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
-from featgraph.fold.tree.target import Target
 
 __all__ = ["Intersections", "Sums"]
 
