@@ -1,6 +1,6 @@
-"""How many calls lie between what users call and the folder, where nothing is kept.
+"""Calls and files on the way of a run: first ones to the folder, and warm ones.
 
-What runs where everything is kept is in test_kept_supersteps.py.
+Supersteps whose parts are all kept are in test_kept_supersteps.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.algorithms import pagerank
 from featgraph.cuda import dialect
 from featgraph.fold.passes import passes
+from featgraph.runtime.loops.background import COMPILER
 from tests.bank import BY_NAME
 
 ROOT = str(Path(fg.__file__).parent)
@@ -88,3 +90,50 @@ def test_few_hops_lead_to_the_first_pass(name: str, called: str, where: str) -> 
     assert {chain[-1] for chain in chains} >= {"_print_function"}
     for chain in chains:
         assert len(chain) <= MOST, " -> ".join(chain)
+
+
+#: Files of ours that the first fold of a process passes through, and calls of a warm run on 200 vertices.
+MOST_FILES = {"cpu": 84, "cuda": 94}
+MOST_CALLS = 2450
+
+
+def calls_within(public: Callable[[], Any]) -> list[str]:
+    """Return the file of each call of ours."""
+    found: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and (file.startswith(ROOT) or "/algorithms/" in file):
+            found.append(file)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        public()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("on", MOST_FILES)
+def test_few_files_are_on_the_way_of_a_fold(on: str) -> None:
+    if on == "cuda" and not dialect.is_installed():
+        pytest.skip("needs numba-cuda, the dialect")
+    program, rng = BY_NAME["label_propagation"], np.random.default_rng(3)
+    foldmap = fg.FoldMap(program.foldmaps[0].program)
+    ends = rng.integers(0, 30, (2, 80))
+    graph = fg.Graph.from_edges(*ends, vertex_count=30, directed=not program.undirected)
+    state = fg.State(graph, **program.make_state(graph, program.widths[0], rng))
+    files = set(calls_within(lambda: foldmap.kernel(state, on, {})))
+    assert 40 < len(files) <= MOST_FILES[on], sorted(files)
+
+
+def test_few_calls_are_in_a_warm_run() -> None:
+    ends = np.random.default_rng(1).integers(0, 200, (2, 800))
+    graph = fg.Graph.from_edges(*ends, vertex_count=200)
+    for _ in range(3):
+        pagerank(graph, target="cpu")
+    COMPILER.wait()
+    pagerank(graph, target="cpu")
+    count = len(calls_within(lambda: pagerank(graph, target="cpu")))
+    assert 100 < count <= MOST_CALLS
