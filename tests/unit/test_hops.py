@@ -92,7 +92,8 @@ def test_few_hops_lead_to_the_first_pass(name: str, called: str, where: str) -> 
         assert len(chain) <= MOST, " -> ".join(chain)
 
 
-#: Files of ours that the first fold of a process passes through, and calls of a warm run on 200 vertices.
+#: Files of ours that the first fold of a process passes through, and calls of a warm
+#: run on 200 vertices.
 MOST_FILES = {"cpu": 84, "cuda": 94}
 MOST_CALLS = 2450
 

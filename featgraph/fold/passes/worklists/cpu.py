@@ -37,8 +37,8 @@ due[due.size - stopped_count] = v
 """
 _GOES_ON = "goes_on_0(chunk, v, d)"
 #: Active vertices whose rows lie between one that is read and one that is prefetched:
-#: rows of active vertices are anywhere in memory. `bfs` on coAuthorsDBLP took 18 ms in
-#: place of 26 on one thread, with 4, 8 and 16 alike (AMD EPYC, 2026-11-29).
+#: rows of active vertices are anywhere in memory. `bfs` on coAuthorsDBLP took 21 ms in
+#: place of 27 on one shared core, with 4, 8 and 16 alike (AMD EPYC, 2026-11-29).
 AHEAD = 8
 _LOOP = """
 number, work = 0, 0
