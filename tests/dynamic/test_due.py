@@ -530,7 +530,7 @@ def test_extremes_that_go_on_behind_deletions_warn() -> None:
     graph.insert_edges([2], [3], weights=[1])
     fg.iterate(step, state, target="cpu")
     graph.delete_edges([0], [1])
-    with pytest.warns(fg.StaleSourcesWarning, match="nearest goes on"):
+    with pytest.warns(fg.StaleSourcesWarning, match="nearest continues"):
         fg.iterate(step, state, target="cpu")
     graph.delete_edges([11], [1])
     fg.trim(state, reset={"y": BIG})

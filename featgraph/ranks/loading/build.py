@@ -20,7 +20,7 @@ from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
-from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
+from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly, kind_of
 from featgraph.ranks.loading.parts import Found, localized, made_graph
 from featgraph.ranks.loading.rounds import (
     ROUND_EDGES,
@@ -32,7 +32,6 @@ from featgraph.ranks.loading.rounds import (
 __all__ = [
     "build",
     "count_edges",
-    "kind_of",
     "number_rows",
     "part_of_edges",
     "part_of_whole",
@@ -74,14 +73,6 @@ def build(
     found = part_of_edges(arrived, whole, (division, engine.rank), along, out)
     found = replace(found, starts=cut.starts(engine.rank))
     return made_graph(engine, whole, cut.partition, along, found, cut.is_idle)
-
-
-def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
-    """Return the facts of the edges given to all ranks; all ranks call it."""
-    counts = np.array([given.size], np.int64)
-    total = engine.all_reduce(counts, "sum", about="given edges")
-    known = given.directed, along, given.weights_dtype, given.sides
-    return Kind(given.vertex_count, int(total[0]), *known)
 
 
 def number_rows(engine: Engine, given: EdgeChunks) -> None:

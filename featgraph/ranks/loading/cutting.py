@@ -22,6 +22,7 @@ from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.graph import Whole
+from featgraph.ranks.loading.chunks import EdgeChunks
 
 __all__ = [
     "Counted",
@@ -29,6 +30,7 @@ __all__ = [
     "Kind",
     "cut_evenly",
     "cuts_of_words",
+    "kind_of",
     "with_idle",
     "working_ranks",
 ]
@@ -139,6 +141,14 @@ class Cut:
         first, last = map(int, self.partition.cuts[rank : rank + 2])
         found: npt.NDArray[np.int64] = self.begins[self.partition.order[first:last]]
         return found
+
+
+def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
+    """Return the facts of the edges given to all ranks; all ranks call it."""
+    counts = np.array([given.size], np.int64)
+    total = engine.all_reduce(counts, "sum", about="given edges")
+    known = given.directed, along, given.weights_dtype, given.sides
+    return Kind(given.vertex_count, int(total[0]), *known)
 
 
 def cut_evenly(
