@@ -225,7 +225,7 @@ def test_sides_stay_where_they_are() -> None:
 
     def on_a_rank(engine: Any) -> None:
         state = make_state(fg.distribute(whole), 0)
-        with pytest.raises(fg.PlanError, match="each side"):
+        with pytest.raises(fg.PlanError, match="a range of each"):
             fg.iterate(step, state, target="cpu", repartition=1)
 
     run_ranks(2, on_a_rank)
