@@ -52,12 +52,12 @@ def ring(engine: Any) -> Any:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "can have other cuts"),
-        ({"cuts": [0, 31, 64]}, r"whole words"),
-        ({"cuts": [0, 5, 64], "order": "spread"}, "can have other cuts"),
-        ({"cuts": [0, 5, 64], "along": "in"}, "can have other cuts"),
-        ({"cuts": [0, 5, 6, 64]}, "of other ranks"),
-        ({"cuts": [0, 5, 65]}, "of another graph"),
+        ({}, "can be moved to other cuts only"),
+        ({"cuts": [0, 31, 64]}, r"multiples of 32"),
+        ({"cuts": [0, 5, 64], "order": "spread"}, "can be moved to other cuts only"),
+        ({"cuts": [0, 5, 64], "along": "in"}, "can be moved to other cuts only"),
+        ({"cuts": [0, 5, 6, 64]}, "do not fit the graph"),
+        ({"cuts": [0, 5, 65]}, "2 ranges of 65"),
         ({"cuts": [0, 50, 5]}, "not cuts"),
     ],
 )

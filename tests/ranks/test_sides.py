@@ -271,7 +271,7 @@ def test_ratings_are_drawn_by_rule() -> None:
     ("call", "what"),
     [
         (lambda rank: fg.Graph.from_edges([0], [1], sides=(1, rank + 1),
-                                          partition="edges"), "different graphs"),
+                                          partition="edges"), "of graph differs"),
         (lambda rank: fg.Graph.from_edges([0], [1 + 2 * rank], sides=(1, 1),
                                           partition="edges"), "out of range|vertex"),
         (lambda rank: fg.Graph.from_edges([0, 2], [2, 3 - rank], sides=(2, 2),
@@ -279,15 +279,15 @@ def test_ratings_are_drawn_by_rule() -> None:
         (lambda rank: fg.Graph.from_edges([0], [1], sides=(0, 2),
                                           partition="edges"), "sides"),
         (lambda rank: fg.Graph.from_biadjacency(
-            sparse.coo_matrix((2, 3 + rank)), partition="edges"), "different graphs"),
+            sparse.coo_matrix((2, 3 + rank)), partition="edges"), "of graph differs"),
         (lambda rank: fg.Graph.from_biadjacency(
             np.ones((2, 2)) if rank else sparse.coo_matrix((2, 2)),
             partition="edges"), "not a SciPy sparse"),
         (lambda rank: fg.Graph.from_biadjacency(
             sparse.coo_matrix((2, 2)), target=("cpu", None)[rank],
-            partition="edges"), "different places"),
+            partition="edges"), "target= differs"),
         (lambda rank: fg.distribute(fg.Graph.from_edges([0], [1]), cuts=[0, 2]),
-         "other ranks"),
+         "do not fit the number of ranks"),
     ],
 )  # fmt: skip
 def test_what_makes_no_graph_is_said_on_all_ranks(call: Any, what: str) -> None:

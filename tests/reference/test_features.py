@@ -168,8 +168,8 @@ def writes_apart(f, v, d):
         (under_a_condition, "not all features"),
         (other_calls, "not all features"),
         (other_options, "diagonal= differs"),
-        (reads_a_neighbor, "reads what another one writes"),
-        (one_reads_what_all_write, "reads what another one writes"),
+        (reads_a_neighbor, "reads an entry that another one writes"),
+        (one_reads_what_all_write, "reads an entry that another one writes"),
         (writes_apart, "different values to one entry"),
     ],
 )

@@ -227,8 +227,8 @@ def _check_rows(
             raise source.error(
                 f"{name} as a whole is no value",
                 node,
-                expected=f"{name}[{', '.join(indices)}], or the whole given to an "
-                "operation",
+                expected=f"{name}[{', '.join(indices)}], or the whole as an argument "
+                "of an operation",
             )
 
 
