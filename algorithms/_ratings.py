@@ -316,8 +316,8 @@ def _are_finite(values: Array) -> bool:
     return bool(math.isfinite(squares) or np.isfinite(values).all())
 
 
-#: What is added up, one a feature: how large ratings are, the error that there is while
-#: nothing is explained, and ratings within a side.
+#: Sums, one a feature: the size of ratings, the error of a model without factors, and
+#: ratings within a side.
 KINDS = SIZE, ERROR, ASIDE = 0, 1, 2
 
 

@@ -136,7 +136,7 @@ def smallest(f, v, d):  # type: ignore[no-untyped-def]
     return d.y[v]
 
 
-#: What finds the scale of the weights, and the shift of a directed graph.
+#: These find the scale of the weights, and the shift of a directed graph.
 find_heaviest = fg.foldmap(weights_behind, hold_weight, largest)
 find_lightest = fg.foldmap(positive_weights_behind, hold_weight, smallest)
 

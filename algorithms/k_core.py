@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 
 #: More than any degree.
 NO_VERTEX_LEFT = 2**31 - 1
-#: What stands for the degree of a vertex that has a core number.
+#: Stands for the degree of a vertex that has a core number.
 FALLEN = -1
 
 

@@ -358,7 +358,7 @@ def verify_katz_centrality(
     if (base >= 0).all():
         require((x >= base - rounding).all(axis=1), "less than beta")
     moved = np.abs(walks + base - x).sum(axis=0)
-    # What the last superstep moved comes to the targets of its edges.
+    # Changes of the last superstep still have to reach the targets of their edges.
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
     unit = np.abs(base).max(axis=0)
     holds = moved <= graph.living_count * tol * unit * factor + rounding.sum(axis=0)

@@ -134,7 +134,7 @@ def scale(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-#: What comes behind the last superstep.
+#: Runs behind the last superstep.
 end = fg.foldmap(mass, scale, what_is_left)
 
 

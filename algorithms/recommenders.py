@@ -707,7 +707,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         return super()._shapes() | more | {"mean": (), "limits": (2,)}
 
 
-#: What NumPy, zip and JSON raise for a file that is not what it should be.
+#: Errors that NumPy, zip and JSON raise for a damaged file.
 _DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
 
 #: Not saved with a model: where a fit is gone on with, which is of one machine.

@@ -220,7 +220,7 @@ def _ratings() -> Any:
 def _of_vertices(
     name: str, count: int, k: int
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Yield what an algorithm takes besides a graph of so many vertices."""
+    """Yield the other arguments of an algorithm on a graph of `count` vertices."""
     labels = np.full(count, -1)
     labels[: 2 * k] = np.arange(2 * k) % k
     one_hot = np.zeros((count, k), np.float32)

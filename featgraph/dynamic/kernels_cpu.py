@@ -52,10 +52,10 @@ INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, CAME = range(8)
 BORN, GONE, HUBS = range(8, 11)
 WANTED, FREED = 16, 16 + CLASS_COUNT
 TALLY = FREED + CLASS_COUNT
-#: What an entry does to its row; the first of those that replace a value stands for
+#: Effects of an entry on its row; the first of those that replace a value stands for
 #: all. `DEAD` is added where a later update of the batch deletes the edge.
 NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
-#: What becomes of an edge that is there when it is inserted.
+#: Policies for an inserted edge that the graph has already.
 KEEP, IGNORE, COMBINE, REFUSE = range(4)
 #: Which copies of a pair a deletion takes.
 ALL, FIRST, LAST = range(3)
@@ -64,8 +64,8 @@ _AHEAD, _FETCHED = 12, 64
 #: Words of the bits that tell of most edges that they have no entry, and the edges
 #: that are compared with few entries at once.
 _WORDS, _BLOCK = 128, 64
-#: What is known of the entries of a row: the first entry of their pair; and of a pair,
-#: the edges that deletions take, those that were found, and what is next.
+#: Columns of the entries of a row: the first entry of their pair; and of a pair, the
+#: edges that deletions take, those that were found, and the next state and place.
 PAIR, NEED, FOUND, STATE, PLACE = range(5)
 #: Rows with more entries look for ends in a table; larger tables leave the cache.
 _FEW, _LARGE = 8, 4096

@@ -316,7 +316,7 @@ def broadcast(x: Values, i: Values) -> Values:
 
 # Products of matrices
 
-#: What ``matvec(..., semiring=)`` may be: how terms are combined, and what they are.
+#: Values of ``matvec(..., semiring=)``: how terms are combined, and how they are made.
 SEMIRINGS = ("plus_times", "log_plus", "max_plus")
 
 

@@ -332,13 +332,14 @@ VAGUE_WORDS = re.compile(r"\b(whoever|nobody)\b", re.IGNORECASE)
 
 
 def vague_sentences(text: str) -> int:
-    """Count vague beginnings of docstrings, and vague words there and in comments."""
+    """Count vague beginnings of docstrings and comments, and vague words in them."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     nodes = (n for n in ast.walk(ast.parse(text)) if isinstance(n, documented))
     prose = [ast.get_docstring(node) or "" for node in nodes]
-    beginnings = sum(map(bool, map(VAGUE.match, prose)))
     parts = tokenize.generate_tokens(io.StringIO(text).readline)
-    prose += [part.string for part in parts if part.type == token.COMMENT]
+    comments = (part.string for part in parts if part.type == token.COMMENT)
+    prose += [comment.lstrip("#: ") for comment in comments]
+    beginnings = sum(map(bool, map(VAGUE.match, prose)))
     return beginnings + sum(len(VAGUE_WORDS.findall(part)) for part in prose)
 
 
@@ -448,6 +449,7 @@ def test_names_are_found_in_comparisons_and_keys() -> None:
 VAGUE_PROSE = '''"""What a module has."""
 class A:
     """Return what is here."""  # nobody reads it
+    #: What it is.
     def f(self):
         """Whether what is here is A; whoever reads it knows."""
     def g(self):
@@ -457,7 +459,7 @@ class A:
 
 
 def test_vague_sentences_are_found() -> None:
-    assert vague_sentences(VAGUE_PROSE) == 6
+    assert vague_sentences(VAGUE_PROSE) == 7
     assert not vague_sentences('"""Whatever holds."""\ndef what(): "Return whats."')
 
 

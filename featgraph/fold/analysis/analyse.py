@@ -681,7 +681,7 @@ class _Analyser:
         return type_
 
 
-#: What stands behind the name of a function in those of its parts, and of its areas.
+#: Suffixes of the name of a function in those of its parts, and of its areas.
 _PARTS = ("column", "rest", "row", "scale", "work")
 
 

@@ -484,7 +484,7 @@ class _Reads:
                 if not tells_targets(fs) and not fs[-1].kind.writes_edges
             )
         )
-        #: What a gather at the source compares with what it was.
+        #: Values that a gather at the source compares with their previous ones.
         self.compared = frozenset().union(
             *(_compared(f) for f in functions if f.kind.gathers)
         )

@@ -16,7 +16,7 @@ from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["DueSetKernel"]
 
-#: What follows the name of a kernel that is called for each chunk.
+#: Suffix of the name of a kernel that is called for each chunk.
 _IN_CHUNKS = "_in_chunks"
 _HEADS = {
     "cpu": [

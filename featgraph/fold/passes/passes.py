@@ -225,7 +225,7 @@ def indices(facts: BodyFacts, tree: Body) -> Body:
     return _unsigned(tree) if facts.context.cuda else tree
 
 
-#: What becomes of the features of a function; those of "rest" and "helper" are given.
+#: Forms of the features of a function; "rest" and "helper" have them from a caller.
 FORMS = ("feature", "rest", "unrolled", "looped", "vectorized", "parts", "columns")
 
 BODY_PASSES = (
@@ -607,7 +607,7 @@ def _names_of(facts: NestFacts) -> set[str]:
     return {*facts.arguments, *functions, *_MODULE, *dir(builtins)}
 
 
-#: What modules import, for either target.
+#: Names that modules import, for either target.
 _MODULE = frozenset(
     {
         "block_tiles",

@@ -134,7 +134,7 @@ def _describe_incremental(plan: FoldPlan, gather: IncrementalGather) -> str:
     return f"kept and patched: {size} bytes a vertex, and {', '.join(copies)}"
 
 
-#: What a message of rows has.
+#: Forms of a message of rows -> its contents.
 _FORMS = {
     "all": "the owner's whole range, with bits that say which rows changed",
     "ms": "all that the other rank has, with bits that say which rows changed",

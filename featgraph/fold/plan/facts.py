@@ -48,7 +48,7 @@ def find_facts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
         may_push=_may_push(analysis, options),
-        # What is pushed comes in any order, and may round otherwise.
+        # Pushed values arrive in any order, and their sums may round otherwise.
         is_announced=all(map(is_announced, functions)) and not any(map(rounds, pushed)),
         # An atomic there reads nothing that a superstep could still change (S6).
         reads_foreign=any(a.where == "foreign" and a.mode == "read" for a in accesses),

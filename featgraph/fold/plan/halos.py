@@ -245,7 +245,7 @@ def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool
     return type_ is not None and type_.kind is kind
 
 
-#: What a function may not do, as a test, and what to do instead.
+#: Tests of functions that ranks cannot run, the reason, and the fix.
 _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
     (
         "an exclusive function writes at both ends of an edge, of which another rank "

@@ -188,7 +188,7 @@ def phase_along(
     types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
     asks = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
     asks = asks or any(f.twin_operations for f in members)
-    # What edges have come to is kept by their ids, for later functions of other phases.
+    # Results of edges are kept by their ids, for later functions of other phases.
     sweeps = any(f.kind.writes_edges for f in members)
     own = {id(f) for f in members}
     others = (f.kind for f in analysis.functions if id(f) not in own)

@@ -35,7 +35,7 @@ TARGETS = ("auto", "cpu", "cuda")
 EXCHANGES = ("auto", "all", "ms", "vr", "vr-list")
 #: Whether rows go to other ranks while others are swept.
 OVERLAP = ("auto", True, False)
-#: What reals may be rounded to on their way.
+#: Types that reals may be rounded to between ranks.
 WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")

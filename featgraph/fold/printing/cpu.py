@@ -51,8 +51,9 @@ __all__ = [
 ]
 
 DECORATOR = "njit(**INLINE)"
-#: What the compiler may do to reals. With a reciprocal for a division ("arcp") the last
-#: bit depends on what it moves out of a loop, too, and not on the order of a sum alone.
+#: Changes that the compiler may make to arithmetic of reals. With a reciprocal for a
+#: division ("arcp") the last bit depends on loads and products that are moved out of a
+#: loop, too, and not on the order of a sum alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
 #: In modules without reals.
 _UNCOUNTED = [

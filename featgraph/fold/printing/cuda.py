@@ -126,7 +126,7 @@ class _CudaPhase:
     """Printer of the kernel of a phase."""
 
     role = "main"
-    #: What the names of its kernels end with.
+    #: Suffix of the names of its kernels.
     suffix = ""
 
     def __init__(self, one: PhaseToPrint) -> None:
@@ -253,7 +253,7 @@ class _HubPhase(_CudaPhase):
     def schedule(self) -> Schedule:
         """Schedule of hubs, by that of the phase."""
         own = super().schedule
-        if self.phase.kind.pushes:  # what is pushed meets in memory
+        if self.phase.kind.pushes:  # pushed values meet in memory
             return SCHEDULES[own.parts]
         return SCHEDULES[own.joins if self.phase.mapping.in_parts else own.hubs]
 

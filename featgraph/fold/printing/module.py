@@ -41,7 +41,7 @@ _ARRAYS = {
         "triangle_middles",
     )
 }
-#: What a device decides when it launches an entry, beside its scratch areas.
+#: Arguments that a device sets at the launch of an entry, beside scratch areas.
 _LAUNCHED = frozenset({"share_begins", "share_count", "share_rows", "swept_words"})
 
 

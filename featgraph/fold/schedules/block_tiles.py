@@ -59,7 +59,7 @@ MOST_THREADS = 512
 TILED_BLOCKS, MOST_BOUND_THREADS = 4, 256
 #: Features of the matrices that tiles sum: up to here, columns fit a lane's registers.
 LEAST_TILED = MOST_ROWS + 1
-#: What tiles take of what lanes with matrices in memory take, about.
+#: Time of tiles over that of lanes with matrices in memory, about.
 COST = 1 / 2
 #: Shared memory that a block may use; matrices that do not fit are in scratch memory.
 SHARED_BYTES = 48_000

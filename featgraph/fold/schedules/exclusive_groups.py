@@ -188,7 +188,7 @@ class RacySchedule(ExclusiveSchedule):
 CPU_PARTS, MOST_PARTS = 32, 1024
 #: Of more parts, blocks have no number in 32 bits.
 MOST_NUMBERED = 46340
-#: What a round takes until its first edges run, beside its barrier (us).
+#: Time of a round until its first edges run, beside its barrier (us).
 START_US = 3
 #: Parts for each E / d_m: no round takes less than the edges of a part's hub.
 PARTS_A_HUB = 3

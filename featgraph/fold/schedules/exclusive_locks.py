@@ -298,8 +298,8 @@ class TicketedSchedule(_HeldSchedule):
         return front + take + agreed(noted(loop, "the whole warp"), "warp")
 
 
-#: What a vertex of few edges takes a warp (us); and the update of an edge in the chain
-#: of a hub, in that of a task of edges.
+#: Time of a vertex of few edges in a warp (us); time of an update in the chain of a
+#: hub, over that in a task of edges.
 VERTEX_US, CHAIN = 8, 1.4
 #: Passes for each edge of the vertex of the first side that has most, for it has one
 #: edge locked at a time; and such edges that the first pass of `hybrid` leaves. Fitted

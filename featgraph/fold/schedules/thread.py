@@ -36,7 +36,7 @@ MOST_HELD = 6
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
 #: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
 FEW_EDGES = 16
-#: What a thread takes of what lanes take then.
+#: Time of a thread over that of lanes, in these cases.
 COST = 1 / 4
 #: Up to so many bytes of features, one thread takes two of the edges that its vertex
 #: pulls at a time; with more, registers run out. Belief propagation on a Delaunay

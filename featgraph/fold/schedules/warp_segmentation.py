@@ -44,7 +44,7 @@ ROUNDS = 32
 #: has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12 on those of 16 and 32
 #: (NVIDIA H200, schedules-gpu).
 LEAST_DEGREE, LEAST_DEGREE_OF_KEYS = 16, 64
-#: What segments take of what lanes take then.
+#: Time of segments over that of lanes, in these cases.
 COST = 0.84
 #: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
 #: which one walk alone took, the second one of long rows takes no more (sm_90).

@@ -131,7 +131,7 @@ def _is_generated(name: str, hidden: Collection[str]) -> bool:
     return name in hidden or re.search(r"_\d+$", name) is not None
 
 
-#: What kernels call a temporary, its parts and copies; numbers are put to all of them.
+#: Names in kernels of a temporary, its parts and copies; numbers are put to all.
 _FORMS = (
     "{}", "{}_source", "{}_packed", "{}_at", "all_{}", "change_{}", "entries_of_{}",
     "new_{}", "old_{}", "own_{}", "rows_of_{}", "rows_of_{}_source",

@@ -43,7 +43,7 @@ _STATEMENTS = (
     ast.Break,
     ast.Continue,
 )
-#: What statements are called whose class is not called as they are written.
+#: Statements as users write them, where the class has another name.
 _WRITTEN = {
     "AsyncFor": "async for",
     "AsyncFunctionDef": "async def",

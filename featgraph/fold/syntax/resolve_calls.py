@@ -48,7 +48,7 @@ _ALLOWED = (
     ast.cmpop,
     ast.expr_context,
 )
-#: What unsupported expressions are called.
+#: Names of unsupported expressions in errors.
 _CALLED = {
     "Await": "await",
     "Dict": "a dict",

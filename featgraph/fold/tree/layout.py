@@ -535,7 +535,7 @@ _WARP = 32
 #: Rounds of a row, in the mean of a warp's, from which on the rows are taken one after
 #: the other: no lane then looks for its row, or combines behind each round.
 LONG_ROW = 2
-#: What lanes lend each other -> whether it is a bool.
+#: Names that lanes shuffle to each other -> whether the value is a bool.
 Lent = Mapping[str, bool]
 #: Part of a row -> the names of where it begins and ends.
 _BOUNDS = {

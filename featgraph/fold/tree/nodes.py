@@ -27,7 +27,8 @@ class Target(Enum):
         return "warp" if self is Target.CUDA else "cpu"
 
 
-# What a phase does. No lane, no place in memory and no copy of a feature stands here.
+# Nodes of a phase before it is mapped: no lane, no place in memory and no copy of a
+# feature stands here.
 
 
 @dataclass(eq=False)
@@ -347,7 +348,7 @@ class Triangle(Node):
     function: str
 
 
-# What a schedule leaves behind: no test on a vertex or an edge but those of Python.
+# Nodes behind a schedule: no test on a vertex or an edge but those of Python.
 
 
 @dataclass(eq=False)

@@ -146,7 +146,7 @@ def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
     for outer in around:
         if isinstance(outer, Node):
             continue
-        # What a whole block enters, all warps of it do.
+        # A statement that a whole block enters is entered by all its warps.
         if agrees(outer) not in {company, "block"}:
             raise TreeError(
                 f"lanes meet to {node.what} the {node.scope}, but some may not enter "
@@ -225,7 +225,7 @@ class _Bound:
     def _reads(self, value: ast.expr) -> None:
         for node in every([value]):
             if not isinstance(node, ast.Name) or not node.id.isidentifier():
-                continue  # what has been printed already is no name
+                continue  # text that is printed already, no name
             if node.id not in self.names:
                 raise TreeError(f"nothing binds {node.id} in {_shown(value)}")
 

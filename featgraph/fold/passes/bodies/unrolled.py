@@ -245,7 +245,7 @@ class Copies:
         out: Body = []
         for first in range(0, facts.count, facts.piece):
             pieces = range(first, first + facts.piece)
-            # What is stored behind a row, nothing reads.
+            # Nothing reads entries that are stored behind a row.
             values = [self.value(node.value, min(j, facts.count - 1)) for j in pieces]
             store = code(
                 f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.mapping.stride}, "

@@ -69,7 +69,7 @@ __all__ = ["Converge", "ConvergeRows"]
 
 #: Nodes that take what a function contributes.
 TAKES = (Contribute, Patch, Push)
-#: What an edge fills: its name, and its prefix.
+#: An accumulator that an edge fills: its name, and its prefix.
 Filled = tuple[str, str]
 #: Lanes that share an entity.
 SCOPES = {"v": "vertex", "e": "edge"}

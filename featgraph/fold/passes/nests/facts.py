@@ -49,7 +49,7 @@ __all__ = [
     "shape_of",
 ]
 
-#: What the compiler of a GPU contracts with nothing, by the type of what is added.
+#: Additions that the compiler of a GPU never contracts, by the type of their terms.
 _ADDS = {
     Real.FLOAT32: "cuda.libdevice.fadd_rn", Real.FLOAT64: "cuda.libdevice.dadd_rn",
 }  # fmt: skip

@@ -197,7 +197,7 @@ class Accumulators(_OfGathers):
             ]
         rest = filled
         if facts.binding.joins:
-            # What is staged is in memory behind that, where parts are left.
+            # Staged values are in memory then, where parts are left.
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
             out += _joined(facts, filled)

@@ -136,7 +136,7 @@ class Sums(Rewriting):
     def _settled(self, each: Sum, value: str) -> Body:
         """Add a sum to memory, if it is not zero."""
         add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
-        # What ranks add goes into outboxes: owners note where anything has come.
+        # Sums of ranks go into outboxes: owners mark the entries that have arrived.
         notes = each.into in self.facts.phase.marks
         if notes and not self.facts.oriented.in_parts:
             for edge in (each.role, self.facts.oriented.twin(each.role)):
