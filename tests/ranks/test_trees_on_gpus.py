@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -25,15 +24,9 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.cuda_trees import JoinTables
 from featgraph.runtime.devices.fixed_trees import Subtree, combine_groups, join
 from tests.ranks.forced import loops
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 
 V, K = 81, 2
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 @settings(max_examples=8, deadline=None)

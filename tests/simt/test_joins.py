@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from featgraph.runtime.devices import gpu_arrays
 from tests.simt.along_programs import along_state
 from tests.simt.case import Case
 from tests.simt.emulator import MemoryFault
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run
 
@@ -48,12 +47,6 @@ averaged = fg.foldmap(add_sources, average)
 def two_warps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have blocks of hubs no more lanes than it takes for warps to meet."""
     monkeypatch.setattr(cuda, "HUB_THREADS", 64)
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(1, 12))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,19 +19,13 @@ from featgraph.fold.plan import planner, schedules
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.fold.schedules import lanes
 from tests.simt.case import Case, vertex
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run
 
 #: Rows with no round, rounds that are left alone, whole ones and both; of four edges a
 #: round, four rounds together, and of eight in the block of the last row.
 DEGREES = (0, 1, 4, 15, 16, 17, 35, 64, 66)
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 @fg.gather(into="told", combine="sum")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,18 +24,11 @@ from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt import superstep
 from tests.simt.emulator import Emulator
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 from tests.simt.superstep import words_of
 from tests.simt.test_kernels import BY_NAME as CASES
 from tests.simt.test_kernels import Run
 from tests.simt.test_runtime import assert_same, make_states
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
-
 
 SEGMENTS = {"schedule": "warp_segmentation"}
 SHARES = {"schedule": "balanced_push", "direction": "push"}
