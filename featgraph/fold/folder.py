@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from featgraph.fold.analysis.assumed_signature import assumed_signature
-from featgraph.fold.compiling.due_sets import DueSetKernel
-from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.compiling.kernel import DueSetKernel, Kernel
 from featgraph.fold.passes.nests.due_sets import KERNELS, SetFacts
 from featgraph.fold.passes.nests.facts import LAYOUTS
 from featgraph.fold.plan.options import Options

@@ -18,9 +18,15 @@ from featgraph.fold.analysis.changes import (
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
-from featgraph.fold.plan.layout import COLUMN, REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import (
+    COLUMN,
+    REVERSED,
+    SAID,
+    GraphTraits,
+    Rows,
+    rows_along,
+)
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES, describe

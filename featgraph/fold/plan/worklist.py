@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.analysis.gathers import (
     combine_of,
     has_wide_key,
@@ -28,7 +28,7 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
-from featgraph.fold.tree.expressions import Access, Helper, Whole
+from featgraph.fold.tree.statements import Access, Helper, Whole
 
 __all__ = [
     "as_worklist",

@@ -18,7 +18,7 @@ from featgraph.base.dataclass import replace
 from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.bodies.staging import STRIDES
+from featgraph.fold.passes.bodies.memory import STRIDES
 from featgraph.fold.passes.nests.accumulators import accumulator_of
 from featgraph.fold.passes.nests.blocks import finished_by_blocks
 from featgraph.fold.passes.nests.facts import NestFacts, layout_of
@@ -31,8 +31,8 @@ from featgraph.fold.passes.worklists.cuda import (
     gather_at_once,
     settled_at_once,
 )
-from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
+from featgraph.fold.plan.traits import along_to_push
 from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.printing.module import (
     Entry,
@@ -51,7 +51,7 @@ from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.schedules.lanes import SHARED_BYTES
 from featgraph.fold.schedules.mapping import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.syntax.unsigned_indices import unsigned_indices
+from featgraph.fold.syntax.arithmetic import unsigned_indices
 from featgraph.fold.tree.statements import Body, code, when
 
 __all__ = [

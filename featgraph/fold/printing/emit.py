@@ -14,9 +14,8 @@ from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of
 from featgraph.fold.passes.bodies.facts import BodyFacts, Callee, Context
-from featgraph.fold.passes.bodies.memory import Site
+from featgraph.fold.passes.bodies.memory import Site, find_staged
 from featgraph.fold.passes.bodies.nodes import Define
-from featgraph.fold.passes.bodies.staging import find_staged
 from featgraph.fold.passes.bodies.stores import find_forwarded
 from featgraph.fold.passes.nests.accumulators import indexed_forms
 from featgraph.fold.passes.passes import callee_of, lower_function, lower_helper
@@ -30,12 +29,10 @@ from featgraph.fold.printing.writer import (
     make_function,
     print_function,
 )
-from featgraph.fold.syntax.names import BUILTIN_ARRAYS
-from featgraph.fold.syntax.vertex_numbers import NUMBER
-from featgraph.fold.tree.expressions import narrowed
+from featgraph.fold.syntax.names import BUILTIN_ARRAYS, NUMBER
 from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Body, code
+from featgraph.fold.tree.statements import Body, code, narrowed
 from featgraph.program.source import FunctionSource
 
 __all__ = ["emit"]

@@ -7,9 +7,8 @@ from collections.abc import Mapping as Dict
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import WARP, LaunchSizes, Mapping, Work
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body

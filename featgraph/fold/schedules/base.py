@@ -13,9 +13,16 @@ from collections.abc import Mapping as Dict
 from typing import Any, ClassVar
 
 from featgraph.base.dataclass import dataclass
-from featgraph.fold.schedules import grids
-from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
-from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
+from featgraph.fold.schedules import mapping as mappings
+from featgraph.fold.schedules.mapping import (
+    LaunchSizes,
+    Mapping,
+    Work,
+    bounded,
+    last_feature,
+    resident_blocks,
+    stands_for,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when
@@ -555,11 +562,11 @@ class Schedule(ABC):
             return sizes.within(sizes.argument(array.name).size // array.each, lanes)
         if sizes.reduces:
             # The same number on every GPU, since it determines the rounding of sums.
-            return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
+            return min(sizes.blocks(sizes.vertices), mappings.REDUCE_BLOCKS)
         if sizes.form == "listed":
             return sizes.blocks(int(sizes.argument("listed").size) * lanes)
         if sizes.form == "packed":
-            blocks = min(sizes.blocks(sizes.vertices), grids.PACKING_BLOCKS * lanes)
+            blocks = min(sizes.blocks(sizes.vertices), mappings.PACKING_BLOCKS * lanes)
         else:
             blocks = sizes.blocks(self.places(mapping, sizes))
         return sizes.bounded(blocks, lanes)

@@ -15,9 +15,14 @@ from featgraph.fold.schedules.base import (
     in_strides,
 )
 from featgraph.fold.schedules.block_tiles import SHARED_BYTES, SIDE, padded_to_tiles
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import shared
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work, share_features
+from featgraph.fold.schedules.mapping import (
+    WARP,
+    LaunchSizes,
+    Mapping,
+    Work,
+    share_features,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Stage, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when

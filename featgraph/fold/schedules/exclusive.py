@@ -31,9 +31,8 @@ from featgraph.fold.schedules.base import (
 )
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.exclusive_costs import SWEEPS, EdgeSweep
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import WARP, LaunchSizes, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 

@@ -14,10 +14,10 @@ from featgraph.fold.schedules.base import (
     Scope,
     in_strides,
 )
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     MOST_COPIES,
+    LaunchSizes,
     Mapping,
     Work,
     piece_of,

@@ -10,7 +10,6 @@ from typing import ClassVar
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape, Scope
-from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
 from featgraph.fold.schedules.lanes import (
     FEW_LONG_ROWS,
     LaneSchedule,
@@ -19,7 +18,14 @@ from featgraph.fold.schedules.lanes import (
     leaves_matrices,
     marked,
 )
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import (
+    WARP,
+    LaunchSizes,
+    Mapping,
+    Work,
+    bounded,
+    resident_blocks,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when

@@ -14,28 +14,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, cast
 
-from featgraph.fold.analysis.expressions import operand_type
-from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.access import INDEXED
+from featgraph.fold.analysis.gathers import operand_type
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import BodyFacts
 from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
-from featgraph.fold.syntax.normal_form import has_collective, is_collective
-from featgraph.fold.syntax.variance import loop_varies, varies
-from featgraph.fold.tree.expressions import (
-    Access,
-    Atomic,
-    Operate,
-    Whole,
-    is_matrix_sum,
-    narrowed,
+from featgraph.fold.syntax.normal_form import (
+    has_collective,
+    is_collective,
+    loop_varies,
+    varies,
 )
 from featgraph.fold.tree.statements import (
+    Access,
+    Atomic,
     Body,
+    Operate,
     Rewriting,
+    Whole,
     code,
     copied,
     expression,
+    is_matrix_sum,
+    narrowed,
     placed,
 )
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
+from featgraph.fold.analysis.gathers import is_real_matrix, operand_type
 from featgraph.fold.operations.primitive import Column
 from featgraph.fold.passes.bodies.facts import BodyFacts
+from featgraph.fold.passes.bodies.memory import STAGED_REGISTERS, Staged, has_pieces
 from featgraph.fold.passes.bodies.nodes import Array, Place
-from featgraph.fold.passes.bodies.staging import STAGED_REGISTERS, Staged, has_pieces
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.statements import (
     Access,
     Operate,
     Whole,
+    expression,
     is_matrix_sum,
     narrowed,
 )
-from featgraph.fold.tree.statements import expression
 
 __all__ = ["MatrixColumns", "inverse_element", "matrix_element"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, cast
 
-from featgraph.fold.analysis.expressions import operand_type
-from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.access import INDEXED
+from featgraph.fold.analysis.gathers import operand_type
 from featgraph.fold.operations.primitive import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import BodyFacts
@@ -28,18 +28,21 @@ from featgraph.fold.passes.bodies.nodes import (
     Masked,
     Row,
 )
-from featgraph.fold.passes.bodies.vector_access import can_store
+from featgraph.fold.passes.bodies.stores import can_store
 from featgraph.fold.schedules.mapping import last_feature, stands_for
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.syntax.normal_form import is_collective
-from featgraph.fold.syntax.variance import loop_varies, varies
-from featgraph.fold.tree.expressions import Access, Atomic, Operate, is_same, narrowed
+from featgraph.fold.syntax.normal_form import is_collective, loop_varies, varies
 from featgraph.fold.tree.statements import (
+    Access,
+    Atomic,
     Body,
+    Operate,
     Rewriting,
     code,
     copied,
     expression,
+    is_same,
+    narrowed,
     placed,
 )
 

@@ -14,8 +14,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.passes.nests.converge import ConvergeRows
 from featgraph.fold.passes.nests.diverge import DivergeRows
 from featgraph.fold.passes.nests.facts import layout_along
-from featgraph.fold.plan.layout import Rows, rows_along
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule

@@ -15,17 +15,21 @@ from typing import Protocol
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
+from featgraph.fold.analysis.access import base_name
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.changes import IncrementalGather
-from featgraph.fold.analysis.expressions import needs_guard
-from featgraph.fold.analysis.gathered_values import base_name
-from featgraph.fold.analysis.gathers import Sum, find_sums, in_blocks, is_matrix
+from featgraph.fold.analysis.gathers import (
+    Sum,
+    find_sums,
+    in_blocks,
+    is_matrix,
+    needs_guard,
+)
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
-from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
 from featgraph.fold.tree.nodes import RowLoad, Target
