@@ -80,7 +80,7 @@ class OrderedSchedule(Schedule):
         "most_places": AnyInteger(1 << 31),
     }
     seed = "drawn_by"
-    forms = ()
+    frontier_forms = ()
 
     def __init__(self) -> None:
         self.made: list[int | None] = []
@@ -91,7 +91,9 @@ class OrderedSchedule(Schedule):
         takes = work.sweeps_edges and not work.from_sources
         return replace(mapping, schedule=self.name) if takes else mapping
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the order."""
         return (GraphArray("order", dtype="int32"),)
 

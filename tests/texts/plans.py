@@ -182,7 +182,7 @@ def _plan(case: Case, variant: Variant) -> FoldPlan:
     if case.needs_twins:
         traits = replace(traits, undirected=True, wide_both=False)
     plan = make_plan(case.foldmap.program, case.signature, variant.options, traits)
-    return replace(plan, form=variant.form)
+    return replace(plan, frontier_form=variant.form)
 
 
 @cache

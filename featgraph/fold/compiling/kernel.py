@@ -232,13 +232,17 @@ class Kernel:
             vars(module).update({name: of_all[name] for name in names})
         return module
 
-    def in_form(self, form: str) -> Kernel:
+    def in_form(self, frontier_form: str) -> Kernel:
         """Return the kernels of a frontier form: see `FoldPlan` (CUDA)."""
-        if form not in self._forms:
+        if frontier_form not in self._forms:
             plan = self.plan
-            other = as_worklist(plan) if form == WORKLIST else replace(plan, form=form)
-            self._forms[form] = Kernel(emit(other))
-        return self._forms[form]
+            other = (
+                as_worklist(plan)
+                if frontier_form == WORKLIST
+                else replace(plan, frontier_form=frontier_form)
+            )
+            self._forms[frontier_form] = Kernel(emit(other))
+        return self._forms[frontier_form]
 
     def function(self, entry: Entry) -> Any:
         """Return the compiled function of an entry."""

@@ -61,7 +61,7 @@ def is_free(function: Analysed) -> bool:
 
 def is_queued(plan: FoldPlan) -> bool:
     """Whether a compiled loop over supersteps is printed for a plan."""
-    is_asked_for = plan.target == "cpu" or plan.form == WORKLIST
+    is_asked_for = plan.target == "cpu" or plan.frontier_form == WORKLIST
     return is_asked_for and not plan.facts.not_queued
 
 
@@ -72,7 +72,7 @@ def as_worklist(plan: FoldPlan) -> FoldPlan:
     mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
     by_slot = phase.by_slot and plan.traits.undirected  # it pushes
     phase = replace(phase, mapping=mapping, by_slot=by_slot)
-    return replace(plan, phases=(phase,), form=WORKLIST)
+    return replace(plan, phases=(phase,), frontier_form=WORKLIST)
 
 
 def why_not_queued(

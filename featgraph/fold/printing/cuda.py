@@ -82,7 +82,7 @@ def imports(plan: FoldPlan) -> list[str]:
     }
     for phase in plan.phases:
         modules |= dict.fromkeys(phase.schedule.modules, True)
-    if plan.form == WORKLIST:
+    if plan.frontier_form == WORKLIST:
         modules["queue_cuda as queues"] = True
     modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
     numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
@@ -110,7 +110,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, or for a phase with hubs."""
     entries = _CudaPhase(one).run()
     # Launched first, for they take longest.
-    if one.phase.mapping.hubs and one.plan.form == "plain":
+    if one.phase.mapping.hubs and one.plan.frontier_form == "plain":
         entries = _HubPhase(one).run() + entries
     return entries
 
@@ -134,8 +134,8 @@ class _CudaPhase:
         self.one, self.plan, self.phase, self.number = one, plan, phase, one.number
         self.context, self.writer = one.context, one.writer
         self.functions = plan.functions_of(phase)
-        self.form = plan.form
-        form = "" if plan.form == "plain" else f"{plan.form}_"
+        self.frontier_form = plan.frontier_form
+        form = "" if plan.frontier_form == "plain" else f"{plan.frontier_form}_"
         self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.parts = dict(self.scratch)
@@ -148,7 +148,7 @@ class _CudaPhase:
     @property
     def arrays(self) -> tuple[GraphArray, ...]:
         """Arrays that assign vertices or edges to threads."""
-        own = self.schedule.arrays(self.phase.mapping, self.form)
+        own = self.schedule.arrays(self.phase.mapping, self.frontier_form)
         return (*own, *self.one.ordered)
 
     @cached_property
@@ -185,7 +185,7 @@ class _CudaPhase:
         loops = bool(self.scratch) or self._strides() > 1
         loops = loops or not self.phase.kind.reports_due or self.phase.kind.in_turns
         lists = self.phase.mapping.lists_rows or self.phase.changed_only
-        return not (loops or lists) and self.form == "plain"
+        return not (loops or lists) and self.frontier_form == "plain"
 
     # -- around the kernel
 
@@ -193,7 +193,7 @@ class _CudaPhase:
         mapping, is_main = self.phase.mapping, self.role == "main"
         places = [array.name for array in self.arrays] or ["vertex_count"]
         places += self.schedule.launched
-        listed = ["listed"] * (self.form == "listed")
+        listed = ["listed"] * (self.frontier_form == "listed")
         more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
         return self.phase.kind.arguments(facts, places, more)
 
@@ -206,7 +206,7 @@ class _CudaPhase:
             part = "part of the row of a " if facts.binding.part else ""
             doc += f" A block for each {part}hub."
         else:
-            doc += _FORMS[self.form]
+            doc += _FORMS[self.frontier_form]
         if self.phase.mapping.lists_rows:
             doc += " Warps have equal shares of their edges."
         return doc

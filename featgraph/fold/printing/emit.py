@@ -91,7 +91,9 @@ def emit(
     forms = indexed_forms(plan)
     for number in numbers:
         phase = plan.phases[number]
-        if plan.form != "plain" and not plan.can_take(plan.form, phase):
+        if plan.frontier_form != "plain" and not plan.can_take(
+            plan.frontier_form, phase
+        ):
             continue
         context = Context(
             plan.analysis,
@@ -118,7 +120,7 @@ def emit(
         }
         if phase.kind.pushes:
             _check_pushed(plan, phase)
-        if plan.form != WORKLIST:
+        if plan.frontier_form != WORKLIST:
             one = PhaseToPrint(writer, context, plan, phase, number, callees)
             entries += target.print_phase(one)
     queue = None
@@ -128,7 +130,7 @@ def emit(
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins,
         _named(sites or [], plan.analysis), queue, tuple(forwarded),
-        plan.form == "plain" and numbers[-1] == len(plan.phases) - 1
+        plan.frontier_form == "plain" and numbers[-1] == len(plan.phases) - 1
         and _waits(plan, callees),
     )  # fmt: skip
 

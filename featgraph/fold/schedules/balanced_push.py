@@ -25,7 +25,7 @@ class BalancedPushSchedule(LaneSchedule):
 
     name = "balanced_push"
     modules = ("segments",)
-    forms = ()
+    frontier_forms = ()
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping, for phases in which sources push along edges."""
@@ -47,7 +47,9 @@ class BalancedPushSchedule(LaneSchedule):
             )
         return mapping
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of sources, its prefix sums of degrees, and its length."""
         names = ("share_rows", "share_begins", "share_count")
         return tuple(map(GraphArray, names))

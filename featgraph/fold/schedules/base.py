@@ -56,7 +56,7 @@ class KernelShape:
         Whether the vertices of its phase are computed along their own rows.
     reduces : bool
         Whether its phase combines over all vertices.
-    form : str
+    frontier_form : str
         How the vertices of a sparse set are found: "plain", "packed" or "listed"; on
         the CPU, "listed" means a list of words.
     threads : int
@@ -75,7 +75,7 @@ class KernelShape:
     pulls: bool = False
     reduces: bool = False
     spreads: bool = False
-    form: str = "plain"
+    frontier_form: str = "plain"
     threads: int = 0
     covers: bool = False
     names_features: bool = True
@@ -422,7 +422,7 @@ class Schedule(ABC):
         Whether locks exclude conflicting edges of exclusive functions.
     copies_columns : bool
         Whether it copies edge properties into its order.
-    forms : tuple of str
+    frontier_forms : tuple of str
         Frontier forms of its kernels beside "plain".
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
@@ -450,7 +450,7 @@ class Schedule(ABC):
     fitting: ClassVar[int] = 0
     holds: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
-    forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
+    frontier_forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
     modules: ClassVar[tuple[str, ...]] = ()
     hubs: ClassVar[str] = "block"
     joins: ClassVar[str] = "block_joins"
@@ -492,7 +492,9 @@ class Schedule(ABC):
         """Return the threads of a block; 0 for the default."""
         return 0
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the arrays that assign vertices or edges to threads.
 
         If there are none, threads take vertices by id (CPU: by chunks of words).
@@ -563,9 +565,9 @@ class Schedule(ABC):
         if sizes.reduces:
             # The same number on every GPU, since it determines the rounding of sums.
             return min(sizes.blocks(sizes.vertices), mappings.REDUCE_BLOCKS)
-        if sizes.form == "listed":
+        if sizes.frontier_form == "listed":
             return sizes.blocks(int(sizes.argument("listed").size) * lanes)
-        if sizes.form == "packed":
+        if sizes.frontier_form == "packed":
             blocks = min(sizes.blocks(sizes.vertices), mappings.PACKING_BLOCKS * lanes)
         else:
             blocks = sizes.blocks(self.places(mapping, sizes))

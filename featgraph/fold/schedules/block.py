@@ -45,7 +45,9 @@ class BlockSchedule(Schedule):
             )
         return replace(mapping, hubs=True) if work.sweeps_edges else mapping
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of hubs."""
         return (listed("hubs", 1, mapping),)
 
@@ -85,7 +87,9 @@ class PartSchedule(BlockSchedule):
     name = "block_parts"
     is_selectable = False
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of parts of rows."""
         return (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
 
@@ -104,7 +108,9 @@ class JoinSchedule(BlockSchedule):
     name = "block_joins"
     is_selectable = False
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of parts of rows, with the index of each in its row."""
         return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 

@@ -75,7 +75,9 @@ class BlockTileSchedule(Schedule):
 
     name = "block_tiles"
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
-    forms: ClassVar[tuple[str, ...]] = ("listed",)  # a warp packs what its lanes take
+    frontier_forms: ClassVar[tuple[str, ...]] = (
+        "listed",
+    )  # a warp packs what its lanes take
     joins: ClassVar[str] = "tile_joins"
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
@@ -180,7 +182,7 @@ class BlockTileSchedule(Schedule):
     def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
         """Return the range of a block, and the load of its vertex."""
         count, each = f"int32({shape.vertex_count})", code(f"{vertex} = int32(index)")
-        if shape.form == "listed":
+        if shape.frontier_form == "listed":
             count, each = "listed.size", code(f"{vertex} = listed[index]")
         return f"range(cuda.blockIdx.x, {count}, cuda.gridDim.x)", each
 
@@ -191,7 +193,9 @@ class TileJoinSchedule(BlockTileSchedule):
     name = "tile_joins"
     is_selectable = False
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of parts of rows, with the index of each in its row."""
         return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 

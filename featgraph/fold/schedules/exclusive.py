@@ -135,7 +135,7 @@ class ExclusiveSchedule(Schedule):
     copies_columns = True
     modules = ("queue_cuda as queues",)
     seed = "shuffle"
-    forms = ()
+    frontier_forms = ()
     is_repeatable: ClassVar[bool] = True
     passes: ClassVar[str] = ""
     resident: ClassVar[int] = 2
@@ -183,7 +183,9 @@ class ExclusiveSchedule(Schedule):
         """Own options that take any integer, with the seed."""
         return super().integers | {"shuffle": ORDER}
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the order, and the bounds of its turns."""
         cut = ["tasks"] * self.in_tasks if mapping.resident else ["chunks"]
         ends = (

@@ -113,7 +113,9 @@ class ChunkedEdgeSchedule(_PassedEdges):
     targets = ("cpu",)
     does = "Sweep the edges of a chunk that passed, and their triangles."
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the bounds of chunks of edges."""
         return (GraphArray("chunks", "edge_chunks"),)
 
@@ -182,7 +184,9 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
 
     name = "changed_words"
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the bounds of chunks of words of the set."""
         return (GraphArray("chunks", "edge_word_chunks"),)
 

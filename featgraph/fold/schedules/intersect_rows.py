@@ -208,7 +208,9 @@ class BitmapSchedule(Intersection):
     name = "bitmap"
     does = "Sweep long rows, a block each, and the triangles with them in the middle."
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of long rows."""
         return (GraphArray("hubs", "upper_hubs"),)
 

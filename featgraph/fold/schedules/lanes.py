@@ -215,9 +215,9 @@ class LaneSchedule(Schedule):
         lanes = binding.scopes["vertex"].lanes
         body, vertex = node.body, node.vertex
         body = body + marked(node, binding, shape)
-        if node.words and shape.form == "packed":
+        if node.words and shape.frontier_form == "packed":
             return each_packed(node, lanes, body) + node.behind
-        if node.words and shape.form == "listed":
+        if node.words and shape.frontier_form == "listed":
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
@@ -345,7 +345,7 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
     """Return statements that set the bits of a vertex in its result sets."""
     out: Body = []
     for flag, words in node.marks:
-        if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
+        if binding.scopes["vertex"].lanes == 1 and shape.frontier_form == "plain":
             # A warp has the 32 vertices of a word of a set, a lane each.
             before = f", {node.begins}" if node.begins else ""
             put = "put_bits" if node.begins else "set_bits"

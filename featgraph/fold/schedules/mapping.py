@@ -372,7 +372,7 @@ class LaunchSizes:
         Threads of a block.
     argument : callable
         Maps an argument to its value in the launch.
-    form : str
+    frontier_form : str
         Frontier form: see `KernelShape`.
     role : str
         "main", or "hubs" for a kernel with one block for each entry of a list.
@@ -390,7 +390,7 @@ class LaunchSizes:
     edges: int
     block: int
     argument: Callable[[str], Any]
-    form: str = "plain"
+    frontier_form: str = "plain"
     role: str = "main"
     reduces: bool = False
     strides: int = 1

@@ -118,9 +118,11 @@ class WarpSegmentationSchedule(LaneSchedule):
             return bounded(mapping, WINDOW_BLOCKS)
         return bounded(mapping, resident_blocks(mapping, work))
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list that cuts the vertices into windows."""
-        if not mapping.window or form != "plain":
+        if not mapping.window or frontier_form != "plain":
             return ()
         rows = WARP // mapping.lanes_per_edge
         return (GraphArray("windows", f"{{windows}} {rows} {mapping.window}"),)
@@ -154,7 +156,7 @@ class WarpSegmentationSchedule(LaneSchedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         out = lanes_of(binding, "cuda.laneid")
-        if shape.form != "plain" or binding.features.lanes == WARP:
+        if shape.frontier_form != "plain" or binding.features.lanes == WARP:
             return out + self._each(node, binding, shape)
         return out + self._windows(node, binding, shape)
 

@@ -56,7 +56,7 @@ class SetKernel:
         Returns its nest.
     schedule : Schedule
         Mapping of vertices to threads.
-    form : str
+    frontier_form : str
         How the vertices of a sparse set are found: see `KernelShape`.
     covers : bool
         Whether its grid has a thread for each vertex (CUDA).
@@ -78,7 +78,7 @@ class SetKernel:
     arguments: tuple[str, ...]
     nest: Callable[[SetFacts], Body]
     schedule: Schedule
-    form: str = "plain"
+    frontier_form: str = "plain"
     covers: bool = False
     leaves_hubs: bool = False
     finds_edges: bool = False
@@ -127,7 +127,7 @@ class SetFacts:
         kernel, on_cpu = self.kernel, self.target == "cpu"
         count = self.layout.vertex_count if on_cpu else "vertex_count"
         return KernelShape(
-            1, form=kernel.form, threads=kernel.threads, covers=kernel.covers,
+            1, frontier_form=kernel.frontier_form, threads=kernel.threads, covers=kernel.covers,
             names_features=False, vertex_count=count,
         )  # fmt: skip
 

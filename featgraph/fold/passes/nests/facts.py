@@ -188,7 +188,7 @@ class NestFacts:
         by_feature = not all(
             p.is_collective or p.function.is_scalar for p in self.callees.values()
         )
-        count, form = "vertex_count", self.plan.form
+        count, form = "vertex_count", self.plan.frontier_form
         if self.target is Target.CPU:
             count = self.layout.vertex_count
             form = "listed" if self.phase.kind.pulls else form
