@@ -35,7 +35,8 @@ from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["WORKLIST", "FoldPlan", "GatherReads", "Phase", "PlanFacts", "Reduction"]
 
-#: The frontier form of a plan that has a loop over supersteps of few vertices, and nothing else.
+#: The frontier form of a plan that has nothing but a loop over supersteps of few
+#: vertices.
 WORKLIST = "worklist"
 
 

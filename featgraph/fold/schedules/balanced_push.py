@@ -26,6 +26,8 @@ class BalancedPushSchedule(LaneSchedule):
     name = "balanced_push"
     modules = ("segments",)
     frontier_forms = ()
+    #: The list of sources, its prefix sums of degrees, and its length.
+    lists = tuple(map(GraphArray, ("share_rows", "share_begins", "share_count")))
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping, for phases in which sources push along edges."""
@@ -46,13 +48,6 @@ class BalancedPushSchedule(LaneSchedule):
                 fix="add direction='push', or ask for schedule='warp_segmentation'",
             )
         return mapping
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the list of sources, its prefix sums of degrees, and its length."""
-        names = ("share_rows", "share_begins", "share_count")
-        return tuple(map(GraphArray, names))
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return the number of blocks that share the edges."""

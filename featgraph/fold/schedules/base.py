@@ -424,6 +424,8 @@ class Schedule(ABC):
         Whether it copies edge properties into its order.
     frontier_forms : tuple of str
         Frontier forms of its kernels beside "plain".
+    lists : tuple of GraphArray
+        Its `arrays`, where these do not depend on the mapping.
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hubs : str
@@ -451,6 +453,7 @@ class Schedule(ABC):
     holds: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
     frontier_forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
+    lists: ClassVar[tuple[GraphArray, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     hubs: ClassVar[str] = "block"
     joins: ClassVar[str] = "block_joins"
@@ -499,7 +502,7 @@ class Schedule(ABC):
 
         If there are none, threads take vertices by id (CPU: by chunks of words).
         """
-        return ()
+        return self.lists
 
     def prepare(
         self,

@@ -49,7 +49,7 @@ class BlockSchedule(Schedule):
         self, mapping: Mapping, frontier_form: str = "plain"
     ) -> tuple[GraphArray, ...]:
         """Return the list of hubs."""
-        return (listed("hubs", 1, mapping),)
+        return self.lists or (listed("hubs", 1, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
@@ -86,12 +86,7 @@ class PartSchedule(BlockSchedule):
 
     name = "block_parts"
     is_selectable = False
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows."""
-        return (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
+    lists = (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""

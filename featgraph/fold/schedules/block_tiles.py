@@ -75,9 +75,8 @@ class BlockTileSchedule(Schedule):
 
     name = "block_tiles"
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
-    frontier_forms: ClassVar[tuple[str, ...]] = (
-        "listed",
-    )  # a warp packs what its lanes take
+    #: A warp packs what its lanes take, and a block has several warps.
+    frontier_forms: ClassVar[tuple[str, ...]] = ("listed",)
     joins: ClassVar[str] = "tile_joins"
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:

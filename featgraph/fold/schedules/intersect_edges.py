@@ -112,12 +112,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
     name = "chunked_edges"
     targets = ("cpu",)
     does = "Sweep the edges of a chunk that passed, and their triangles."
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the bounds of chunks of edges."""
-        return (GraphArray("chunks", "edge_chunks"),)
+    lists = (GraphArray("chunks", "edge_chunks"),)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -183,12 +178,7 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
     """One thread takes the edges of a chunk of the set of passed edges."""
 
     name = "changed_words"
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the bounds of chunks of words of the set."""
-        return (GraphArray("chunks", "edge_word_chunks"),)
+    lists = (GraphArray("chunks", "edge_word_chunks"),)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the states of edges, the rows of all neighbors, and the set."""

@@ -207,12 +207,7 @@ class BitmapSchedule(Intersection):
 
     name = "bitmap"
     does = "Sweep long rows, a block each, and the triangles with them in the middle."
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the list of long rows."""
-        return (GraphArray("hubs", "upper_hubs"),)
+    lists = (GraphArray("hubs", "upper_hubs"),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding: lanes combine their sums."""

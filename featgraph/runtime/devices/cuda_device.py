@@ -340,8 +340,9 @@ class CudaDevice(CudaArrays):
         sizes = LaunchSizes(
             bound.vertex_count, bound.edge_count,
             REDUCE_THREADS if is_reduce else block,
-            lambda name: values[bound.place[name]], bound.kernel.plan.frontier_form, entry.role,
-            is_reduce, entry.strides, entry.scratch.values(), self.multiprocessors,
+            lambda name: values[bound.place[name]],
+            bound.kernel.plan.frontier_form, entry.role, is_reduce,
+            entry.strides, entry.scratch.values(), self.multiprocessors,
         )  # fmt: skip
         return entry.schedule.grid(phase.mapping, sizes)
 

@@ -434,7 +434,7 @@ class Vectors:
 
 
 class _VectorCall:
-    """Context of an operation: see `operations.contexts.Vectorized`."""
+    """Context of an operation: see `operations.primitive.Vectorized`."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors

@@ -127,8 +127,8 @@ class SetFacts:
         kernel, on_cpu = self.kernel, self.target == "cpu"
         count = self.layout.vertex_count if on_cpu else "vertex_count"
         return KernelShape(
-            1, frontier_form=kernel.frontier_form, threads=kernel.threads, covers=kernel.covers,
-            names_features=False, vertex_count=count,
+            1, frontier_form=kernel.frontier_form, threads=kernel.threads,
+            covers=kernel.covers, names_features=False, vertex_count=count,
         )  # fmt: skip
 
     @cached_property
