@@ -56,18 +56,30 @@ from featgraph.fold.tree.statements import Body, code, when
 
 __all__ = [
     "DECORATOR",
+    "IMPORTS",
     "constants",
-    "imports",
+    "device_modules",
     "print_phase",
     "print_queue",
     "print_stage",
 ]
 
 DECORATOR = "device_function"
+#: Imports of all modules, beside the standard library's and `device_modules`.
+IMPORTS = (
+    import_of_numbers(
+        "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
+    ),
+    "",
+    "from featgraph.cuda.dialect import cuda, device_function, kernel",
+)
 
 
-def imports(plan: FoldPlan) -> list[str]:
-    """Return the import statements of the module."""
+def device_modules(plan: FoldPlan) -> dict[str, bool]:
+    """Return modules of `featgraph.device`, and whether functions of a plan call them.
+
+    Names follow ``import``.
+    """
     solving = [
         p
         for p in plan.phases
@@ -85,14 +97,7 @@ def imports(plan: FoldPlan) -> list[str]:
     if plan.frontier_form == WORKLIST:
         modules["queue_cuda as queues"] = True
     modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
-    numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
-    lines = ["import math", "from collections import namedtuple", ""]
-    lines += [import_of_numbers(*numbers), ""]
-    lines += ["from featgraph.cuda.dialect import cuda, device_function, kernel"]
-    lines += [
-        f"from featgraph.device import {n}" for n, used in modules.items() if used
-    ]
-    return lines
+    return modules
 
 
 def _in_registers(plan: FoldPlan, phase: Phase) -> bool:

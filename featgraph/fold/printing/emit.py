@@ -40,6 +40,10 @@ __all__ = ["emit"]
 Watch = Callable[[str, Pass[Any], Body], None]
 
 
+#: First imports of all modules.
+_IMPORTS = ("import math", "from collections import namedtuple", "")
+
+
 def emit(
     plan: FoldPlan, watch: Watch | None = None, numbers: Sequence[int] | None = None
 ) -> KernelSource:
@@ -73,9 +77,10 @@ def emit(
     sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
     _header(writer, plan, numbers)
-    for line in target.imports(plan):
+    modules = target.device_modules(plan).items()
+    devices = (f"from featgraph.device import {name}" for name, used in modules if used)
+    for line in (*_IMPORTS, *target.IMPORTS, *devices, ""):
         writer.line(line)
-    writer.line()
     names = ", ".join(repr(f.name) for f in fields)
     writer.line(f'Data = namedtuple("Data", [{names}])')
     for line in target.constants(plan):

@@ -26,7 +26,6 @@ from featgraph.fold.analysis.gathers import (
     needs_guard,
 )
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
@@ -298,13 +297,6 @@ class NestFacts:
         how = self.incremental(function)
         return how is not None and how.is_constant
 
-    def seen(self, function: str) -> Callee:
-        """Return an incremental gather that reads the values of the last update."""
-        how = self.incremental(function)
-        if how is None or how.seen is None:
-            raise KeyError(f"{function} is not patched")
-        return self.callees[how.seen.name]
-
     def renews_aside(self, functions: tuple[str, ...]) -> bool:
         """Whether aggregates are recomputed in a branch, beside other lanes."""
         binding = self.binding
@@ -318,15 +310,6 @@ class NestFacts:
     def shuffles(self, function: str) -> bool:
         """Whether a function has shuffles: all lanes of an edge must call it."""
         return self.callees[function].is_collective and self.binding.features.lanes > 1
-
-    def agrees(self, function: str) -> bool:
-        """Whether each lane of an edge computes the verdict of all features alone.
-
-        A lane may see its own writes before other lanes do.
-        """
-        own = self.functions[function]
-        apart = own.returns_varying or reads_what_it_changes(own)
-        return self.phase.passes_all or (self.shuffles(function) and not apart)
 
     # -- gathered values that a function is given
 

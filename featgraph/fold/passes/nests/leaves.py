@@ -306,7 +306,7 @@ class Leaves(Rewriting):
         facts, wide = self.facts, self.facts.filled(node.function).is_wide
         callee = facts.callees[node.function]
         if node.was_seen:
-            callee = facts.seen(node.function)
+            callee = _seen(facts, node.function)
         call = call_for_all(facts, callee, node.mask)
         return [assigned(f"*{node.into}," if wide else node.into, call)]
 
@@ -385,7 +385,7 @@ class Leaves(Rewriting):
     def visit_Patch(self, node: Patch) -> Body:
         """Add the new contribution of an edge, and remove the old one."""
         facts, accumulator = self.facts, self.facts.filled(node.function)
-        both = facts.callees[node.function], facts.seen(node.function)
+        both = facts.callees[node.function], _seen(facts, node.function)
         name, out = element(accumulator), code("")
         rows: tuple[RowLoad, ...] = ()
         if facts.shuffles(node.function):
@@ -430,6 +430,14 @@ class Leaves(Rewriting):
         home = home_of(self.facts, accumulator.name)
         drops = bool(rows) and self.facts.drops_padding
         return [Features(home.shape, body, rows, guarded, drops)]
+
+
+def _seen(facts: NestFacts, function: str) -> Callee:
+    """Return an incremental gather that reads the values of the last update."""
+    how = facts.incremental(function)
+    if how is None or how.seen is None:
+        raise KeyError(f"{function} is not patched")
+    return facts.callees[how.seen.name]
 
 
 def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Body:
