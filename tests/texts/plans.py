@@ -20,8 +20,8 @@ import numpy as np
 import featgraph as fg
 import featgraph.algorithms
 from featgraph.base.errors import PlanError, UserFunctionError
-from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.analysis.changes import Changes
+from featgraph.fold.folder import assumed_signature
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan

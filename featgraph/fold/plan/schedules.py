@@ -36,7 +36,7 @@ from featgraph.fold.operations.table import OPERATIONS, primitive_of
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
-from featgraph.fold.schedules.block_reduce import map_matrices
+from featgraph.fold.schedules.block import map_matrices
 from featgraph.fold.schedules.cpu import map_chunks
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_costs import CARDS, SWEEPS, EdgeSweep

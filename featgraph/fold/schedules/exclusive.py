@@ -72,7 +72,6 @@ if meets < 0:
 #: A meeting of the grid.
 MEET = f"meets = queues.arrive(arrived, meets)\n{WAIT}"
 
-#: The edge at a place of the order, and its ends.
 #: An edge and its ends at a place of the order, and a value of the edge.
 _AT = (
     "edge_order[at]", "order_sources[at]", "order_targets[at]", "ordered_{}[at]",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
-from featgraph.fold.schedules.intersect_rows import Intersection
+from featgraph.fold.schedules.intersect_rows import Intersection, Oriented
 from featgraph.fold.schedules.mapping import WARP, LaunchSizes, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
-from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [

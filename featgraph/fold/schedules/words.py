@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
-from featgraph.fold.schedules.block_reduce import ElementSchedule
+from featgraph.fold.schedules.block import ElementSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
 from featgraph.fold.schedules.mapping import (
     SHARING_BLOCKS,

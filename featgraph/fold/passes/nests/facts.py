@@ -30,9 +30,9 @@ from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
+from featgraph.fold.schedules.intersect_rows import Oriented, SortedRows
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
 from featgraph.fold.tree.nodes import RowLoad, Target
-from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
