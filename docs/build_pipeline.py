@@ -34,8 +34,8 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.passes.passes import NEST_PASSES
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.printing.emit import emit
-from featgraph.fold.printing.nests import changed_lines, shown
-from featgraph.fold.tree import expressions
+from featgraph.fold.printing.explain import changed_lines, shown
+from featgraph.fold.tree import statements
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pipeline.md"
@@ -82,10 +82,10 @@ def _declared() -> str:
 
 def _resolved(kernel: Any) -> str:
     kinds = (
-        expressions.Access,
-        expressions.Scalar,
-        expressions.Operate,
-        expressions.MathCall,
+        statements.Access,
+        statements.Scalar,
+        statements.Operate,
+        statements.MathCall,
     )
     rows: dict[str, str] = {}
     for function in kernel.plan.analysis.functions:

@@ -80,7 +80,8 @@ class OrderedSchedule(Schedule):
         "most_places": AnyInteger(1 << 31),
     }
     seed = "drawn_by"
-    forms = ()
+    frontier_forms = ()
+    lists = (GraphArray("order", dtype="int32"),)
 
     def __init__(self) -> None:
         self.made: list[int | None] = []
@@ -90,10 +91,6 @@ class OrderedSchedule(Schedule):
         """Take what pulls along edges."""
         takes = work.sweeps_edges and not work.from_sources
         return replace(mapping, schedule=self.name) if takes else mapping
-
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the order."""
-        return (GraphArray("order", dtype="int32"),)
 
     def prepare(
         self,

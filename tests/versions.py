@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.fold.plan.layout import rows_along
+from featgraph.fold.plan.traits import rows_along
 from featgraph.graph.views.view import Sizes
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device

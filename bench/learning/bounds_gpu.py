@@ -2,7 +2,7 @@
 
 The number of blocks that must fit a multiprocessor bounds the registers of a kernel,
 and so its loads on the way. ``chosen`` is the bound of
-`featgraph.fold.schedules.grids`.
+`featgraph.fold.schedules.mapping`.
 """
 
 from __future__ import annotations

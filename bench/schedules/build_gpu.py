@@ -21,7 +21,7 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder
 from bench.timing import time_calls
-from featgraph.fold.plan.layout import rows_along
+from featgraph.fold.plan.traits import rows_along
 from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.drawn import drawn_pieces

@@ -19,7 +19,7 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder
 from bench.schedules.device_time import Stopwatch, timed_supersteps
-from featgraph.fold.schedules import grids
+from featgraph.fold.schedules import mapping as mappings
 from featgraph.fold.schedules.mapping import share_features
 from featgraph.runtime.devices.choose import choose_device
 
@@ -50,7 +50,7 @@ PEERS = {"total": ("CuPy", "CuPy, ones @ x"), "residual": ("CuPy",)}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", help="contenders whose name holds this")
     parser.add_argument(
-        "--blocks", type=int, nargs="+", default=[grids.REDUCE_BLOCKS],
+        "--blocks", type=int, nargs="+", default=[mappings.REDUCE_BLOCKS],
         metavar="COUNT", help="blocks of a reduce, each in turn",
     )  # fmt: skip
 
@@ -78,12 +78,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 @contextmanager
 def blocks_of_reduces(count: int | None) -> Iterator[None]:
     """Have reduces that are prepared and run inside take so many blocks."""
-    usual = grids.REDUCE_BLOCKS
-    grids.REDUCE_BLOCKS = count or usual
+    usual = mappings.REDUCE_BLOCKS
+    mappings.REDUCE_BLOCKS = count or usual
     try:
         yield
     finally:
-        grids.REDUCE_BLOCKS = usual
+        mappings.REDUCE_BLOCKS = usual
 
 
 class Problem:

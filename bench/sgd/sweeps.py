@@ -26,8 +26,8 @@ from bench.sgd.shapes import make_matrix
 from bench.timing import time_call, wait_for_gpu
 from featgraph.base.errors import PlanError
 from featgraph.device.queue_cuda import ARRIVED
-from featgraph.fold.plan.exclusive import sweep_of
 from featgraph.fold.plan.options import parse_options
+from featgraph.fold.plan.schedules import sweep_of
 from featgraph.fold.plan.traits import graph_sizes
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.runtime.superstep.kinds import WORDS_OF_TURNS

@@ -22,14 +22,20 @@ from featgraph.dynamic.inputs import Turns
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
-from featgraph.fold.plan import layout
-from featgraph.fold.plan.layout import COLUMN
 from featgraph.fold.plan.traits import (
+    COLUMN,
     HUB_DEGREE,
+    NUMBER,
+    REVERSED,
     GraphTraits,
+    hub_degree_of,
     needs_wide_positions,
+    rows_along,
+    rows_with,
     traits_of_degrees,
+    windows_of,
 )
+from featgraph.fold.plan.traits import Rows as RowNames
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
@@ -403,7 +409,7 @@ class RunArrays:
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
             ids = host_arrays.host_graph_array(graph, name)
             return self.stored_ids[ids].astype(np.int64)
-        of, windows = layout.rows_with(name), layout.windows_of(name)
+        of, windows = rows_with(name), windows_of(name)
         if windows is not None or "chunks" in name:
             self._cut_for[name] = self._traits
         if name == "vertex_chunks":
@@ -422,7 +428,7 @@ class RunArrays:
             return self._hub_list(of, name)
         return None
 
-    def _hub_list(self, of: layout.Rows, name: str) -> Array:
+    def _hub_list(self, of: Rows, name: str) -> Array:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.devices import gpu_arrays
 
@@ -432,7 +438,7 @@ class RunArrays:
             of.joined_parts: gpu_arrays.joined_parts,
         }[name.split(" ")[0]]
         pool: Any = self._store.pool(_along(of))
-        least, hubs = layout.hub_degree_of(name) or HUB_DEGREE, pool.hubs
+        least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
         if least >= FEWEST_LISTED:
             lengths = pool.hub_lengths
         else:
@@ -440,7 +446,7 @@ class RunArrays:
             hubs = np.arange(lengths.size)
         return cut(hubs[lengths >= least], lengths[lengths >= least])
 
-    def _lengths(self, of: layout.Rows) -> Array:
+    def _lengths(self, of: RowNames) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
@@ -514,12 +520,10 @@ class RunArrays:
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
-_ALONG = {
-    layout.rows_along(a).offsets.removesuffix("_offsets"): a for a in layout.REVERSED
-}
+_ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
 
 
-def _along(of: layout.Rows) -> str:
+def _along(of: RowNames) -> str:
     """Return along which edges some rows lead."""
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
@@ -529,7 +533,7 @@ _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Arrays that follow from the capacities, or that the degrees are.
 _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
-    layout.NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
     "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
     "edge_word_chunks": lambda of: host_arrays.cut_words(of.room[1]),
     "edge_chunks": lambda of: host_arrays.edge_chunks(of.room[1]),

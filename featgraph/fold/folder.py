@@ -4,26 +4,31 @@
 
 `make_plan` runs the middle end (`analyse`: resolve, lower, type, vary, access) and
 makes all decisions; `emit` prints the module; `Kernel` compiles it at the first launch.
+
+`fold_assumed` folds before there is a State, with the signature that the functions let
+one assume.
 """
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
-from featgraph.fold.analysis.assumed_signature import assumed_signature
-from featgraph.fold.compiling.due_sets import DueSetKernel
-from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.compiling.kernel import DueSetKernel, Kernel
+from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.nests.due_sets import KERNELS, SetFacts
 from featgraph.fold.passes.nests.facts import LAYOUTS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
+from featgraph.program.names import RESERVED
 from featgraph.program.program import Program
-from featgraph.program.signature import Signature
+from featgraph.program.signature import PropertyKind, PropertyType, Signature
 
-__all__ = ["fold", "fold_assumed", "fold_due_set"]
+__all__ = ["assumed_signature", "fold", "fold_assumed", "fold_due_set"]
 
 
 def fold(
@@ -87,3 +92,128 @@ def fold_assumed(program: Program, k: int, dtype: str, options: Options) -> Kern
         Storage type of real numbers.
     """
     return fold(program, assumed_signature(program, k, dtype), options, GraphTraits())
+
+
+#: Operations whose first argument is a matrix; the second is a row.
+_TAKE_MATRICES = {n for n, p in OPERATIONS.items() if p.takes_matrix}
+#: Others whose arguments are rows, those written in terms of operations included.
+_TAKE_ROWS = {n for n, p in OPERATIONS.items() if p.is_pattern}
+_TAKE_ROWS |= {"dot", "log_normalize", "logsumexp", "norm"}
+
+
+def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
+    """Return types read off the way in which properties are indexed.
+
+    ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
+    ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
+    iterated, and what an index or the feature of a broadcast is made of an integer.
+    `d.x[v]` given as a whole to a collaborative operation is a matrix if nothing else
+    says what it is; `d.x` given so is a matrix or a vector of no vertex.
+    """
+    seen: dict[str, tuple[PropertyKind, int]] = {}
+    iterated: set[str] = set()
+    integers: set[str] = set()
+    filled = {getattr(f, "into", None) for f in program.functions}
+    filled |= {f"{name}_source" for name in filled}
+    for function in program.functions:
+        roles = dict(zip(function.source.parameters, function.roles, strict=True))
+        within = getattr(function, "within", None)
+        if within is not None:
+            _note(seen, iterated, within, (PropertyKind.EDGE, 0))
+        indexed: set[int] = set()
+        for node in ast.walk(function.source.tree):
+            owner = getattr(node, "value", None)
+            if isinstance(node, ast.Subscript) and _is_data(owner, roles):
+                indexed.add(id(owner))
+                _note(seen, iterated, owner.attr, _shape(node.slice, roles))
+                integers |= _data_names(node.slice, roles)
+            elif isinstance(node, ast.Call):
+                if ast.unparse(node.func).split(".")[-1] == "broadcast":
+                    for feature in node.args[1:2]:
+                        integers |= _data_names(feature, roles)
+                for owner, shape in _given_whole(node, roles):
+                    indexed.add(id(owner))
+                    _note(seen, iterated, owner.attr, shape)
+        for node in ast.walk(function.source.tree):
+            if _is_data(node, roles) and id(node) not in indexed:
+                _note(seen, iterated, node.attr, (PropertyKind.SCALAR, 0))
+    signature: Signature = {}
+    for name, (kind, rank) in seen.items():
+        if name in filled or name in RESERVED:
+            continue
+        is_scalar = kind is PropertyKind.SCALAR
+        stored = "real" if is_scalar else dtype
+        if name in integers:
+            stored = "int64" if is_scalar else "int32"
+        signature[name] = PropertyType(kind, stored, (k,) * rank, name in iterated)
+    return signature
+
+
+def _is_data(node: Any, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and roles.get(node.value.id) == "d"
+    )
+
+
+def _data_names(index: ast.expr, roles: dict[str, str]) -> set[str]:
+    """Return the properties whose values are used as an index."""
+    return {n.attr for n in ast.walk(index) if _is_data(n, roles)}
+
+
+def _given_whole(
+    call: ast.Call, roles: dict[str, str]
+) -> Iterator[tuple[ast.Attribute, tuple[PropertyKind, int]]]:
+    """Yield the properties that a call takes as a whole: of atomics, matrices, rows."""
+    called = ast.unparse(call.func).split(".")
+    first = call.args[0] if call.args else None
+    if "atomic" in called and len(call.args) == 3 and _is_data(first, roles):
+        yield first, _shape(call.args[1], roles)
+    for matrix in _summands(first) if called[-1] in _TAKE_MATRICES else []:
+        if isinstance(matrix, ast.Subscript):
+            owner = matrix.value
+            kind, rank = _shape(matrix.slice, roles)
+            if rank == 0 and _is_data(owner, roles):
+                yield owner, (kind, 2)
+        elif _is_data(matrix, roles):
+            yield matrix, (PropertyKind.VECTOR, 2)
+    takes_rows = called[-1] in _TAKE_MATRICES | _TAKE_ROWS
+    for row in call.args[called[-1] in _TAKE_MATRICES :] if takes_rows else []:
+        if isinstance(row, ast.Subscript) and _is_data(row.value, roles):
+            kind, rank = _shape(row.slice, roles)
+            yield row.value, (kind, max(rank, 1))
+        elif called[-1] in _TAKE_ROWS and _is_data(row, roles):
+            yield row, (PropertyKind.VECTOR, 1)
+
+
+def _summands(node: Any) -> list[Any]:
+    if isinstance(node, ast.BinOp):
+        return _summands(node.left) + _summands(node.right)
+    return [node]
+
+
+def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
+    elements = index.elts if isinstance(index, ast.Tuple) else [index]
+    first = elements[0]
+    role = roles.get(first.id) if isinstance(first, ast.Name) else None
+    if role in {"f", "i"}:
+        return PropertyKind.VECTOR, len(elements)
+    is_edge = role in {"e", "e_uv", "e_uw", "e_vw"} or (
+        isinstance(first, ast.Call) and "reverse" in ast.unparse(first.func)
+    )
+    return (PropertyKind.EDGE if is_edge else PropertyKind.VERTEX), len(elements) - 1
+
+
+def _note(
+    seen: dict[str, tuple[PropertyKind, int]],
+    iterated: set[str],
+    name: str,
+    shape: tuple[PropertyKind, int],
+) -> None:
+    if name.endswith("_next"):
+        name = name[:-5]
+        iterated.add(name)
+    known = seen.get(name)
+    if known is None or shape[1] > known[1]:
+        seen[name] = shape

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from featgraph.fold.plan.layout import Rows, rows_along
+from featgraph.fold.plan.traits import Rows, rows_along
 from featgraph.fold.tree.layout import WalkedByPlace
 from featgraph.fold.tree.statements import Body, code
 

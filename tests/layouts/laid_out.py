@@ -10,7 +10,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.fold.passes.nests.facts import LAYOUTS
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.traits import REVERSED, rows_along
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.layouts.extents import Extents, extents_of

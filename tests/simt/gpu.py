@@ -34,7 +34,7 @@ from featgraph.cuda.arguments import (
 from featgraph.cuda.driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph.cuda.launch import Launches, PlainDriver
 from featgraph.cuda.memory import _exposed
-from featgraph.fold.schedules import grids
+from featgraph.fold.schedules import mapping as mappings
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
     gpu_links,
@@ -768,7 +768,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_arrays, "Recording", Recording)
         patch.setattr(cuda_arrays, "Repetition", Repetition)
         # Lanes take their time: two blocks of a reduce are enough.
-        patch.setattr(grids, "REDUCE_BLOCKS", 2)
+        patch.setattr(mappings, "REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(dialect, "require", lambda gpu=False: None)

@@ -124,7 +124,7 @@ class Superstep:
         self.module = self.emulator.load(text or kernels.text)
         self.entries = [(self.module, entry) for entry in kernels.entries]
         if form != "plain":
-            others = emit(replace(kernels.plan, form=form))
+            others = emit(replace(kernels.plan, frontier_form=form))
             module = self.emulator.load(others.text)
             phases = {entry.phase for entry in others.entries}
             self.entries = [(module, entry) for entry in others.entries] + [

@@ -17,7 +17,7 @@ from featgraph.device import block_tiles
 from featgraph.fold.plan import planner
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.schedules.block_tiles import SIDE
+from featgraph.fold.schedules.block import SIDE
 from tests.bank import BY_NAME
 from tests.simt.emulator import Emulator
 from tests.simt.lanes import EmulationError

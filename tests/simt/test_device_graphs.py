@@ -25,7 +25,7 @@ if not dialect.is_installed():
 
 from featgraph.cuda import arrays, sorting
 from featgraph.fold.plan import traits
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.traits import REVERSED, rows_along
 from featgraph.graph import degrees
 from featgraph.graph.building import build as host_build
 from featgraph.graph.building import edges as edge_lists

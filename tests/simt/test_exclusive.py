@@ -17,7 +17,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.base.config import config
-from featgraph.fold.kinds import exclusive as nests
+from featgraph.fold.kinds import table as kinds
 from featgraph.fold.passes.bodies import predication
 from featgraph.fold.schedules import exclusive_locks
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
@@ -149,11 +149,11 @@ def test_faults_of_groups_are_seen(
 def test_faults_of_the_nest_are_seen(
     program: str, kind: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = Path(inspect.getfile(nests)).read_text(encoding="utf-8")
+    text = Path(inspect.getfile(kinds)).read_text(encoding="utf-8")
     assert old in text
-    own: dict[str, Any] = {"__name__": nests.__name__}
-    exec(compile(text.replace(old, new), nests.__file__, "exec"), own)  # noqa: S102
-    monkeypatch.setitem(vars(nests.EXCLUSIVE), "nest", own["_nest"])
+    own: dict[str, Any] = {"__name__": kinds.__name__}
+    exec(compile(text.replace(old, new), kinds.__file__, "exec"), own)  # noqa: S102
+    monkeypatch.setitem(vars(kinds.EXCLUSIVE), "nest", own["_nest_exclusive"])
     graph = fg.Graph.from_edges([0, 3, 2, 2, 1, 5], [1, 2, 2, 0, 4, 4])
     step = fg.foldmap(*PROGRAMS[program].program.functions)
     monkeypatch.setitem(PROGRAMS, program, step)

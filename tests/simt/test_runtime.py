@@ -16,7 +16,7 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.schedules import grids
+from featgraph.fold.schedules import mapping as mappings
 from featgraph.fold.schedules.lanes import ALONE
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_sets, gpu_arrays
@@ -130,7 +130,7 @@ def test_few_warps_look_at_several_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few warps for all words, in sweeps and in what finds and copies rows."""
-    monkeypatch.setattr(grids, "PACKING_BLOCKS", 1)
+    monkeypatch.setattr(mappings, "PACKING_BLOCKS", 1)
     monkeypatch.setattr(cuda_sets, "_SCAN_BLOCKS", 1)
     for one_in in ("_PACKED_ALONE", "_PACKED_SHARED"):
         monkeypatch.setattr(cuda_device, one_in, 0)

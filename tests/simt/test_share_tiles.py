@@ -15,7 +15,7 @@ import featgraph as fg
 from featgraph.base.padding import row_stride
 from featgraph.device import block_tiles
 from featgraph.fold.plan import planner
-from featgraph.fold.schedules import block_reduce
+from featgraph.fold.schedules import block as schedules
 from tests.simt.emulator import Emulator
 from tests.simt.lanes import EmulationError
 from tests.simt.superstep import words_of
@@ -155,13 +155,11 @@ def test_shared_memory_is_kept_to(name: str, size: int) -> None:
         mapping = folded(name, k, dtype, 512).plan.phases[0].mapping
         if not mapping.batch:
             continue
-        tiles = mapping.part_size // block_reduce.SIDE**2
-        padded = -(-k // block_reduce.SIDE) * block_reduce.SIDE
-        rows = (
-            block_reduce.BUFFERS * mapping.batch * padded * (1 if name == "gram" else 2)
-        )
+        tiles = mapping.part_size // schedules.SIDE**2
+        padded = -(-k // schedules.SIDE) * schedules.SIDE
+        rows = schedules.BUFFERS * mapping.batch * padded * (1 if name == "gram" else 2)
         box = mapping.row_shares // 2 * mapping.part_size
-        assert (rows + box) * size <= block_reduce.SHARED_BYTES
+        assert (rows + box) * size <= schedules.SHARED_BYTES
         assert mapping.row_shares == mapping.lanes_per_vertex // tiles >= 1
         assert mapping.batch <= mapping.edges_at_a_time * mapping.unroll
 

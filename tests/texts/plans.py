@@ -20,8 +20,8 @@ import numpy as np
 import featgraph as fg
 import featgraph.algorithms
 from featgraph.base.errors import PlanError, UserFunctionError
-from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.analysis.changes import Changes
+from featgraph.fold.folder import assumed_signature
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
@@ -182,7 +182,7 @@ def _plan(case: Case, variant: Variant) -> FoldPlan:
     if case.needs_twins:
         traits = replace(traits, undirected=True, wide_both=False)
     plan = make_plan(case.foldmap.program, case.signature, variant.options, traits)
-    return replace(plan, form=variant.form)
+    return replace(plan, frontier_form=variant.form)
 
 
 @cache

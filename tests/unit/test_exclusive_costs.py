@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.base.errors import PlanError
-from featgraph.fold.plan import exclusive
+from featgraph.fold.plan import schedules
 from featgraph.fold.plan.traits import graph_sizes
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_costs import EdgeSizes, EdgeSweep
@@ -140,7 +140,7 @@ def test_auto_takes_what_does_not_repeat_if_it_is_faster_by_far(
     monkeypatch: pytest.MonkeyPatch, locked: float, name: str
 ) -> None:
     costs = {"levels": 3.0, "edge_locked": locked}
-    assert exclusive.GAIN == 1.3
+    assert schedules.GAIN == 1.3
     assert chosen(monkeypatch, costs)[0] == name
     assert chosen(monkeypatch, costs, deterministic=True)[0] == "levels"
     assert chosen(monkeypatch, {**costs, "racy": 0.1})[0] == name

@@ -11,8 +11,7 @@ from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.fold.passes.passes import BODY_PASSES
 from featgraph.fold.syntax.names import FreshNames
-from featgraph.fold.tree.expressions import Access, is_same
-from featgraph.fold.tree.statements import code, copied, expression
+from featgraph.fold.tree.statements import Access, code, copied, expression, is_same
 
 
 @fg.vertex

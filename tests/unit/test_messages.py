@@ -1,4 +1,4 @@
-"""Messages about compiling in the log and on a terminal: `disk_cache.Compilation`."""
+"""Messages about compiling in the log and on a terminal: `compile.Compilation`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 import featgraph as fg
 from featgraph.base.interrupts import BACKGROUND
-from featgraph.fold.compiling import disk_cache
-from featgraph.fold.compiling.disk_cache import Compilation
+from featgraph.fold.compiling import compile as compiling
+from featgraph.fold.compiling.compile import Compilation
 
 LINE = (
     "featgraph: compiling kernels of test_messages for the CPU "
@@ -42,13 +42,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
     """Stand for stderr; nothing is stored, and any compiling is long."""
     monkeypatch.setattr(fg.config, "cache", True)
     monkeypatch.setattr(fg.config, "cache_dir", tmp_path)
-    monkeypatch.setattr(disk_cache, "COMPILATION", Compilation())
-    monkeypatch.setattr(
-        "featgraph.fold.compiling.compile.COMPILATION", disk_cache.COMPILATION
-    )
-    monkeypatch.setattr(disk_cache, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(compiling, "COMPILATION", Compilation())
+    monkeypatch.setattr(compiling, "_PATIENCE_S", 0.0)
     stream = Terminal()  # pytest sets the stream of `sys` itself
-    monkeypatch.setattr(disk_cache, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(
+        compiling, "sys", SimpleNamespace(**vars(sys) | {"stderr": stream})
+    )
     return stream
 
 
@@ -92,15 +91,15 @@ def test_no_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, why: str) 
     stream: io.StringIO | None = terminal
     if why == "a file":
         stream = io.StringIO()
-        monkeypatch.setattr("featgraph.fold.compiling.disk_cache.sys.stderr", stream)
+        monkeypatch.setattr("featgraph.fold.compiling.compile.sys.stderr", stream)
     elif why == "no stream":  # as in a program without a console
         monkeypatch.setattr(
-            "featgraph.fold.compiling.disk_cache.sys.stderr", stream := None
+            "featgraph.fold.compiling.compile.sys.stderr", stream := None
         )
     elif why == "turned off":
         monkeypatch.setattr(fg.config, "messages", False)
     else:
-        monkeypatch.setattr(disk_cache, "_PATIENCE_S", 1e9)
+        monkeypatch.setattr(compiling, "_PATIENCE_S", 1e9)
     call(1)
     assert stream is None or not stream.getvalue()
 
@@ -123,7 +122,7 @@ def test_the_log_names_what_is_compiled_and_loaded(
     ]
 
 
-class File(disk_cache.CheckedFile):
+class File(compiling.CheckedFile):
     """The name of a function, without files."""
 
     def __init__(self, name: str) -> None:
@@ -136,7 +135,7 @@ def test_seconds_count_once(
     """A function is compiled within another; both begin before either ends."""
     now = 0.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    monkeypatch.setattr(disk_cache, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(compiling, "_PATIENCE_S", 2.0)
     compilation = Compilation()
     outer, inner, behind = File("outer"), File("inner"), File("behind")
     compilation.begin(outer, "")

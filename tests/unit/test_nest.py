@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from featgraph.fold.passes.nests.features import Unrolled
-from featgraph.fold.printing.nests import changed_lines, print_nest
+from featgraph.fold.printing.explain import changed_lines, print_nest
 from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
-from featgraph.fold.syntax.unsigned_indices import unsigned_indices
+from featgraph.fold.syntax.arithmetic import unsigned_indices
 from featgraph.fold.tree.layout import Csr, Pairs, Walk
 from featgraph.fold.tree.nodes import (
     AllFound,

@@ -94,14 +94,12 @@ FLOORS = (
 ASKED_BY_RUNTIME = {
     "folder",  # a foldmap folds
     "plan.options",  # what was asked for
-    "plan.traits",  # what a plan depends on of a graph
-    "plan.layout",  # the names of a graph's arrays
+    "plan.traits",  # what a plan depends on of a graph, and the names of its arrays
     "plan.plan",  # the phases, and the facts
-    "schedules.grids",  # the sizes that a schedule finds a grid for
+    "schedules.mapping",  # the sizes that a schedule finds a grid for
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
-    "compiling.due_sets",  # kernels over sets, of all programs
-    "compiling.disk_cache",  # what is loaded and need not be compiled
+    "compiling.compile",  # what is loaded and need not be compiled
 }
 
 TOP_LEVEL = {

@@ -11,7 +11,7 @@ import pytest
 import featgraph as fg
 from featgraph.fold.kinds import table
 from featgraph.fold.kinds.base import PhaseKind
-from featgraph.fold.kinds.edge import EDGE
+from featgraph.fold.kinds.table import EDGE
 from featgraph.runtime.superstep import kinds
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import featgraph as fg
 from featgraph.cuda import dialect
-from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.compiling import compile as compiling
 from featgraph.fold.compiling.compile import check_module
+from featgraph.fold.folder import assumed_signature
 from featgraph.program.names import GENERATED
 from tests.bank import BANK, BY_NAME
 from tests.unit.snippets import Snippet, fold, make_state

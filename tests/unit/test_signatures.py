@@ -12,8 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.compile import load_module
-from featgraph.fold.compiling.disk_cache import is_stored
+from featgraph.fold.compiling.compile import is_stored, load_module
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from tests.programs.queued import QUEUED

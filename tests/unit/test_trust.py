@@ -15,7 +15,6 @@ import pytest
 
 import featgraph as fg
 from featgraph.fold.compiling import compile as compiling
-from featgraph.fold.compiling import disk_cache
 from tests.unit.test_store import TEXT, _marker, cache
 
 __all__ = ["cache"]
@@ -138,7 +137,7 @@ def test_kernels_of_every_target_are_checked(cache: Path) -> None:
         caches = [getattr(value, "_cache", None) for value in vars(module).values()]
         files = [c._cache_file for c in caches if hasattr(c, "_cache_file")]
         assert files, target
-        assert {type(file) for file in files} == {disk_cache.CheckedFile}
+        assert {type(file) for file in files} == {compiling.CheckedFile}
 
 
 def test_caches_of_the_user_are_left_alone(

@@ -19,7 +19,7 @@ import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
 from featgraph.cli import warm
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.disk_cache import is_stored
+from featgraph.fold.compiling.compile import is_stored
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.runtime import warming
 from tests.unit.test_cli import run

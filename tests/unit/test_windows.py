@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.fold.plan.layout import rows_along
+from featgraph.fold.plan.traits import rows_along
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.runtime.devices.host_arrays import cut_windows, host_graph_array

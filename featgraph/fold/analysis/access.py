@@ -1,24 +1,42 @@
-"""Access tables: the properties that a function reads and writes, and where.
+"""Accesses of functions: the table of reads and writes, and two rules about them.
 
-Folding, due sets and partitions rest on this table.
+- `find_accesses` makes the table of properties that a function reads and writes, and
+  where. Folding, due sets and partitions rest on it.
+- `next_written_on_every_path` finds the ``_next`` entries that every path that may
+  commit writes. Such a function needs no copy of the current entry first; for any other
+  the kernel makes one, because an entry that is not written keeps its value.
+- `separate_gathered` finds reads of gathered values at other features than the
+  function's own. A gather leaves ``d.into[v, f]`` to the lane of feature f. An entry at
+  a constant feature is a value that all lanes need: it becomes an `Entry`, a temporary
+  of its own that is the same for all features. Every other index is computed where the
+  function runs, so the value that it addresses must stand in memory; a kernel boundary
+  sees to that.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from featgraph.fold.syntax.names import EDGES
-from featgraph.fold.tree.expressions import Access, Atomic, Operate, Whole, is_reversed
+from featgraph.fold.tree.statements import (
+    Access,
+    Atomic,
+    Operate,
+    Whole,
+    is_reversed,
+    narrowed,
+)
 from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 
 __all__ = [
-    "AccessClass", "AccessRecord", "Mode", "check_accesses", "conflict_ends",
-    "find_accesses", "touched_ends",
+    "INDEXED", "AccessClass", "AccessRecord", "Entry", "Mode", "base_name",
+    "check_accesses", "check_gathered", "conflict_ends", "entry_stem", "find_accesses",
+    "next_dropped", "next_written_on_every_path", "separate_gathered", "touched_ends",
 ]  # fmt: skip
 
 
@@ -425,3 +443,241 @@ def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
                     node,
                     fix="keep the value in a local and use fg.broadcast",
                 )
+
+
+def next_written_on_every_path(
+    body: list[ast.stmt], features_differ: bool
+) -> frozenset[str]:
+    """Return the properties whose entry every path that may commit writes first.
+
+    A path that returns False commits nothing, unless `features_differ`: then another
+    feature may return True.
+    """
+    walk = _Walk(features_differ)
+    walk.block(body, frozenset())
+    missed = {name for done in walk.returns for name in walk.written - done}
+    return frozenset(walk.written - missed - walk.read_early)
+
+
+def next_dropped(functions: Sequence[Sequence[ast.stmt]]) -> frozenset[str]:
+    """Return the properties with a ``_next`` entry that may be written, and dropped.
+
+    The functions run one behind the other, each behind True of the one before. Where
+    none of them returns False behind a write, there is nothing to restore.
+    """
+    written: set[str] = set()
+    dropped: set[str] = set()
+    for body in functions:
+        _find_dropped(body, written, dropped)
+    return frozenset(dropped)
+
+
+def _find_dropped(
+    body: Sequence[ast.stmt], written: set[str], dropped: set[str]
+) -> None:
+    """Add what `body` may have written behind it, and what it may drop on the way."""
+    for node in body:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if isinstance(target, Access) and target.version == "next":
+                written.add(target.name)
+        elif isinstance(node, ast.Return):
+            value = node.value
+            if not (isinstance(value, ast.Constant) and value.value is True):
+                dropped |= written
+        elif isinstance(node, ast.If):
+            before = set(written)
+            _find_dropped(node.orelse, before, dropped)
+            _find_dropped(node.body, written, dropped)
+            written |= before
+        elif isinstance(node, ast.For | ast.While):
+            for _ in range(2):  # a turn runs behind the writes of those before it
+                _find_dropped(node.body, written, dropped)
+
+
+class _Walk:
+    def __init__(self, features_differ: bool) -> None:
+        self.features_differ = features_differ
+        self.written: set[str] = set()
+        self.read_early: set[str] = set()
+        self.returns: list[frozenset[str]] = []
+
+    def block(
+        self, body: list[ast.stmt], done: frozenset[str]
+    ) -> frozenset[str] | None:
+        """Return entries written if `body` falls through; None if it never does."""
+        current: frozenset[str] | None = done
+        for node in body:
+            if current is None:
+                break
+            current = self.statement(node, current)
+        return current
+
+    def statement(self, node: ast.stmt, done: frozenset[str]) -> frozenset[str] | None:
+        if isinstance(node, ast.Assign):
+            self._reads(node.value, done)
+            target = node.targets[0]
+            if isinstance(target, Access) and target.version == "next":
+                self.written.add(target.name)
+                if _covers_entry(target):
+                    return done | {target.name}
+            return done
+        if isinstance(node, ast.Return):
+            value = narrowed(node.value, ast.expr)
+            self._reads(value, done)
+            commits = not (isinstance(value, ast.Constant) and value.value is False)
+            if commits or self.features_differ:
+                self.returns.append(done)
+            return None
+        if isinstance(node, ast.If):
+            self._reads(node.test, done)
+            ends = [self.block(node.body, done), self.block(node.orelse, done)]
+            open_ends = [end for end in ends if end is not None]
+            return frozenset.intersection(*open_ends) if open_ends else None
+        if isinstance(node, ast.For | ast.While):
+            self._reads(node.iter if isinstance(node, ast.For) else node.test, done)
+            self.block(
+                node.body, done
+            )  # may run no times: what it writes is not certain
+            return done
+        if isinstance(node, ast.Expr):
+            self._reads(node.value, done)
+        return done
+
+    def _reads(self, node: ast.expr, done: frozenset[str]) -> None:
+        for inner in ast.walk(node):
+            if (
+                isinstance(inner, Access | Whole)
+                and inner.version == "next"
+                and inner.name not in done
+            ):
+                self.read_early.add(inner.name)
+
+
+def _covers_entry(target: Access) -> bool:
+    """Whether the features together write the whole entry: ``[v]`` or ``[v, f]``."""
+    if len(target.indices) == 1:
+        return True
+    last = target.indices[-1]
+    return len(target.indices) == 2 and isinstance(last, ast.Name) and last.id == "f"
+
+
+#: Version of an access that goes to what a gather has left in memory.
+INDEXED = "indexed"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of what a gather leaves, at a constant feature.
+
+    Attributes
+    ----------
+    of : str
+        ``into``, or the sources of an argmin or argmax, ``into_source``.
+    feature : int
+        Which.
+    """
+
+    of: str
+    feature: int
+
+
+def base_name(name: str, temporaries: Iterable[str]) -> str | None:
+    """Return the ``into`` that a name is or is the sources of; None for others."""
+    if name in temporaries:
+        return name
+    stem = name.removesuffix("_source")
+    return stem if stem != name and stem in temporaries else None
+
+
+def entry_stem(name: str, temporaries: Iterable[str]) -> str:
+    """Return the prefix of the names of entries of a temporary.
+
+    With a number behind it, it is neither another temporary nor a copy of one.
+    """
+    stem, others = f"{name}_at", set(temporaries)
+    while any(n == stem or n.startswith(f"{stem}_") for n in others):
+        stem += "_"
+    return stem
+
+
+def check_gathered(
+    function: UserFunction, body: list[ast.stmt], kinds: Mapping[str, str]
+) -> None:
+    """Refuse gathered values of another vertex: only its own lanes have them.
+
+    Reduces and triangle functions have none at all (`check_accesses`).
+
+    Raises
+    ------
+    UserFunctionError
+        For a read at another vertex than v, and for any read in an edge function.
+    """
+    for node in (n for s in body for n in ast.walk(s)):
+        name = getattr(node, "name", "")
+        if kinds.get(name) != "into" or function.kind.is_silent:
+            continue
+        indices: list[ast.expr] = getattr(node, "indices", [])
+        first = indices[0] if indices else None
+        is_own = isinstance(first, ast.Name) and first.id == "v"
+        if is_own and not function.kind.writes_edges:
+            continue
+        where = "where" if function.kind.writes_edges else "at a vertex where"
+        shown = ast.unparse(first) if isinstance(first, ast.Name) else "another vertex"
+        raise function.source.error(
+            f"{name!r} is read {where} it was not gathered",
+            node,
+            got=f"d.{name} in an edge function"
+            if function.kind.writes_edges
+            else f"d.{name} at {shown}",
+            expected=f"d.{name} at v, in a vertex function or gather behind its gather",
+            fix="store it in a property, and read that in a second foldmap",
+        )
+
+
+def separate_gathered(
+    function: UserFunction,
+    body: list[ast.stmt],
+    shapes: Mapping[str, tuple[int, ...]],
+    stems: Mapping[str, str],
+) -> tuple[dict[str, Entry], frozenset[str]]:
+    """Tell apart the reads of gathered values; `body` is changed.
+
+    Parameters
+    ----------
+    function : UserFunction
+        One that runs once for each element of a matrix has no lane of feature f.
+    body : list of ast.stmt
+        It, typed.
+    shapes : mapping
+        Shape of an entry of each temporary, by ``into``.
+    stems : mapping
+        What names of entries begin with (`entry_stem`).
+
+    Returns
+    -------
+    entries : dict
+        Name of a temporary of its own -> the entry at a constant feature.
+    indexed : frozenset of str
+        What it reads at features that it computes. Elements of matrices are not among
+        them: those stand in an array where they are gathered.
+    """
+    by_element = bool(getattr(function, "matrix", False))
+    entries: dict[str, Entry] = {}
+    indexed: set[str] = set()
+    for node in (n for s in body for n in ast.walk(s)):
+        if not isinstance(node, Access):
+            continue
+        base = base_name(node.name, shapes)
+        if base is None or len(shapes[base]) != 1:
+            continue
+        last = node.indices[-1]
+        if isinstance(last, ast.Constant):
+            entry = Entry(node.name, int(last.value))  # type: ignore[arg-type]
+            name = f"{stems[node.name]}_{entry.feature}"
+            entries[name] = entry
+            node.name, node.indices = name, node.indices[:1]
+        elif by_element or not (isinstance(last, ast.Name) and last.id == "f"):
+            node.version = INDEXED
+            indexed.add(base)
+    return entries, frozenset(indexed)

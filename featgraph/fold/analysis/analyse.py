@@ -10,7 +10,17 @@ from weakref import WeakKeyDictionary
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field, replace
-from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
+from featgraph.fold.analysis.access import (
+    AccessRecord,
+    Entry,
+    base_name,
+    check_accesses,
+    check_gathered,
+    entry_stem,
+    find_accesses,
+    next_written_on_every_path,
+    separate_gathered,
+)
 from featgraph.fold.analysis.checks import (
     check_features,
     check_groups,
@@ -20,14 +30,6 @@ from featgraph.fold.analysis.checks import (
     width_of,
     with_filter,
 )
-from featgraph.fold.analysis.definite_assignment import next_written_on_every_path
-from featgraph.fold.analysis.gathered_values import (
-    Entry,
-    base_name,
-    check_gathered,
-    entry_stem,
-    separate_gathered,
-)
 from featgraph.fold.operations.products import OuterProduct, find_outer_product
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
@@ -35,24 +37,26 @@ from featgraph.fold.syntax.names import (
     BUILTIN_ARRAYS,
     CANONICAL,
     EDGES,
-    Names,
-    forms_of,
-    is_plain,
-    name_temporaries,
-)
-from featgraph.fold.syntax.normal_form import has_collective, normal_form
-from featgraph.fold.syntax.resolve import Resolved, resolve_function
-from featgraph.fold.syntax.types import assign_types
-from featgraph.fold.syntax.variance import find_varying, returns_varying
-from featgraph.fold.syntax.vertex_numbers import (
     NUMBER,
+    Names,
     ends_of,
+    forms_of,
     is_at_end,
     is_elsewhere,
+    is_plain,
+    name_temporaries,
     redirected,
     with_numbers,
 )
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.syntax.normal_form import (
+    find_varying,
+    has_collective,
+    normal_form,
+    returns_varying,
+)
+from featgraph.fold.syntax.resolve import Resolved, resolve_function
+from featgraph.fold.syntax.types import assign_types
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
     Helper,

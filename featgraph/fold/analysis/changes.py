@@ -29,7 +29,7 @@ from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, takes_active
 from featgraph.fold.syntax.names import CANONICAL
-from featgraph.fold.tree.expressions import Access, Whole, is_reversed
+from featgraph.fold.tree.statements import Access, Whole, is_reversed
 from featgraph.program.combines import SELECTIVE
 from featgraph.program.names import GENERATED
 from featgraph.program.signature import PropertyKind, Real, Signature

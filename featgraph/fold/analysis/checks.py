@@ -15,8 +15,8 @@ from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.operations.products import is_outer
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
-from featgraph.fold.syntax.variance import loop_varies, returns_apart, varies
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.syntax.normal_form import loop_varies, returns_apart, varies
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
     Operate,

@@ -1,1 +1,1 @@
-"""Kinds of phases, a file each; `table` lists them."""
+"""Kinds of phases: their interface (`base`), those of vertices, and all others."""

@@ -18,10 +18,10 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import Sum
 from featgraph.fold.schedules.base import Binding, Schedule
+from featgraph.fold.schedules.intersect_rows import Oriented
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.nodes import Target
-from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body
 
 __all__ = [

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
-from featgraph.fold.tree.expressions import Operate
-from featgraph.fold.tree.statements import expression
+from featgraph.fold.tree.statements import Operate, expression
 from featgraph.program.operations import Operation
 from featgraph.program.signature import Real
 

@@ -29,14 +29,14 @@ from featgraph.fold.operations.primitive import (
     in_registers,
     named,
 )
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.statements import (
     Cast,
     Operate,
     copy_location,
+    expression,
     names_read,
     narrowed,
 )
-from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import matvec, outer
 from featgraph.program.signature import Real
 

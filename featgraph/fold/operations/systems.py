@@ -19,8 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.operations.primitive import Looped, Primitive, Unrolled, named
-from featgraph.fold.tree.expressions import Operate, is_matrix_sum, narrowed
-from featgraph.fold.tree.statements import expression
+from featgraph.fold.tree.statements import Operate, expression, is_matrix_sum, narrowed
 from featgraph.program.operations import inverse, solve
 
 __all__ = ["PRIMITIVES", "is_solution"]

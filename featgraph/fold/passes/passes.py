@@ -18,7 +18,6 @@ from featgraph.fold.passes.bodies import definitions, stores
 from featgraph.fold.passes.bodies import looped as loops
 from featgraph.fold.passes.bodies import predication as predicates
 from featgraph.fold.passes.bodies import unrolled as copies
-from featgraph.fold.passes.bodies import vector_access as rows
 from featgraph.fold.passes.bodies import vectorized as vectors
 from featgraph.fold.passes.bodies.facts import BodyFacts, Callee
 from featgraph.fold.passes.bodies.memory import IndexChecks, InMemory, Memory
@@ -46,14 +45,15 @@ from featgraph.fold.passes.nests.gathers import (
     LeaveEarly,
 )
 from featgraph.fold.passes.nests.homes import Homes
-from featgraph.fold.passes.nests.leaves import Leaves
+from featgraph.fold.passes.nests.leaves import Intersections, Leaves, Sums
 from featgraph.fold.passes.nests.meets import DeclareAreas, Meets
-from featgraph.fold.passes.nests.triangles import Intersections, Sums
-from featgraph.fold.syntax.unsigned_indices import unsigned_indices
+from featgraph.fold.syntax.arithmetic import unsigned_indices
 from featgraph.fold.tree import nodes
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.passes import Pass, Stage, run
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
+    Body,
     Cast,
     Helper,
     Identity,
@@ -62,10 +62,9 @@ from featgraph.fold.tree.expressions import (
     Operate,
     Scalar,
     Whole,
+    copied,
     narrowed,
 )
-from featgraph.fold.tree.passes import Pass, Stage, run
-from featgraph.fold.tree.statements import Body, copied
 from featgraph.program.signature import Real
 
 __all__ = [
@@ -137,7 +136,7 @@ def row_pieces(facts: BodyFacts, tree: Body) -> Body:
 
     A function for one feature is given what its caller has loaded.
     """
-    return _one(rows.with_rows, facts, tree, {"feature", "unrolled"})
+    return _one(stores.with_rows, facts, tree, {"feature", "unrolled"})
 
 
 def store_sinking(facts: BodyFacts, tree: Body) -> Body:

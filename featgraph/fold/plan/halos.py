@@ -15,7 +15,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, rounds
-from featgraph.fold.tree.expressions import Atomic
+from featgraph.fold.tree.statements import Atomic
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 

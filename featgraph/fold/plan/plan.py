@@ -18,9 +18,15 @@ from featgraph.fold.analysis.changes import (
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
-from featgraph.fold.plan.layout import COLUMN, REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import (
+    COLUMN,
+    REVERSED,
+    SAID,
+    GraphTraits,
+    Rows,
+    rows_along,
+)
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES, describe
@@ -29,7 +35,8 @@ from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["WORKLIST", "FoldPlan", "GatherReads", "Phase", "PlanFacts", "Reduction"]
 
-#: The form of a plan that has a loop over supersteps of few vertices, and nothing else.
+#: The frontier form of a plan that has nothing but a loop over supersteps of few
+#: vertices.
 WORKLIST = "worklist"
 
 
@@ -360,7 +367,7 @@ class FoldPlan:
         Which gathers can be incremental; they are if `is_incremental`.
     facts : PlanFacts
         Facts that the runtime needs besides the phases.
-    form : str
+    frontier_form : str
         How its kernels come to the vertices of a set (CUDA): "plain", a place of the
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
         many words at a time and shares out among its lanes; "listed", those of a list
@@ -375,7 +382,7 @@ class FoldPlan:
     expands: tuple[str, ...]
     incremental: IncrementalGathers
     facts: PlanFacts
-    form: str = "plain"
+    frontier_form: str = "plain"
 
     @property
     def is_incremental(self) -> bool:
@@ -414,15 +421,15 @@ class FoldPlan:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
 
-    def can_take(self, form: str, phase: Phase) -> bool:
+    def can_take(self, frontier_form: str, phase: Phase) -> bool:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
-        if form == WORKLIST:
+        if frontier_form == WORKLIST:
             return not self.facts.not_queued
         if self.options.checked or phase.changed_only:
             return False
-        if form not in phase.schedule.forms:
+        if frontier_form not in phase.schedule.frontier_forms:
             return False
-        if form == "listed":  # pulled edges sweep others, too
+        if frontier_form == "listed":  # pulled edges sweep others, too
             return phase.kind.pulls and not phase.kind.pulls_edges
         if phase.kind.pushes:
             return self.takes_active(phase)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from featgraph.base.errors import PlanError
+from featgraph.fold.analysis.access import base_name, next_dropped
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
 from featgraph.fold.analysis.changes import (
     changes_of,
@@ -20,8 +21,6 @@ from featgraph.fold.analysis.changes import (
     find_incremental,
     join_changes,
 )
-from featgraph.fold.analysis.definite_assignment import next_dropped
-from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import (
     combine_of,
     declared_along,
@@ -33,26 +32,32 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.kinds.base import PhaseKind
-from featgraph.fold.plan.checks import check_in_place, check_wire_dtype
-from featgraph.fold.plan.exclusive import (
+from featgraph.fold.plan.facts import check_in_place, check_wire_dtype, find_facts
+from featgraph.fold.plan.fusion import (
+    Group,
+    find_stops,
+    group_functions,
+    have_due_found,
+    pull_edges,
+    sweep_changed,
+)
+from featgraph.fold.plan.options import IN_PLACE, Options
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.schedules import (
     check_exclusive,
+    choose_mapping,
     exclusive_mapping,
     in_order,
     with_record,
 )
-from featgraph.fold.plan.facts import find_facts
-from featgraph.fold.plan.fusion import Group, group_functions, pull_edges
-from featgraph.fold.plan.layout import (
+from featgraph.fold.plan.traits import (
+    SUM_BLOCK,
+    GraphTraits,
     along_of,
     expands_along,
     phase_along,
     traits_along,
 )
-from featgraph.fold.plan.options import IN_PLACE, Options
-from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.schedules import choose_mapping
-from featgraph.fold.plan.skipping import find_stops, have_due_found, sweep_changed
-from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.plan.worklist import why_not_queued
 from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.intersect_edges import passed_edges_intersected
@@ -60,7 +65,7 @@ from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.words import map_words
-from featgraph.fold.tree.expressions import Access
+from featgraph.fold.tree.statements import Access
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.analysis.gathers import (
     combine_of,
     has_wide_key,
@@ -28,7 +28,7 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
-from featgraph.fold.tree.expressions import Access, Helper, Whole
+from featgraph.fold.tree.statements import Access, Helper, Whole
 
 __all__ = [
     "as_worklist",
@@ -61,7 +61,7 @@ def is_free(function: Analysed) -> bool:
 
 def is_queued(plan: FoldPlan) -> bool:
     """Whether a compiled loop over supersteps is printed for a plan."""
-    is_asked_for = plan.target == "cpu" or plan.form == WORKLIST
+    is_asked_for = plan.target == "cpu" or plan.frontier_form == WORKLIST
     return is_asked_for and not plan.facts.not_queued
 
 
@@ -72,7 +72,7 @@ def as_worklist(plan: FoldPlan) -> FoldPlan:
     mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
     by_slot = phase.by_slot and plan.traits.undirected  # it pushes
     phase = replace(phase, mapping=mapping, by_slot=by_slot)
-    return replace(plan, phases=(phase,), form=WORKLIST)
+    return replace(plan, phases=(phase,), frontier_form=WORKLIST)
 
 
 def why_not_queued(

@@ -41,8 +41,9 @@ from featgraph.fold.tree.statements import Body, Rewriting, code
 
 __all__ = [
     "DECORATOR",
+    "IMPORTS",
     "constants",
-    "imports",
+    "device_modules",
     "in_parallel",
     "print_phase",
     "print_queue",
@@ -51,6 +52,12 @@ __all__ = [
 ]
 
 DECORATOR = "njit(**INLINE)"
+#: Imports of all modules, beside the standard library's and `device_modules`.
+IMPORTS = (
+    "import numpy as np",
+    "from numba import float32, float64, int32, int64, njit, uint32",
+    "",
+)
 #: Changes that the compiler may make to arithmetic of reals. With a reciprocal for a
 #: division ("arcp") the last bit depends on loads and products that are moved out of a
 #: loop, too, and not on the order of a sum alone.
@@ -62,11 +69,14 @@ _UNCOUNTED = [
 ]
 
 
-def imports(plan: FoldPlan) -> list[str]:
-    """Return the import statements of the module."""
+def device_modules(plan: FoldPlan) -> dict[str, bool]:
+    """Return modules of `featgraph.device`, and whether functions of a plan call them.
+
+    Names follow ``import``.
+    """
     solves = any("solve" in f.operations for f in plan.analysis.functions)
     systems = any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions)
-    modules = {
+    return {
         "cpu": True,
         "queue_cpu as queue": is_queued(plan),
         "linalg_cpu as linalg": systems,
@@ -75,13 +85,6 @@ def imports(plan: FoldPlan) -> list[str]:
         "numbers_cpu as numbers": plan.analysis.uses_numbers(cuda=False),
         "vectors_cpu as vectors": any(p.mapping.is_looped for p in plan.phases),
     }
-    lines = ["import math", "from collections import namedtuple", ""]
-    lines += ["import numpy as np"]
-    lines += ["from numba import float32, float64, int32, int64, njit, uint32", ""]
-    lines += [
-        f"from featgraph.device import {n}" for n, used in modules.items() if used
-    ]
-    return lines
 
 
 def constants(plan: FoldPlan) -> list[str]:

@@ -18,7 +18,7 @@ from featgraph.base.dataclass import replace
 from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.bodies.staging import STRIDES
+from featgraph.fold.passes.bodies.memory import STRIDES
 from featgraph.fold.passes.nests.accumulators import accumulator_of
 from featgraph.fold.passes.nests.blocks import finished_by_blocks
 from featgraph.fold.passes.nests.facts import NestFacts, layout_of
@@ -31,8 +31,8 @@ from featgraph.fold.passes.worklists.cuda import (
     gather_at_once,
     settled_at_once,
 )
-from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
+from featgraph.fold.plan.traits import along_to_push
 from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.printing.module import (
     Entry,
@@ -51,23 +51,35 @@ from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.schedules.lanes import SHARED_BYTES
 from featgraph.fold.schedules.mapping import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.syntax.unsigned_indices import unsigned_indices
+from featgraph.fold.syntax.arithmetic import unsigned_indices
 from featgraph.fold.tree.statements import Body, code, when
 
 __all__ = [
     "DECORATOR",
+    "IMPORTS",
     "constants",
-    "imports",
+    "device_modules",
     "print_phase",
     "print_queue",
     "print_stage",
 ]
 
 DECORATOR = "device_function"
+#: Imports of all modules, beside the standard library's and `device_modules`.
+IMPORTS = (
+    import_of_numbers(
+        "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
+    ),
+    "",
+    "from featgraph.cuda.dialect import cuda, device_function, kernel",
+)
 
 
-def imports(plan: FoldPlan) -> list[str]:
-    """Return the import statements of the module."""
+def device_modules(plan: FoldPlan) -> dict[str, bool]:
+    """Return modules of `featgraph.device`, and whether functions of a plan call them.
+
+    Names follow ``import``.
+    """
     solving = [
         p
         for p in plan.phases
@@ -82,17 +94,10 @@ def imports(plan: FoldPlan) -> list[str]:
     }
     for phase in plan.phases:
         modules |= dict.fromkeys(phase.schedule.modules, True)
-    if plan.form == WORKLIST:
+    if plan.frontier_form == WORKLIST:
         modules["queue_cuda as queues"] = True
     modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
-    numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
-    lines = ["import math", "from collections import namedtuple", ""]
-    lines += [import_of_numbers(*numbers), ""]
-    lines += ["from featgraph.cuda.dialect import cuda, device_function, kernel"]
-    lines += [
-        f"from featgraph.device import {n}" for n, used in modules.items() if used
-    ]
-    return lines
+    return modules
 
 
 def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
@@ -110,7 +115,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, or for a phase with hubs."""
     entries = _CudaPhase(one).run()
     # Launched first, for they take longest.
-    if one.phase.mapping.hubs and one.plan.form == "plain":
+    if one.phase.mapping.hubs and one.plan.frontier_form == "plain":
         entries = _HubPhase(one).run() + entries
     return entries
 
@@ -134,8 +139,8 @@ class _CudaPhase:
         self.one, self.plan, self.phase, self.number = one, plan, phase, one.number
         self.context, self.writer = one.context, one.writer
         self.functions = plan.functions_of(phase)
-        self.form = plan.form
-        form = "" if plan.form == "plain" else f"{plan.form}_"
+        self.frontier_form = plan.frontier_form
+        form = "" if plan.frontier_form == "plain" else f"{plan.frontier_form}_"
         self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.parts = dict(self.scratch)
@@ -148,7 +153,7 @@ class _CudaPhase:
     @property
     def arrays(self) -> tuple[GraphArray, ...]:
         """Arrays that assign vertices or edges to threads."""
-        own = self.schedule.arrays(self.phase.mapping, self.form)
+        own = self.schedule.arrays(self.phase.mapping, self.frontier_form)
         return (*own, *self.one.ordered)
 
     @cached_property
@@ -185,7 +190,7 @@ class _CudaPhase:
         loops = bool(self.scratch) or self._strides() > 1
         loops = loops or not self.phase.kind.reports_due or self.phase.kind.in_turns
         lists = self.phase.mapping.lists_rows or self.phase.changed_only
-        return not (loops or lists) and self.form == "plain"
+        return not (loops or lists) and self.frontier_form == "plain"
 
     # -- around the kernel
 
@@ -193,7 +198,7 @@ class _CudaPhase:
         mapping, is_main = self.phase.mapping, self.role == "main"
         places = [array.name for array in self.arrays] or ["vertex_count"]
         places += self.schedule.launched
-        listed = ["listed"] * (self.form == "listed")
+        listed = ["listed"] * (self.frontier_form == "listed")
         more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
         return self.phase.kind.arguments(facts, places, more)
 
@@ -206,7 +211,7 @@ class _CudaPhase:
             part = "part of the row of a " if facts.binding.part else ""
             doc += f" A block for each {part}hub."
         else:
-            doc += _FORMS[self.form]
+            doc += _FORMS[self.frontier_form]
         if self.phase.mapping.lists_rows:
             doc += " Warps have equal shares of their edges."
         return doc

@@ -14,9 +14,8 @@ from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.passes.bodies.definitions import form_of
 from featgraph.fold.passes.bodies.facts import BodyFacts, Callee, Context
-from featgraph.fold.passes.bodies.memory import Site
+from featgraph.fold.passes.bodies.memory import Site, find_staged
 from featgraph.fold.passes.bodies.nodes import Define
-from featgraph.fold.passes.bodies.staging import find_staged
 from featgraph.fold.passes.bodies.stores import find_forwarded
 from featgraph.fold.passes.nests.accumulators import indexed_forms
 from featgraph.fold.passes.passes import callee_of, lower_function, lower_helper
@@ -30,17 +29,19 @@ from featgraph.fold.printing.writer import (
     make_function,
     print_function,
 )
-from featgraph.fold.syntax.names import BUILTIN_ARRAYS
-from featgraph.fold.syntax.vertex_numbers import NUMBER
-from featgraph.fold.tree.expressions import narrowed
+from featgraph.fold.syntax.names import BUILTIN_ARRAYS, NUMBER
 from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Body, code
+from featgraph.fold.tree.statements import Body, code, narrowed
 from featgraph.program.source import FunctionSource
 
 __all__ = ["emit"]
 
 Watch = Callable[[str, Pass[Any], Body], None]
+
+
+#: First imports of all modules.
+_IMPORTS = ("import math", "from collections import namedtuple", "")
 
 
 def emit(
@@ -76,9 +77,10 @@ def emit(
     sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
     _header(writer, plan, numbers)
-    for line in target.imports(plan):
+    modules = target.device_modules(plan).items()
+    devices = (f"from featgraph.device import {name}" for name, used in modules if used)
+    for line in (*_IMPORTS, *target.IMPORTS, *devices, ""):
         writer.line(line)
-    writer.line()
     names = ", ".join(repr(f.name) for f in fields)
     writer.line(f'Data = namedtuple("Data", [{names}])')
     for line in target.constants(plan):
@@ -94,7 +96,9 @@ def emit(
     forms = indexed_forms(plan)
     for number in numbers:
         phase = plan.phases[number]
-        if plan.form != "plain" and not plan.can_take(plan.form, phase):
+        if plan.frontier_form != "plain" and not plan.can_take(
+            plan.frontier_form, phase
+        ):
             continue
         context = Context(
             plan.analysis,
@@ -121,7 +125,7 @@ def emit(
         }
         if phase.kind.pushes:
             _check_pushed(plan, phase)
-        if plan.form != WORKLIST:
+        if plan.frontier_form != WORKLIST:
             one = PhaseToPrint(writer, context, plan, phase, number, callees)
             entries += target.print_phase(one)
     queue = None
@@ -131,7 +135,7 @@ def emit(
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins,
         _named(sites or [], plan.analysis), queue, tuple(forwarded),
-        plan.form == "plain" and numbers[-1] == len(plan.phases) - 1
+        plan.frontier_form == "plain" and numbers[-1] == len(plan.phases) - 1
         and _waits(plan, callees),
     )  # fmt: skip
 

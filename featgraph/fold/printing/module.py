@@ -6,8 +6,8 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.passes.nests.accumulators import accumulator_of
 from featgraph.fold.passes.nests.facts import layout_along
-from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.traits import REVERSED, rows_along
 from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.schedules.mapping import PIECE_BYTES
 

@@ -13,9 +13,16 @@ from collections.abc import Mapping as Dict
 from typing import Any, ClassVar
 
 from featgraph.base.dataclass import dataclass
-from featgraph.fold.schedules import grids
-from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
-from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
+from featgraph.fold.schedules import mapping as mappings
+from featgraph.fold.schedules.mapping import (
+    LaunchSizes,
+    Mapping,
+    Work,
+    bounded,
+    last_feature,
+    resident_blocks,
+    stands_for,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when
@@ -49,7 +56,7 @@ class KernelShape:
         Whether the vertices of its phase are computed along their own rows.
     reduces : bool
         Whether its phase combines over all vertices.
-    form : str
+    frontier_form : str
         How the vertices of a sparse set are found: "plain", "packed" or "listed"; on
         the CPU, "listed" means a list of words.
     threads : int
@@ -68,7 +75,7 @@ class KernelShape:
     pulls: bool = False
     reduces: bool = False
     spreads: bool = False
-    form: str = "plain"
+    frontier_form: str = "plain"
     threads: int = 0
     covers: bool = False
     names_features: bool = True
@@ -415,8 +422,10 @@ class Schedule(ABC):
         Whether locks exclude conflicting edges of exclusive functions.
     copies_columns : bool
         Whether it copies edge properties into its order.
-    forms : tuple of str
+    frontier_forms : tuple of str
         Frontier forms of its kernels beside "plain".
+    lists : tuple of GraphArray
+        Its `arrays`, where these do not depend on the mapping.
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hubs : str
@@ -443,7 +452,8 @@ class Schedule(ABC):
     fitting: ClassVar[int] = 0
     holds: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
-    forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
+    frontier_forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
+    lists: ClassVar[tuple[GraphArray, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     hubs: ClassVar[str] = "block"
     joins: ClassVar[str] = "block_joins"
@@ -485,12 +495,14 @@ class Schedule(ABC):
         """Return the threads of a block; 0 for the default."""
         return 0
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the arrays that assign vertices or edges to threads.
 
         If there are none, threads take vertices by id (CPU: by chunks of words).
         """
-        return ()
+        return self.lists
 
     def prepare(
         self,
@@ -555,11 +567,11 @@ class Schedule(ABC):
             return sizes.within(sizes.argument(array.name).size // array.each, lanes)
         if sizes.reduces:
             # The same number on every GPU, since it determines the rounding of sums.
-            return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
-        if sizes.form == "listed":
+            return min(sizes.blocks(sizes.vertices), mappings.REDUCE_BLOCKS)
+        if sizes.frontier_form == "listed":
             return sizes.blocks(int(sizes.argument("listed").size) * lanes)
-        if sizes.form == "packed":
-            blocks = min(sizes.blocks(sizes.vertices), grids.PACKING_BLOCKS * lanes)
+        if sizes.frontier_form == "packed":
+            blocks = min(sizes.blocks(sizes.vertices), mappings.PACKING_BLOCKS * lanes)
         else:
             blocks = sizes.blocks(self.places(mapping, sizes))
         return sizes.bounded(blocks, lanes)

@@ -1,27 +1,59 @@
-"""Schedules in which a block takes a vertex of high degree, or part of its row."""
+"""Schedules in which a block shares a vertex, part of a row, or a sum of matrices.
+
+- A block takes a vertex of high degree (`BlockSchedule`), or part of its row:
+  `PartSchedule` without a combined result, `JoinSchedule` with one.
+- Threads of a block hold tiles of the matrices of one vertex (`BlockTileSchedule`), or
+  of part of a long row (`TileJoinSchedule`).
+- Sums of matrices over all vertices give each block a share of the vertices
+  (`map_matrices`): a thread sums elements (`ElementSchedule`), or tiles
+  (`ShareTileSchedule`).
+"""
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping as Dict
+from typing import ClassVar
 
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
+from featgraph.base.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,
+    FeatureAxis,
     GraphArray,
     KernelShape,
     Schedule,
+    Scope,
+    in_strides,
 )
-from featgraph.fold.schedules.lanes import lanes_of, leaves_matrices, marked, shared
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
-from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.schedules.lanes import (
+    MOST_ROWS,
+    lanes_of,
+    leaves_matrices,
+    marked,
+    shared,
+)
+from featgraph.fold.schedules.mapping import (
+    WARP,
+    LaunchSizes,
+    Mapping,
+    Products,
+    Work,
+    power_of_two,
+    share_features,
+)
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Areas, Stage, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "JOINED_ENTRIES", "PART", "PART_ENTRIES", "BlockSchedule", "JoinSchedule",
-    "PartSchedule", "found_parts", "listed",
+    "BUFFERS", "JOINED_ENTRIES", "PART", "PART_ENTRIES", "SHARED_BYTES", "SIDE",
+    "BlockSchedule", "BlockTileSchedule", "ElementSchedule", "JoinSchedule",
+    "PartSchedule", "ShareTileSchedule", "TileJoinSchedule", "found_parts", "listed",
+    "map_matrices", "padded_to_tiles",
 ]  # fmt: skip
 
 #: The bounds of a part of a row.
@@ -45,9 +77,11 @@ class BlockSchedule(Schedule):
             )
         return replace(mapping, hubs=True) if work.sweeps_edges else mapping
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of hubs."""
-        return (listed("hubs", 1, mapping),)
+        return self.lists or (listed("hubs", 1, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
@@ -84,10 +118,7 @@ class PartSchedule(BlockSchedule):
 
     name = "block_parts"
     is_selectable = False
-
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows."""
-        return (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
+    lists = (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
@@ -104,7 +135,9 @@ class JoinSchedule(BlockSchedule):
     name = "block_joins"
     is_selectable = False
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list of parts of rows, with the index of each in its row."""
         return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 
@@ -136,3 +169,400 @@ def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:
     for n, name in enumerate(PART, 1):
         found += code(f"{name} = {array}[uint32(place + uint32({n}))]")
     return every, found
+
+
+#: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
+SIDE = 8
+#: Edges whose rows wait to be added, about: each time a block meets twice.
+WAITING = 16
+#: Edges that a lane has on the way together, at most.
+MOST_EDGES_ON_THE_WAY = 8
+#: Threads of a block at least, by tiles in a row of the matrix, where there are hubs:
+#: threads beyond those that have a tile would wait, so they have further tiles of one
+#: place, which take a share of the edges each. Elsewhere solutions take most of the
+#: time, in which shares wait: a block has its tiles once, and more blocks are at work.
+LEAST_THREADS = {1: 32, 5: 128}
+#: As many blocks of hubs fit a multiprocessor as of others: counted in those of 512
+#: threads that take hubs elsewhere, one.
+HUB_BLOCKS = 1
+#: Threads of a block: they have up to 128 registers each.
+MOST_THREADS = 512
+#: Blocks of 128 threads that must fit a multiprocessor, which leaves each thread 128
+#: registers; of larger blocks, and with float64, none must.
+TILED_BLOCKS, MOST_BOUND_THREADS = 4, 256
+#: Features of the matrices that tiles sum: up to here, columns fit a lane's registers.
+LEAST_TILED = MOST_ROWS + 1
+#: Time of tiles over that of lanes with matrices in memory, about.
+TILED_COST = 1 / 2
+#: Shared memory that a block may use; matrices that do not fit are in scratch memory.
+SHARED_BYTES = 48_000
+
+
+class BlockTileSchedule(Schedule):
+    """Stage rows of sources in shared memory; threads add products to tiles.
+
+    Lanes share the features of an edge, and the block shares the edges of its vertex,
+    as for a hub. Functions run in all warps; only the first group of lanes has side
+    effects. All threads solve positive definite systems in the tiles.
+    """
+
+    name = "block_tiles"
+    modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
+    #: A warp packs what its lanes take, and a block has several warps.
+    frontier_forms: ClassVar[tuple[str, ...]] = ("listed",)
+    joins: ClassVar[str] = "tile_joins"
+
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping of a block to a vertex; unchanged without matrices.
+
+        Raises
+        ------
+        PlanError
+            If matrices are no sums of outer products, or too large for one block.
+        """
+        products = work.products
+        if products is None:
+            return mapping
+        why = self.refusal(work.width, work.size, products)
+        if why:
+            raise PlanError(
+                f"block_tiles adds up outer products: {why}",
+                where="schedule='block_tiles'",
+                fix="ask for schedule='auto'",
+            )
+        threads = _tile_threads(work.width, products, work.has_hubs)
+        piece = products.piece
+        while piece > 1 and work.width <= piece:
+            piece //= 2  # lanes that share features meet, one alone does not
+        lanes, features = share_features(work.width, piece)
+        edges = threads // lanes
+        unroll = min(max(-(-WAITING // edges), 1), MOST_EDGES_ON_THE_WAY)
+        while unroll > 1 and _waiting_bytes(work, edges * unroll) > SHARED_BYTES:
+            unroll -= 1
+        mapping = replace(
+            mapping, schedule=self.name, lanes_per_edge=lanes, unroll=unroll,
+            features_per_lane=features, vector_width=piece, lanes_per_vertex=threads,
+            column_width=0, hubs=work.has_hubs and work.joins,
+            in_parts=work.has_hubs and work.joins, hub_resident=HUB_BLOCKS, tile=SIDE,
+        )  # fmt: skip
+        needed = _waiting_bytes(work, edges * unroll) + _matrix_bytes(work)
+        fits = needed <= SHARED_BYTES
+        return replace(mapping, shared_matrices=fits)
+
+    def tune(self, mapping: Mapping, work: Work) -> Mapping:
+        """Return its mapping, with as many resident blocks as registers allow."""
+        bound = work.size == 4 and mapping.lanes_per_vertex <= MOST_BOUND_THREADS
+        return replace(mapping, resident=TILED_BLOCKS if bound else 0)
+
+    def cost(self, work: Work) -> float:
+        """Return its cost, finite for matrices too large for lanes."""
+        if work.products is None or work.width < LEAST_TILED or work.forced:
+            return math.inf
+        is_refused = self.refusal(work.width, work.size, work.products)
+        return math.inf if is_refused else TILED_COST
+
+    @staticmethod
+    def refusal(width: int, size: int, products: Products) -> str:
+        """Return why it cannot sum some matrices; "" if it can."""
+        most = MOST_THREADS // power_of_two(products.count * size // 4)
+        threads = _tile_threads(width, products, has_hubs=True)
+        if threads > most and not products.refused:
+            count = -(-width // SIDE)
+            tiles = f"{count} x {count} tiles of {SIDE} x {SIDE}"
+            return f"K = {width} are {tiles}, more than the {most} threads of a block"
+        return products.refused
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        count = -(-width // mapping.tile)
+        return (
+            f"a block of {mapping.lanes_per_vertex} threads a vertex: "
+            f"{mapping.edges_at_a_time} x {mapping.unroll} edges at a time, "
+            f"{mapping.shares}; {count} x {count} tiles of {mapping.tile} x "
+            f"{mapping.tile} in registers{mapping.of_hubs} (FA)"
+        )
+
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block, all for one vertex."""
+        return mapping.lanes_per_vertex
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        scope = BlockScope(mapping.lanes_per_vertex, "block")
+        binding = shared(mapping, shape, scope)
+        edges = mapping.edges_at_a_time
+        own = "edge_lane" if edges > 1 else ""
+        walk = Walk("while", edges, own, "block", mapping.unroll)
+        own = "{} < hub_degree" if mapping.hubs else ""
+        return replace(binding, walk=walk, block=mapping.block, own=own)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        vertex = node.vertex
+        every, each = self._found(vertex, shape)
+        leave = noted([ast.Continue()], "the whole block")
+        test = f"not warp.test_bit({node.words}, {vertex})"
+        each += agreed(when([test], leave), "block")
+        each += code(f"{node.wanted} = True")
+        loop = code(
+            f"for index in {every}:\n    BODY",
+            BODY=each + node.body + marked(node, binding, shape),
+        )
+        front = code("thread = uint32(cuda.threadIdx.x)")
+        return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
+
+    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
+        """Return the range of a block, and the load of its vertex."""
+        count, each = f"int32({shape.vertex_count})", code(f"{vertex} = int32(index)")
+        if shape.frontier_form == "listed":
+            count, each = "listed.size", code(f"{vertex} = listed[index]")
+        return f"range(cuda.blockIdx.x, {count}, cuda.gridDim.x)", each
+
+
+class TileJoinSchedule(BlockTileSchedule):
+    """The same for vertices of high degree: blocks take parts of long rows."""
+
+    name = "tile_joins"
+    is_selectable = False
+
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
+        """Return the list of parts of rows, with the index of each in its row."""
+        return (listed("joined_parts", JOINED_ENTRIES, mapping),)
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        binding = super().bind(mapping, shape)
+        return replace(binding, own="", part=PART, joins=True)
+
+    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
+        """Return the range of parts, and the loads of a vertex and its part."""
+        return found_parts("joined_parts", vertex, JOINED_ENTRIES)
+
+
+def _tile_threads(width: int, products: Products, has_hubs: bool) -> int:
+    """Return the threads of a block: one for each tile, and some more for hubs."""
+    count = -(-width // SIDE)
+    tiles = count * (count + 1) // 2 if products.symmetric else count * count
+    least = max(n for side, n in LEAST_THREADS.items() if count >= side)
+    return max(least if has_hubs else WARP, -(-tiles // WARP) * WARP)
+
+
+def padded_to_tiles(width: int) -> int:
+    """Round a number of features up to whole tiles."""
+    return -(-width // SIDE) * SIDE
+
+
+def _waiting_bytes(work: Work, edges: int) -> int:
+    """Return the bytes of staged rows, panels and boxes of warps."""
+    products = work.products
+    if products is None:
+        return 0
+    rows = edges * 2 * products.count + (2 * SIDE + 2) * products.solutions
+    boxes = 2 * _tile_threads(work.width, products, work.has_hubs)
+    return (rows * padded_to_tiles(work.width) + boxes) * work.size
+
+
+def _matrix_bytes(work: Work) -> int:
+    """Return the bytes of matrices and work areas of functions."""
+    products = work.products
+    if products is None:
+        return 0
+    sums = products.count * padded_to_tiles(work.width) ** 2
+    return (sums + products.area_columns * work.width) * work.size
+
+
+#: Index of a block in the grid, and the number of blocks.
+BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
+#: Threads of a block where all tiles have one: those that leave the fewest idle. With
+#: float64, a thread takes twice the registers.
+SHARE_THREADS = {4: (128, 160), 8: (64, 96)}
+#: Blocks of 128 threads that must fit a multiprocessor, which bounds the registers.
+SHARE_BLOCKS = {4: 4, 8: 2}
+#: Vertices that a lane has on the way together, and those of a batch, at most.
+MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
+#: Multiprocessors that grids assume, on all devices, so that results are equal.
+MULTIPROCESSORS = 132
+#: Batches in shared memory: one is added while the next one is stored.
+BUFFERS = 2
+
+
+class ElementSchedule(Schedule):
+    """A thread sums one element at a time over all vertices of the block."""
+
+    name = "elements"
+    is_selectable = False
+    shares_features = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return (
+            f"one thread an element of {width} x {width}, over a block's part of the "
+            "vertices"
+        )
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        axis = FeatureAxis(shape.width, is_element=True, are_values=True)
+        alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
+        block = mapping.block
+        return Binding(False, axis, Walk("range"), alone, block=block, partial="row")
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        return [Areas(), *in_strides(node, binding.block, node.body, BLOCKS)]
+
+    def around(self, body: Body, shape: KernelShape) -> Body:
+        """Return the loop of a thread over its elements."""
+        k = shape.width
+        each = code(f"i = int32(element // {k})\nf = int32(element - i * {k})")
+        elements = f"range(cuda.threadIdx.x, {k * k}, {shape.threads})"
+        loop = code(f"for element in {elements}:\n    BODY", BODY=each + body)
+        return code("row = uint32(cuda.blockIdx.x)") + loop
+
+
+class ShareTileSchedule(Schedule):
+    """Stage rows of due vertices in shared memory; threads add products to tiles.
+
+    Lanes share the features of a vertex, and the block the vertices of a batch. Those
+    that are due stand one behind the other, so that no others cost products.
+    """
+
+    name = "share_tiles"
+    is_selectable = False
+    modules = ("block_tiles",)
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        count = -(-width // mapping.tile)
+        return (
+            f"a block of {mapping.lanes_per_vertex} threads a share of the vertices, "
+            f"{mapping.batch} at a time, {mapping.shares}; {count} x {count} tiles of "
+            f"{mapping.tile} x {mapping.tile} in registers"
+        )
+
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block."""
+        return mapping.lanes_per_vertex
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return the number of blocks: one a batch, at most all resident ones."""
+        resident = mapping.resident * sizes.block // mapping.lanes_per_vertex
+        most = max(resident, 1) * MULTIPROCESSORS
+        return max(min(-(-sizes.vertices // mapping.batch), most), 1)
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex, "block"))
+        walk = replace(binding.walk, at_a_time=mapping.unroll)
+        scopes = {**binding.scopes, "partial": Scope()}
+        return replace(
+            binding, walk=walk, scopes=scopes, block=mapping.block,
+            batch=mapping.batch, row_shares=mapping.row_shares,
+        )  # fmt: skip
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over batches of vertices, around the body of `node`."""
+        lanes, batch = binding.features.lanes, binding.batch
+        each = code(
+            "batch_start = int32(batch_first)\n"
+            f"batch_end = int32(min(batch_first + {batch}, vertex_end))\n"
+            f"batch_count = block_tiles.members({node.words}, batch_start, batch_end)"
+        )
+        leave = noted([ast.Continue()], "the whole block")
+        each += agreed(when(["batch_count == 0"], leave), "block")
+        if node.between:
+            each += _in_blocks(node, binding)
+        for part in node.body:
+            if not isinstance(part, Stage):
+                each.append(part)
+                continue
+            for n in range(binding.walk.at_a_time):
+                each += _slot(node, n, n * binding.walk.lanes)
+                each.append(Stage(part.function, n, f"waits_{n}"))
+        each += code(f"batch_row = int32({batch} - batch_row)")
+        # As 64 bits, for the last step may lead beyond what 32 hold.
+        loop = code(
+            f"for batch_first in range(int64(cuda.blockIdx.x) * {batch}, vertex_end, "
+            f"int64(cuda.gridDim.x) * {batch}):\n    BODY",
+            BODY=each,
+        )
+        front = code(
+            "thread = uint32(cuda.threadIdx.x)\n"
+            f"lane = cuda.laneid & {lanes - 1}\n"
+            f"vertex_lane = int32(thread >> {lanes.bit_length() - 1})"
+        )
+        begin = code("vertex_end, batch_row = int64(vertex_count), int32(0)")
+        if node.between:
+            begin += code("block_count, block_rows = 0, int32(0)")
+        front += [*binding.features.front(), Areas()]
+        return [*front, *begin, *agreed(loop, "block"), *node.behind]
+
+
+def map_matrices(work: Work) -> Mapping:
+    """Return the mapping of a sum of matrices, as far as shared memory allows."""
+    width, size, products = work.width, work.size, work.products
+    elements = Mapping(1, 1, 1, False, ElementSchedule.name)
+    if products is None:
+        return elements
+    stride, count = row_stride(width), -(-width // SIDE)
+    tiles = count * (count + 1) // 2 if products.symmetric else count * count
+    threads = _threads(tiles, size)
+    if products.refused or threads > 2 * WARP * 32 // size:
+        return elements
+    piece = products.piece
+    while piece > 1 and width <= piece:
+        piece //= 2  # lanes share features: what one has are values
+    lanes, features = share_features(width, piece)
+    at_a_time, batch = threads // lanes, MOST_WAITING
+    while batch > at_a_time * MOST_ON_THE_WAY[size]:
+        batch //= 2
+    box = threads // tiles // 2 * tiles * SIDE * SIDE
+    arrays = BUFFERS * products.arrays * padded_to_tiles(width)
+    while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:
+        batch //= 2
+    return Mapping(
+        lanes, features, threads, False, ShareTileSchedule.name, tile=SIDE,
+        vector_width=piece, stride=stride, unroll=-(-batch // at_a_time), batch=batch,
+        row_shares=threads // tiles, part_size=tiles * SIDE * SIDE,
+        resident=SHARE_BLOCKS[size],
+    )  # fmt: skip
+
+
+def _in_blocks(node: Sweep, binding: Binding) -> Body:
+    """Return statements that store a block of terms before a batch exceeds it.
+
+    A small batch goes to the first shares, so a batch counts as their rows.
+    """
+    rows, shares = "batch_count", binding.row_shares
+    if shares > 1:
+        rows = f"(batch_count + {shares - 1}) // {shares}"
+    full = [*node.between, *code("block_rows = int32(0)")]
+    out = code(f"share_rows = int32({rows})")
+    test = f"block_rows + share_rows > {binding.block}"
+    return out + agreed(when([test], full), "block") + code("block_rows += share_rows")
+
+
+def _slot(node: Sweep, n: int, more: int) -> Body:
+    """Return the n-th vertex of a lane in a batch, and the slot of its row.
+
+    Lanes past the last vertex repeat it, with empty contributions.
+    """
+    own = f"vertex_lane + {more}" if more else "vertex_lane"
+    vertex = node.vertex
+    return code(
+        f"{vertex} = int32(batch_start + {own})\n"
+        f"waits_{n} = {vertex} < batch_end\n"
+        f"{vertex} = min({vertex}, int32(batch_end - 1))\n"
+        f"waits_{n} = waits_{n} and warp.test_bit({node.words}, {vertex})\n"
+        f"place_{n} = block_tiles.members({node.words}, batch_start, {vertex})"
+    )
+
+
+def _threads(tiles: int, size: int) -> int:
+    """Return the threads of a block: at least one for each tile, few idle."""
+    fitting = [count for count in SHARE_THREADS[size] if count >= tiles]
+    if not fitting:
+        return -(-tiles // WARP) * WARP
+    return max(fitting, key=lambda count: (count // tiles * tiles / count, -count))

@@ -65,7 +65,7 @@ class CpuSchedule(Schedule):
             each = code(f"for {node.vertex} in {every}:\n    BODY", BODY=node.body)
 
         def words(first: str, last: str) -> Body:
-            if shape.form == "listed":
+            if shape.frontier_form == "listed":
                 listed = code("word = swept_words[place]") + each
                 loop = f"for place in range({first}, {last}):\n    BODY"
                 return code(loop, BODY=listed)

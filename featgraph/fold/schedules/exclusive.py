@@ -31,9 +31,8 @@ from featgraph.fold.schedules.base import (
 )
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.exclusive_costs import SWEEPS, EdgeSweep
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import WARP, LaunchSizes, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 
@@ -73,7 +72,6 @@ if meets < 0:
 #: A meeting of the grid.
 MEET = f"meets = queues.arrive(arrived, meets)\n{WAIT}"
 
-#: The edge at a place of the order, and its ends.
 #: An edge and its ends at a place of the order, and a value of the edge.
 _AT = (
     "edge_order[at]", "order_sources[at]", "order_targets[at]", "ordered_{}[at]",
@@ -136,7 +134,7 @@ class ExclusiveSchedule(Schedule):
     copies_columns = True
     modules = ("queue_cuda as queues",)
     seed = "shuffle"
-    forms = ()
+    frontier_forms = ()
     is_repeatable: ClassVar[bool] = True
     passes: ClassVar[str] = ""
     resident: ClassVar[int] = 2
@@ -184,7 +182,9 @@ class ExclusiveSchedule(Schedule):
         """Own options that take any integer, with the seed."""
         return super().integers | {"shuffle": ORDER}
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the order, and the bounds of its turns."""
         cut = ["tasks"] * self.in_tasks if mapping.resident else ["chunks"]
         ends = (

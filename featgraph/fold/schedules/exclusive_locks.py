@@ -118,10 +118,12 @@ class EdgeLockedSchedule(_HeldSchedule):
         """Return the us of an update, and of polling, taking and releasing locks."""
         return sweep.free_us + 3 * sweep.card.lock_us
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the order, and the ranks of vertices by degree."""
         ranks = GraphArray("order_ranks", dtype="int32")
-        return (*super().arrays(mapping, form), ranks)
+        return (*super().arrays(mapping, frontier_form), ranks)
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
@@ -210,10 +212,12 @@ class TicketedSchedule(_HeldSchedule):
         """Return the us of an update and of its tickets."""
         return sweep.free_us + sweep.card.lock_us
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the order, and the ticket of each edge at its ends."""
         turns = (GraphArray(n, dtype="int32") for n in ("source_turns", "target_turns"))
-        return (*super().arrays(mapping, form), *turns)
+        return (*super().arrays(mapping, frontier_form), *turns)
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
-from featgraph.fold.schedules.grids import LaunchSizes
-from featgraph.fold.schedules.intersect_rows import Intersection
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.intersect_rows import Intersection, Oriented
+from featgraph.fold.schedules.mapping import WARP, LaunchSizes, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
-from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
@@ -113,10 +111,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
     name = "chunked_edges"
     targets = ("cpu",)
     does = "Sweep the edges of a chunk that passed, and their triangles."
-
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the bounds of chunks of edges."""
-        return (GraphArray("chunks", "edge_chunks"),)
+    lists = (GraphArray("chunks", "edge_chunks"),)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -182,10 +177,7 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
     """One thread takes the edges of a chunk of the set of passed edges."""
 
     name = "changed_words"
-
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
-        """Return the bounds of chunks of words of the set."""
-        return (GraphArray("chunks", "edge_word_chunks"),)
+    lists = (GraphArray("chunks", "edge_word_chunks"),)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the states of edges, the rows of all neighbors, and the set."""

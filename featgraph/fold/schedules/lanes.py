@@ -1,15 +1,19 @@
 """Lanes of a warp share a vertex: its features, and edges side by side (FA).
 
 The first two functions find the vertices of a sparse set: packed from its words, or by
-a list. `ApartSchedule` gives each lane its own vertex, and shares long rows.
+a list. `VirtualWarpSchedule` has a given number of lanes for each vertex, and
+`ApartSchedule` gives each lane its own vertex, and shares long rows.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Mapping as Dict
+from typing import ClassVar
 
 from featgraph.base.dataclass import replace
+from featgraph.base.errors import PlanError
 from featgraph.base.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
@@ -36,21 +40,10 @@ from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "ALONE",
-    "FEW_LONG_ROWS",
-    "MOST_ROWS",
-    "SHARED_BYTES",
-    "ApartSchedule",
-    "LaneSchedule",
-    "each_listed",
-    "each_packed",
-    "lanes_of",
-    "leave_idle",
-    "leaves_matrices",
-    "map_lanes",
-    "marked",
-    "shared",
-]
+    "ALONE", "FEW_LONG_ROWS", "MOST_ROWS", "SHARED_BYTES", "ApartSchedule",
+    "LaneSchedule", "VirtualWarpSchedule", "each_listed", "each_packed", "lanes_of",
+    "leave_idle", "leaves_matrices", "map_lanes", "marked", "shared",
+]  # fmt: skip
 
 
 def each_packed(node: Sweep, lanes: int, body: Body) -> Body:
@@ -215,9 +208,9 @@ class LaneSchedule(Schedule):
         lanes = binding.scopes["vertex"].lanes
         body, vertex = node.body, node.vertex
         body = body + marked(node, binding, shape)
-        if node.words and shape.form == "packed":
+        if node.words and shape.frontier_form == "packed":
             return each_packed(node, lanes, body) + node.behind
-        if node.words and shape.form == "listed":
+        if node.words and shape.frontier_form == "listed":
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
@@ -345,7 +338,7 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
     """Return statements that set the bits of a vertex in its result sets."""
     out: Body = []
     for flag, words in node.marks:
-        if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
+        if binding.scopes["vertex"].lanes == 1 and shape.frontier_form == "plain":
             # A warp has the 32 vertices of a word of a set, a lane each.
             before = f", {node.begins}" if node.begins else ""
             put = "put_bits" if node.begins else "set_bits"
@@ -411,3 +404,72 @@ class ApartSchedule(LaneSchedule):
         """Return the binding of a kernel to this schedule, for passes."""
         walk = Walk("apart", WARP, alone=ALONE)
         return replace(super().bind(mapping, shape), walk=walk)
+
+
+LANES_OPTION = "lanes_per_vertex"
+LANES = (2, 4, 8, 16, 32)
+#: Features that a lane takes, at most, where more lanes would take fewer each.
+MOST_FEATURES = 16
+
+
+class VirtualWarpSchedule(LaneSchedule):
+    """Schedule "lanes" with a given number of lanes for each vertex.
+
+    Lanes first share the features of an edge; the rest take edges side by side. If the
+    features need more lanes than given, each lane takes more of them.
+    """
+
+    name = "virtual_warp"
+    finds_due = False
+    options: ClassVar[Dict[str, tuple[int, ...]]] = {LANES_OPTION: LANES}
+
+    def check(self, options: Dict[str, int]) -> None:
+        """Raise if the number of lanes is missing."""
+        if LANES_OPTION not in options:
+            raise PlanError(
+                "virtual_warp needs the number of lanes for each vertex; the "
+                "default, once called so, is now called 'lanes'",
+                where="schedule=",
+                got="schedule='virtual_warp' without lanes_per_vertex",
+                expected=f"{LANES_OPTION}={', '.join(map(str, LANES))}",
+                fix=f"ask for schedule='lanes', or set {LANES_OPTION}=8",
+            )
+
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping with the given lanes, if the phase sweeps edges."""
+        if not work.sweeps_edges:
+            return mapping
+        count = options[LANES_OPTION]
+        mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
+        why = work.custom if work.pulls else ""
+        if leaves_matrices(mapping, work):
+            why = "matrices in memory"
+        if count > mapping.lanes_per_edge and why:
+            raise PlanError(
+                "lanes cannot share the edges of a vertex here: the combine has "
+                "no reduction by shuffles",
+                where=why,
+                got=f"{LANES_OPTION}={count}",
+                expected=f"the lanes that share {work.width} features: "
+                f"{mapping.lanes_per_edge}",
+                fix="ask for schedule='lanes'",
+            )
+        return replace(mapping, lanes_per_vertex=count)
+
+
+def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
+    """Return a mapping in which no more than `most` lanes share an edge."""
+    if mapping.lanes_per_edge <= most:
+        return mapping
+    pieces = -(-width // mapping.vector_width)
+    features = mapping.vector_width * -(-pieces // most)
+    if features > MOST_FEATURES:
+        least = next(n for n in LANES if n * MOST_FEATURES >= width or n == LANES[-1])
+        raise PlanError(
+            "too few lanes for so many features",
+            where=f"{LANES_OPTION}=",
+            got=f"{most} lanes for K = {width}, {features} features each",
+            expected=f"at most {MOST_FEATURES} features a lane",
+            fix=f"set {LANES_OPTION}={least}, or ask for schedule='lanes'",
+        )
+    return replace(mapping, lanes_per_edge=most, features_per_lane=features)

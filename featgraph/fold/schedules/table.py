@@ -7,11 +7,16 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from featgraph.base.errors import PlanError
-from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule
-from featgraph.fold.schedules.block_reduce import ElementSchedule, ShareTileSchedule
-from featgraph.fold.schedules.block_tiles import BlockTileSchedule, TileJoinSchedule
+from featgraph.fold.schedules.block import (
+    BlockSchedule,
+    BlockTileSchedule,
+    ElementSchedule,
+    JoinSchedule,
+    PartSchedule,
+    ShareTileSchedule,
+    TileJoinSchedule,
+)
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.exclusive_groups import (
     BlockDiagonalSchedule,
@@ -43,11 +48,13 @@ from featgraph.fold.schedules.intersect_rows import (
     MergeSchedule,
     SearchSchedule,
 )
-from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.lanes import LaneSchedule, VirtualWarpSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
 from featgraph.fold.schedules.thread import EdgeWordSchedule, ThreadSchedule
-from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
-from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
+from featgraph.fold.schedules.warp_segmentation import (
+    BalancedPushSchedule,
+    WarpSegmentationSchedule,
+)
 from featgraph.fold.schedules.words import WordElementSchedule, WordSchedule
 
 __all__ = [

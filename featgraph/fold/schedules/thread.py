@@ -14,10 +14,10 @@ from featgraph.fold.schedules.base import (
     Scope,
     in_strides,
 )
-from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import each_listed, each_packed
 from featgraph.fold.schedules.mapping import (
     MOST_COPIES,
+    LaunchSizes,
     Mapping,
     Work,
     piece_of,
@@ -110,7 +110,7 @@ class ThreadSchedule(Schedule):
             front = code("thread = uint32(cuda.threadIdx.x)")
             given = binding.block, node.body, GRID, binding.vertices
             return [*front, Areas(), *in_strides(node, *given)]
-        if not node.marks or shape.form != "plain":
+        if not node.marks or shape.frontier_form != "plain":
             body = list(node.body)
             for flag, words in node.marks:
                 body += when([flag], code(f"warp.set_bit({words}, v)"))
@@ -136,8 +136,8 @@ class ThreadSchedule(Schedule):
         )
 
     def _each(self, node: Sweep, shape: KernelShape, body: Body) -> Body:
-        if node.words and shape.form != "plain":
-            each = each_packed if shape.form == "packed" else each_listed
+        if node.words and shape.frontier_form != "plain":
+            each = each_packed if shape.frontier_form == "packed" else each_listed
             return each(node, 1, when([node.wanted], body))
         vertex, words = node.vertex, node.words
         test = f"warp.test_bit({words}, {vertex})"

@@ -1,4 +1,9 @@
-"""A warp walks the edges of consecutive vertices together (segments)."""
+"""Schedules in which a warp walks the edges of several vertices together.
+
+`WarpSegmentationSchedule` takes consecutive vertices (segments).
+`BalancedPushSchedule` gives warps equal shares of the edges of all sources (Onyx's
+balanced push).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,6 @@ from typing import ClassVar
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape, Scope
-from featgraph.fold.schedules.grids import LaunchSizes, bounded, resident_blocks
 from featgraph.fold.schedules.lanes import (
     FEW_LONG_ROWS,
     LaneSchedule,
@@ -19,12 +23,19 @@ from featgraph.fold.schedules.lanes import (
     leaves_matrices,
     marked,
 )
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import (
+    WARP,
+    LaunchSizes,
+    Mapping,
+    Work,
+    bounded,
+    resident_blocks,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["WarpSegmentationSchedule"]
+__all__ = ["BalancedPushSchedule", "WarpSegmentationSchedule"]
 
 OPTION = "edges_at_a_time"
 #: Edges that a lane has on the way: of one, two and four, four were 1.3 to 2.4 times
@@ -112,9 +123,11 @@ class WarpSegmentationSchedule(LaneSchedule):
             return bounded(mapping, WINDOW_BLOCKS)
         return bounded(mapping, resident_blocks(mapping, work))
 
-    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+    def arrays(
+        self, mapping: Mapping, frontier_form: str = "plain"
+    ) -> tuple[GraphArray, ...]:
         """Return the list that cuts the vertices into windows."""
-        if not mapping.window or form != "plain":
+        if not mapping.window or frontier_form != "plain":
             return ()
         rows = WARP // mapping.lanes_per_edge
         return (GraphArray("windows", f"{{windows}} {rows} {mapping.window}"),)
@@ -148,7 +161,7 @@ class WarpSegmentationSchedule(LaneSchedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         out = lanes_of(binding, "cuda.laneid")
-        if shape.form != "plain" or binding.features.lanes == WARP:
+        if shape.frontier_form != "plain" or binding.features.lanes == WARP:
             return out + self._each(node, binding, shape)
         return out + self._windows(node, binding, shape)
 
@@ -180,3 +193,59 @@ class WarpSegmentationSchedule(LaneSchedule):
             BODY=each,
         )
         return agreed(loop, "warp")
+
+
+class BalancedPushSchedule(LaneSchedule):
+    """Distribute edges equally over warps, by prefix sums of the degrees of sources.
+
+    Each warp takes the same number of edges, wherever rows begin and end, so there are
+    no hubs. Lanes that share the features of an edge find its source by binary search.
+    """
+
+    name = "balanced_push"
+    modules = ("segments",)
+    frontier_forms = ()
+    #: The list of sources, its prefix sums of degrees, and its length.
+    lists = tuple(map(GraphArray, ("share_rows", "share_begins", "share_count")))
+
+    def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
+        """Return the mapping, for phases in which sources push along edges."""
+        if work.from_sources:
+            return replace(
+                mapping,
+                schedule=self.name,
+                lanes_per_vertex=mapping.lanes_per_edge,
+                hubs=False,
+                lists_rows=True,
+            )
+        if work.sweeps_edges:
+            raise PlanError(
+                "balanced_push shares out the edges along which sources write, and "
+                "these gathers are pulled",
+                where="schedule='balanced_push'",
+                expected="direction='push', and change_driven=False in a run",
+                fix="add direction='push', or ask for schedule='warp_segmentation'",
+            )
+        return mapping
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return the number of blocks that share the edges."""
+        return sizes.shared_out(sizes.edges * mapping.lanes_per_vertex)
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return (
+            "equal shares of edges a warp, "
+            f"{WARP // mapping.lanes_per_edge} of them at a time, {mapping.shares} (FA)"
+        )
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return the binding of a kernel to this schedule, for passes."""
+        binding = super().bind(mapping, shape)
+        edges = WARP // mapping.lanes_per_edge
+        together = Walk("together", edges, "edge_lane", "warp", is_shared=True)
+        return replace(binding, together=together)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges; the list replaces the loop over vertices."""
+        return lanes_of(binding, "cuda.laneid") + node.body

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
-from featgraph.fold.schedules.block_reduce import ElementSchedule
-from featgraph.fold.schedules.grids import SHARING_BLOCKS, LaunchSizes
+from featgraph.fold.schedules.block import ElementSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
-from featgraph.fold.schedules.mapping import WARP, Mapping, share_features
+from featgraph.fold.schedules.mapping import (
+    SHARING_BLOCKS,
+    WARP,
+    LaunchSizes,
+    Mapping,
+    share_features,
+)
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, when
 

@@ -16,16 +16,16 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.syntax.arithmetic import integer_literal
 from featgraph.fold.syntax.names import Names, rename_locals
 from featgraph.fold.syntax.resolve_calls import Calls
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
     Identity,
     Operate,
     Whole,
     assigned_names,
+    copied,
     narrowed,
 )
-from featgraph.fold.tree.statements import copied
 from featgraph.program.source import FunctionSource
 
 __all__ = ["Resolved", "resolve_function"]

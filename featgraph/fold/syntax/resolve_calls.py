@@ -18,7 +18,7 @@ from featgraph.fold.syntax.names import (
     argument_counts,
     math_name,
 )
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
     Helper,

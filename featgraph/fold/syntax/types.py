@@ -26,7 +26,7 @@ from featgraph.fold.syntax.arithmetic import (
     turned,
     widened,
 )
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
     Cast,
@@ -37,11 +37,11 @@ from featgraph.fold.tree.expressions import (
     Operate,
     Scalar,
     Whole,
+    copied,
     copy_location,
     is_matrix_sum,
     narrowed,
 )
-from featgraph.fold.tree.statements import copied
 from featgraph.program.signature import Real
 from featgraph.program.source import FunctionSource
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import PlanError
-from featgraph.fold.plan.layout import rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.traits import rows_along, rows_with
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combines import Combine

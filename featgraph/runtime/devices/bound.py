@@ -7,10 +7,8 @@ from typing import Any, Protocol
 
 from featgraph.base.cached import cached_property
 from featgraph.cuda.arguments import picker
-from featgraph.fold.compiling.due_sets import DueSetKernel
-from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.plan.layout import rows_along
-from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
+from featgraph.fold.compiling.kernel import DueSetKernel, Kernel
+from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW, rows_along
 from featgraph.fold.printing.module import Entry
 
 __all__ = ["BoundEntry", "GraphSize", "RowKernel"]

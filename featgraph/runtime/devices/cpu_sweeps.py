@@ -31,7 +31,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import import_whole
-from featgraph.fold.plan.layout import REVERSED
+from featgraph.fold.plan.traits import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry

@@ -29,10 +29,9 @@ from featgraph.cuda.values import (
     Reordered,
     name_of,
 )
-from featgraph.fold.plan.layout import hub_degree_of, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
-from featgraph.fold.schedules.grids import REDUCE_THREADS, LaunchSizes
+from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW, hub_degree_of, rows_with
+from featgraph.fold.schedules.mapping import REDUCE_THREADS, LaunchSizes
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import is_built_on_gpu
 from featgraph.program.active import word_count
@@ -341,8 +340,9 @@ class CudaDevice(CudaArrays):
         sizes = LaunchSizes(
             bound.vertex_count, bound.edge_count,
             REDUCE_THREADS if is_reduce else block,
-            lambda name: values[bound.place[name]], bound.kernel.plan.form, entry.role,
-            is_reduce, entry.strides, entry.scratch.values(), self.multiprocessors,
+            lambda name: values[bound.place[name]],
+            bound.kernel.plan.frontier_form, entry.role, is_reduce,
+            entry.strides, entry.scratch.values(), self.multiprocessors,
         )  # fmt: skip
         return entry.schedule.grid(phase.mapping, sizes)
 

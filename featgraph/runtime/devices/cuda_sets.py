@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from featgraph.cuda.driver import address_of
 from featgraph.cuda.foreign import strided
-from featgraph.fold.plan.layout import PART_ENTRIES, REVERSED, rows_along
-from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.plan.traits import HUB_DEGREE, PART_ENTRIES, REVERSED, rows_along
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops

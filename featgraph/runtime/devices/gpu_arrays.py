@@ -10,7 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.cuda import arrays, sorting
-from featgraph.fold.plan.layout import (
+from featgraph.fold.plan.traits import (
+    HUB_DEGREE,
+    HUB_PART,
+    JOINED_PART,
+    LONG_ROW,
     REVERSED,
     Rows,
     hub_degree_of,
@@ -18,7 +22,6 @@ from featgraph.fold.plan.layout import (
     rows_with,
     windows_of,
 )
-from featgraph.fold.plan.traits import HUB_DEGREE, HUB_PART, JOINED_PART, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph.building import gpu_edge_kernels as kernels
 from featgraph.graph.building.gpu_edges import GpuEdges, marked

@@ -9,8 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.interrupts import import_whole
-from featgraph.fold.plan.layout import NUMBER, rows_along, rows_with, windows_of
-from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.plan.traits import (
+    HUB_DEGREE,
+    NUMBER,
+    rows_along,
+    rows_with,
+    windows_of,
+)
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import incident_columns, out_columns
 from featgraph.program.active import word_count

@@ -15,7 +15,7 @@ import numpy as np
 from featgraph.base.dataclass import dataclass
 from featgraph.base.padding import stored_shape
 from featgraph.cuda.values import Reordered, offset_dtype
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.traits import REVERSED, rows_along
 from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind, PropertyType
 

@@ -22,7 +22,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
 from featgraph.cuda.driver import address_of
 from featgraph.device import warp
-from featgraph.fold.plan.layout import (
+from featgraph.fold.plan.traits import (
     JOINED_ENTRIES,
     PART_ENTRIES,
     Rows,

@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.base.errors import StaleSourcesWarning
-from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.traits import REVERSED
 from featgraph.program.active import ActiveSet
 from featgraph.program.following import Put, Seen, log_since
 from featgraph.program.signature import PropertyKind

@@ -13,9 +13,8 @@ import numpy as np
 from featgraph.base.activity import ACTIVITY
 from featgraph.base.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.plan.traits import backward_edge
+from featgraph.fold.plan.traits import REVERSED, backward_edge
 from featgraph.graph import Graph
 from featgraph.graph.views.view import Stamp, words_of
 from featgraph.program.state import State

@@ -20,15 +20,20 @@ from featgraph.fold.passes.bodies.nodes import Define, GoOn
 from featgraph.fold.passes.bodies.stores import stores_rows
 from featgraph.fold.passes.bodies.vectorized import column_form, vector_form
 from featgraph.fold.plan.plan import Phase
-from featgraph.fold.syntax.variance import returns_apart
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.syntax.normal_form import returns_apart
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
+    Body,
+    Rewriting,
     assigned_names,
+    code,
+    copied,
     copy_location,
     names_read,
+    noted,
+    placed,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, copied, noted, placed
 from featgraph.program.signature import Signature
 
 __all__ = [

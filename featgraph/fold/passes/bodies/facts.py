@@ -17,17 +17,13 @@ import numpy as np
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.expressions import needs_guard
-from featgraph.fold.analysis.gathers import combine_of, temporaries_of
-from featgraph.fold.passes.bodies.memory import Memory, Site
+from featgraph.fold.analysis.gathers import combine_of, needs_guard, temporaries_of
+from featgraph.fold.passes.bodies.memory import Memory, Site, Staged, shared_matrices_of
 from featgraph.fold.passes.bodies.nodes import Row
-from featgraph.fold.passes.bodies.staging import Staged, shared_matrices_of
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.syntax.names import FreshNames
-from featgraph.fold.syntax.vertex_numbers import NUMBER
-from featgraph.fold.tree.expressions import Access, Cast, Identity
+from featgraph.fold.syntax.names import NUMBER, FreshNames
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Access, Body, Cast, Identity
 from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 

@@ -10,32 +10,28 @@ A collaborative operation is a loop over features, too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, cast
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import cast
 
-from featgraph.fold.analysis.expressions import operand_type
-from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import BodyFacts
-from featgraph.fold.passes.bodies.matrix_columns import inverse_element, matrix_element
+from featgraph.fold.passes.bodies.forms import Call, Form, InForm, diverges
 from featgraph.fold.passes.bodies.nodes import Define, GoOn
-from featgraph.fold.syntax.normal_form import has_collective, is_collective
-from featgraph.fold.syntax.variance import loop_varies, varies
-from featgraph.fold.tree.expressions import (
-    Access,
-    Atomic,
-    Operate,
-    Whole,
-    is_matrix_sum,
-    narrowed,
+from featgraph.fold.syntax.normal_form import (
+    has_collective,
+    is_collective,
+    varies,
 )
 from featgraph.fold.tree.statements import (
+    Access,
+    Atomic,
     Body,
-    Rewriting,
+    Operate,
     code,
     copied,
     expression,
+    narrowed,
     placed,
 )
 
@@ -49,20 +45,16 @@ def looped(facts: BodyFacts, node: Define) -> Define:
     node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)
     kinds = {"rows": "real", "flags": "int64"}
     scratch = [name for name, kind in kinds.items() if loops.rows[kind]]
-    areas = [f"work_{n}" for n in range(len(loops.areas))]
-    node.more = (*facts.temporaries, *loops.contributions, *scratch, *areas)
+    node.more = (*facts.temporaries, *loops.contributions, *scratch, *loops.area_names)
     return node
 
 
-class Loops:
+class Loops(Form):
     """Storage of local variables, and loops over all features."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
-        self.facts, self.varying = facts, varying
-        self.areas: list[int] = []
+        super().__init__(facts, varying)
         self.rows = {"real": 0, "int64": 0}
-        #: Inverse -> the area that it is in.
-        self.matrices: dict[str, str] = {}
         #: Varying local -> the template of its element.
         self.arrays = {
             name: self.new_row(facts.function.variables.get(name, ""), "f")
@@ -81,7 +73,7 @@ class Loops:
         self.rows[kind] += 1
         return f"{'rows' if kind == 'real' else 'flags'}[{number}, {place}]"
 
-    def value(self, node: ast.expr) -> ast.expr:
+    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         """Return an expression for feature f."""
         return cast("ast.expr", _Element(self).visit(copied(node)))
 
@@ -125,9 +117,7 @@ class Loops:
             isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
         ):
             return False
-        if isinstance(node, ast.If) and not varies(node.test, self.varying):
-            return False
-        if isinstance(node, ast.For | ast.While) and not loop_varies(
+        if isinstance(node, ast.If | ast.For | ast.While) and not diverges(
             node, self.varying
         ):
             return False
@@ -152,13 +142,7 @@ class Loops:
             end = [] if self.contributions else code("return result")
             return self._all(node.call) + end
         if isinstance(node, ast.If | ast.For | ast.While):
-            if isinstance(node, ast.For):
-                node.iter = self.value(node.iter)
-                node.target = self.value(node.target)
-            else:
-                node.test = self.value(node.test)
-            node.body, node.orelse = self.body(node.body), self.body(node.orelse)
-            return [node]
+            return [self.together(node)]
         return self._elements([node])
 
     def _return(self, node: ast.Return) -> Body:
@@ -179,56 +163,26 @@ class Loops:
         return code("result = False") + each
 
 
-class _Element(Rewriting):
+class _Element(InForm):
     """Rewrite statements and expressions for feature f."""
 
     def __init__(self, loops: Loops) -> None:
-        self.loops = loops
+        super().__init__(loops)
+        self.arrays = loops.arrays
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Return an array element in place of a local variable."""
-        array = self.loops.arrays.get(node.id)
+        array = self.arrays.get(node.id)
         return node if array is None else expression(array)
 
     def visit_Access(self, node: Access) -> ast.AST:
         """Return an element of an argument."""
-        facts = self.loops.facts
-        is_given = node.name in facts.temporaries and node.version != INDEXED
-        if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
+        if self.form.is_argument(node):
             return expression(f"{node.name}[f]")
         return self.generic_visit(node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Return an element of an inverse."""
-        self.generic_visit(node)
-        name = node.value.id if isinstance(node.value, ast.Name) else ""
-        area = self.loops.matrices.get(name)
-        if area is None:
-            return node
-        row, column = narrowed(node.slice, ast.Tuple).elts
-        return inverse_element(area, row, column, self.loops.facts.width)
 
-
-class _Loops(Protocol):
-    """Interface of `Loops` for operations."""
-
-    facts: BodyFacts
-    varying: frozenset[str]
-    areas: list[int]
-    arrays: dict[str, str]
-    matrices: dict[str, str]
-
-    def new_row(self, type_: str, place: str) -> str:
-        """Add an array, and return the template of its elements."""
-
-    def value(self, node: ast.expr) -> ast.expr:
-        """Return an expression for feature f."""
-
-    def over_features(self, body: Body) -> Body:
-        """Return a loop over the features."""
-
-
-def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
+def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
     """Return the statements of ``target = operation(...)``.
 
     Parameters
@@ -244,26 +198,12 @@ def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
     return call.body
 
 
-class _LoopedCall:
-    """Context of an operation: see `operations.contexts.Looped`."""
+class _LoopedCall(Call):
+    """Context of an operation: see `operations.primitive.Looped`."""
 
-    def __init__(self, loops: _Loops, node: ast.Assign, waiting: Body) -> None:
-        facts = loops.facts
-        self.loops, self.facts, self.node, self.waiting = loops, facts, node, waiting
-        self.body: Body = []
-        self.width = facts.width
-        self.real, self.cuda = facts.context.real, facts.context.cuda
-        self.fresh, self.value = facts.fresh, loops.value
-
-    def line(self, template: str, **parts: ast.expr) -> None:
-        self.body += placed(code(template, **parts), self.node)
-
-    @contextmanager
-    def block(self, header: str, **parts: ast.expr) -> Iterator[None]:
-        outside, self.body = self.body, []
-        yield
-        [made] = code(f"{header}\n    BODY", BODY=self.body, **parts)
-        self.body = [*outside, ast.copy_location(made, self.node)]
+    def __init__(self, loops: Loops, node: ast.Assign, waiting: Body) -> None:
+        super().__init__(loops, node)
+        self.loops, self.waiting = loops, waiting
 
     def all_features(self) -> AbstractContextManager[None]:
         return self.block(f"for f in range({self.width}):")
@@ -277,39 +217,3 @@ class _LoopedCall:
 
     def new_row(self, type_: str) -> str:
         return self.loops.new_row(type_, "PLACE")
-
-    def type_of(self, node: ast.expr) -> str:
-        return operand_type(node, self.facts.function, self.facts.analysis)
-
-    def varies(self, node: ast.AST) -> bool:
-        return varies(node, self.loops.varying)
-
-    def new_area(self, columns: int) -> str:
-        self.loops.areas.append(columns)
-        return f"work_{len(self.loops.areas) - 1}"
-
-    def store_inverse(self, target: str, area: str) -> None:
-        self.loops.matrices[target] = area
-
-    def element(self, matrix: ast.expr, row: ast.expr, column: ast.expr) -> ast.expr:
-        if is_matrix_sum(matrix):
-            sum_ = narrowed(matrix, ast.BinOp)
-            sides = (self.element(m, row, column) for m in (sum_.left, sum_.right))
-            left, right = sides
-            return ast.BinOp(left, sum_.op, right)
-        if isinstance(matrix, Whole):
-            entity = [self.value(index) for index in matrix.indices]
-            whole = ast.copy_location(Whole(matrix.name, entity), matrix)
-            found = matrix_element(whole, row, column, self.facts.context.solved)
-            if self.type_of(matrix) == "real":
-                return found
-            return expression(f"{self.real}(X)", X=found)
-        if isinstance(matrix, ast.Name) and matrix.id in self.facts.function.matrices:
-            area = self.loops.matrices[matrix.id]
-            place = f"ROW, {self.width} + COLUMN"
-            return expression(f"{area}[{place}]", ROW=row, COLUMN=column)
-        raise self.facts.function.declared.source.error(
-            "not a matrix",
-            matrix,
-            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
-        )

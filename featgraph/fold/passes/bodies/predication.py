@@ -22,18 +22,20 @@ from featgraph.fold.passes.bodies.nodes import (
     Masked,
 )
 from featgraph.fold.passes.bodies.stores import reads_what_it_changes
-from featgraph.fold.syntax.normal_form import has_collective
-from featgraph.fold.syntax.variance import loop_varies, varies
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.syntax.normal_form import has_collective, loop_varies, varies
+from featgraph.fold.tree.statements import (
     Access,
     Atomic,
+    Body,
     Cast,
     Identity,
     Operate,
+    Rewriting,
     assigned_names,
+    code,
+    expression,
     narrowed,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, expression
 
 __all__ = ["predicated"]
 

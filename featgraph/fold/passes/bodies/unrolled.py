@@ -8,16 +8,15 @@ lane has variables for its own. Collective operations reduce over these variable
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import cast
 
-from featgraph.fold.analysis.expressions import operand_type
-from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.gathers import is_real_matrix
 from featgraph.fold.operations.primitive import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import BodyFacts
-from featgraph.fold.passes.bodies.matrix_columns import MatrixColumns, inverse_element
+from featgraph.fold.passes.bodies.forms import Call, Form, InForm, diverges
+from featgraph.fold.passes.bodies.memory import STAGED_REGISTERS, Staged, has_pieces
 from featgraph.fold.passes.bodies.nodes import (
     AnyFeature,
     Array,
@@ -28,18 +27,21 @@ from featgraph.fold.passes.bodies.nodes import (
     Masked,
     Row,
 )
-from featgraph.fold.passes.bodies.vector_access import can_store
+from featgraph.fold.passes.bodies.stores import can_store
 from featgraph.fold.schedules.mapping import last_feature, stands_for
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.syntax.normal_form import is_collective
-from featgraph.fold.syntax.variance import loop_varies, varies
-from featgraph.fold.tree.expressions import Access, Atomic, Operate, is_same, narrowed
+from featgraph.fold.syntax.normal_form import is_collective, varies
 from featgraph.fold.tree.statements import (
+    Access,
+    Atomic,
     Body,
-    Rewriting,
+    Operate,
+    Whole,
     code,
     copied,
     expression,
+    is_same,
+    narrowed,
     placed,
 )
 
@@ -60,9 +62,8 @@ def unrolled(facts: BodyFacts, node: Define) -> Define:
         else:
             given += copies.names(name) if facts.is_wide(name) else [name]
     lanes = ["lane", "writer"] if facts.predicated else []
-    areas = [f"work_{n}" for n in range(len(copies.areas))]
     matrices = [n for s in facts.staged.values() for n in s.names]
-    node.more = (*lanes, *given, *areas, *matrices)
+    node.more = (*lanes, *given, *copies.area_names, *matrices)
     return node
 
 
@@ -81,21 +82,11 @@ def _features(copies: Copies) -> Body:
     return code("\n".join(out))
 
 
-class Copies:
-    """Copies of names and expressions of a function, one for each feature.
-
-    Parameters
-    ----------
-    varying : frozenset of str
-        Names of which there is a copy for each feature.
-    """
+class Copies(Form):
+    """Copies of names and expressions of a function, one for each feature."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
-        self.facts, self.varying = facts, varying
-        #: Columns of the work areas that operations have asked for.
-        self.areas: list[int] = []
-        #: Inverse -> the area that it is in.
-        self.matrices: dict[str, str] = {}
+        super().__init__(facts, varying)
         self.rows: dict[str, Row] = {}
 
     # -- names and expressions
@@ -130,39 +121,24 @@ class Copies:
 
     def _statement(self, node: ast.stmt) -> Body:
         if isinstance(node, ast.Assign) and is_collective(node.value):
-            return placed(unrolled_call(self, Collective(node)), node)
+            return unrolled_call(self, Collective(node), node)
         if isinstance(node, Collective):
-            return placed(unrolled_call(self, node), node)
+            return unrolled_call(self, node, node)
         if isinstance(node, LoadRows):
             return self._loads(node)
         if isinstance(node, ast.Return):
             return placed(self._return(narrowed(node.value, ast.expr)), node)
         if isinstance(node, GoOn):
             return self._go_on(node)
-        if isinstance(node, ast.If | ast.For | ast.While) and not self._parts(node):
-            return [self._together(node)]
+        if isinstance(node, ast.If | ast.For | ast.While) and not diverges(
+            node, self.varying
+        ):
+            return [self.together(node)]
         tests = node.tests if isinstance(node, Masked) else []
         one = node.body[0] if isinstance(node, Masked) else node
         if can_store(self.facts, one):
             return self._row_store(narrowed(one, ast.Assign), tests)
         return self._each(node)
-
-    def _parts(self, node: ast.If | ast.For | ast.While) -> bool:
-        """Whether a branch or a loop may diverge between features."""
-        if isinstance(node, ast.If):
-            return varies(node.test, self.varying)
-        return loop_varies(node, self.varying)
-
-    def _together(self, node: ast.If | ast.For | ast.While) -> ast.stmt:
-        """Return a branch or loop that is entered by all features or by none."""
-        if isinstance(node, ast.For):
-            node.iter = self.value(node.iter)
-            node.target = self.value(node.target)
-        else:
-            node.test = self.value(node.test)
-        node.body = self.body(node.body)
-        node.orelse = self.body(node.orelse)
-        return node
 
     def _each(self, node: ast.stmt) -> Body:
         """Return a statement once if it is uniform, else once for each copy."""
@@ -261,10 +237,11 @@ class Copies:
         return out
 
 
-class _Copied(Rewriting):
+class _Copied(InForm):
     """Rewrite a statement or an expression for the feature of one copy."""
 
     def __init__(self, copies: Copies, j: int) -> None:
+        super().__init__(copies)
         self.copies, self.j = copies, j
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -277,11 +254,9 @@ class _Copied(Rewriting):
 
     def visit_Access(self, node: Access) -> ast.AST:
         """Return an argument, or a loaded entry of a row, in place of an access."""
-        facts, version = self.copies.facts, node.version
         if node.row:
             return self._of_row(self.copies.rows[node.row])
-        is_given = node.name in facts.temporaries and version != INDEXED
-        if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
+        if self.copies.is_argument(node):
             return ast.Name(self.copies.name(node.name, self.j), ast.Load())
         return self.generic_visit(node)
 
@@ -294,16 +269,6 @@ class _Copied(Rewriting):
             inside = self.copies.name("inside", j)
             own = f"warp.select({inside}, {own}, {row.copy(other, facts.mapping)})"
         return expression(own)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Return an element of an inverse, in the right half of its work area."""
-        self.generic_visit(node)
-        name = node.value.id if isinstance(node.value, ast.Name) else ""
-        area = self.copies.matrices.get(name)
-        if area is None:
-            return node
-        row, column = narrowed(node.slice, ast.Tuple).elts
-        return inverse_element(area, row, column, self.copies.facts.width)
 
 
 def _different(values: list[ast.expr]) -> list[ast.expr]:
@@ -322,34 +287,13 @@ def _either(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-class CopiesLike(Protocol):
-    """Interface of `Copies` for operations."""
-
-    facts: BodyFacts
-    varying: frozenset[str]
-    areas: list[int]
-    matrices: dict[str, str]
-
-    def name(self, name: str, j: int) -> str:
-        """Return the name of copy j of a varying name."""
-
-    def names(self, name: str) -> list[str]:
-        """Return the names of all copies."""
-
-    def feature(self, j: int) -> ast.expr:
-        """Return the feature of copy j."""
-
-    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
-        """Return an expression for the feature of copy j."""
-
-
-def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
-    """Return the statements of ``target = operation(...)``."""
+def unrolled_call(copies: Copies, node: Collective, at: ast.stmt) -> Body:
+    """Return the statements of ``target = operation(...)``, of the line of `at`."""
     assigned = narrowed(node.call, ast.Assign)
     target = narrowed(assigned.targets[0], ast.Name).id
     operate = narrowed(assigned.value, Operate)
     copies.facts.fresh.begin()
-    call = _UnrolledCall(copies, node)
+    call = _UnrolledCall(copies, node, at)
     if not node.is_masked:
         primitive_of(operate).unroll(operate, target, call)
         return call.body
@@ -365,48 +309,197 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
     return call.body
 
 
-class _UnrolledCall:
-    """Context of an operation: see `operations.contexts.Unrolled`."""
+class _Columns(Call):
+    """Entries of matrices in global memory, shared memory or registers.
 
-    def __init__(self, copies: CopiesLike, node: Collective) -> None:
+    A product takes columns, with one entry for each feature of a lane.
+    """
+
+    def __init__(self, copies: Copies, node: ast.stmt) -> None:
+        super().__init__(copies, node)
+        self.copies = copies
+
+    def in_whole_tiles(self, matrix: ast.expr) -> str:
+        """Return the array of a matrix made of whole tiles; else "".
+
+        Sums of a block are padded to tiles; matrices of the whole graph are as they
+        were given.
+        """
+        facts = self.facts
+        if not isinstance(matrix, Whole) or facts.needs_guard(matrix):
+            return ""
+        if matrix.name in facts.temporaries:
+            return matrix.name
+        is_whole = not matrix.indices and facts.width % facts.mapping.tile == 0
+        if not is_whole or not is_real_matrix(matrix, facts.function, facts.analysis):
+            return ""
+        return f"d.{matrix.name}"
+
+    def column(self, node: Operate) -> Column:
+        """Return the entries A[f, i] for column i, one for each copy.
+
+        For a transposed matrix, these are A[i, f]. Loads they need are added at the
+        first use.
+        """
+        matrix, transpose = node.args[0], node.option("transpose")
+        turned: bool | str
+        if isinstance(transpose, ast.Constant) or transpose is None:
+            turned = transpose is not None and bool(transpose.value)
+        else:
+            # Choose the indices, not the element: one load and no branch.
+            turned = self.facts.fresh("turned")
+            value = self.copies.value(transpose)
+            if self.facts.needs_guard(transpose):
+                value = expression(f"{self.facts.live} and X", X=value)
+            self.line(f"{turned} = X", X=value)
+        if isinstance(matrix, Whole) and not matrix.indices:
+            staged = self.facts.staged.get(matrix.name)
+            if staged is not None and staged.in_registers:
+                return lambda i: self._column_of_registers(
+                    staged.names, turned, _number(i)
+                )
+            if staged is not None:
+                first = self._first_row(staged, turned)
+                return lambda i: self._staged_column(staged, first, i)
+            if turned is True and self._has_pieces(matrix):
+                return lambda i: self._pieces(Array(matrix.name), i, self.facts.piece)
+
+        if self.takes_rows(matrix):
+            rows = self._load_rows(narrowed(matrix, Whole))
+            return lambda i: self._column_of_registers(rows, turned, _number(i))
+
+        def element(j: int, i: ast.expr) -> ast.expr:
+            f = self.copies.feature(j)
+            if isinstance(turned, bool):
+                row, column = (i, f) if turned else (f, i)
+            else:
+                row = expression(f"I if {turned} else F", I=i, F=f)
+                column = expression(f"F if {turned} else I", I=i, F=f)
+            return self.element(matrix, row, column, j)
+
+        return lambda i: [element(j, i) for j in range(self.facts.count)]
+
+    def takes_rows(self, matrix: ast.expr) -> bool:
+        """Whether one lane loads a small matrix of a vertex or edge row by row.
+
+        Only a thread that has all features does, with one load for each row.
+        """
+        facts, context = self.facts, self.facts.context
+        if not isinstance(matrix, Whole) or not matrix.indices:
+            return False
+        if context.checked is not None or facts.predicated:
+            return False
+        if not facts.count == facts.width == facts.piece > 1:
+            return False
+        is_stored = matrix.name not in {*context.solved, *facts.temporaries}
+        type_ = facts.analysis.signature.get(matrix.name)
+        is_real = type_ is not None and type_.dtype in {"real", context.real}
+        return is_stored and is_real and facts.width**2 <= STAGED_REGISTERS
+
+    def _has_pieces(self, matrix: Whole) -> bool:
+        """Whether rows of a matrix of the whole graph can be loaded in pieces.
+
+        These rows are not padded, so K must be a multiple of the piece.
+        """
+        facts = self.facts
+        if facts.context.checked is not None or facts.needs_guard(matrix):
+            return False
+        is_real = is_real_matrix(matrix, facts.function, facts.analysis)
+        is_stored = matrix.name in facts.analysis.signature
+        divides = facts.count > 1 and has_pieces(facts.mapping, facts.width)
+        return is_real and is_stored and divides
+
+    def _load_rows(self, matrix: Whole) -> tuple[str, ...]:
+        """Add a load for each row of a matrix; return the names of the rows."""
+        k, names = self.facts.width, []
+        entity = self.copies.value(matrix.indices[0])
+        for i in range(k):
+            names.append(self.facts.fresh("row"))
+            self.line(
+                f"{names[i]} = warp.load_row(ARRAY, ENTITY, {i * k}, {k * k}, {k})",
+                ARRAY=Array(matrix.name),
+                ENTITY=entity,
+            )
+        return tuple(names)
+
+    def _column_of_registers(
+        self, rows: tuple[str, ...], turned: bool | str, i: int
+    ) -> list[ast.expr]:
+        """Return column i of a matrix whose rows are in registers."""
+        found = []
+        for f in range(self.facts.count):
+            plain, other = f"{rows[f]}[{i}]", f"{rows[i]}[{f}]"
+            if isinstance(turned, bool):
+                found.append(expression(other if turned else plain))
+            else:
+                found.append(expression(f"{other} if {turned} else {plain}"))
+        return found
+
+    def _first_row(self, staged: Staged, turned: bool | str) -> str:
+        """Add the offset of the staged copy to multiply by; return its name.
+
+        Loaded from places that the compiler knows, the whole matrix would be kept in
+        registers: with 8 x 8 entries 132 of them for belief propagation, not 104.
+        """
+        first = self.facts.fresh("first")
+        if isinstance(turned, bool):
+            place = str(staged.turns.index(turned) * staged.width)
+        else:
+            plain, other = (
+                staged.turns.index(way) * staged.width for way in (False, True)
+            )
+            place = f"{other} if {turned} else {plain}"
+        self.line(f"{first} = warp.anew(uint32({place}))")
+        return first
+
+    def _staged_column(self, staged: Staged, first: str, i: ast.expr) -> list[ast.expr]:
+        """Return column i of a matrix in shared memory; lanes read neighbors."""
+        [name] = staged.names
+        row = expression(f"{first} + I", I=i)
+        if staged.piece > 1:
+            return self._pieces(ast.Name(name, ast.Load()), row, staged.piece)
+        features = [self.copies.feature(j) for j in range(self.facts.count)]
+        return [expression(f"{name}[ROW, F]", ROW=row, F=f) for f in features]
+
+    def _pieces(self, array: ast.expr, row: ast.expr, size: int) -> list[ast.expr]:
+        """Add the loads of a lane's features of a row; return the values."""
+        found = []
+        for j in range(0, self.facts.count, size):
+            piece = self.facts.fresh("column")
+            self.line(
+                f"{piece} = warp.load_row(ARRAY, ROW, F, {self.facts.width}, {size})",
+                ARRAY=array,
+                ROW=row,
+                F=self.copies.feature(j),
+            )
+            found += [expression(f"{piece}[{n}]") for n in range(size)]
+        return found
+
+
+class _UnrolledCall(_Columns):
+    """Context of an operation: see `operations.primitive.Unrolled`."""
+
+    def __init__(self, copies: Copies, call: Collective, node: ast.stmt) -> None:
+        super().__init__(copies, node)
         facts = copies.facts
-        self.copies, self.facts, self.node = copies, facts, node
-        self.body: Body = []
-        self.width, self.count = facts.width, facts.count
-        self.lanes = facts.mapping.lanes_per_edge
-        self.real, self.cuda = facts.context.real, facts.context.cuda
+        self.call = call
+        self.count, self.lanes = facts.count, facts.mapping.lanes_per_edge
         self.predicated, self.padded = facts.predicated, facts.padded
         schedule = SCHEDULES[facts.mapping.schedule]
         self.in_registers = facts.width <= schedule.most_held
         self.tile = facts.mapping.tile
         self.threads = facts.mapping.lanes_per_vertex if self.tile else 0
-        self.columns = MatrixColumns(copies, self.line)
-        self.fresh = facts.fresh
         self.names, self.feature = copies.names, copies.feature
-
-    def line(self, template: str, **parts: ast.expr) -> None:
-        self.body += code(template, **parts)
-
-    @contextmanager
-    def block(self, header: str, **parts: ast.expr) -> Iterator[None]:
-        outside, self.body = self.body, []
-        yield
-        self.body = outside + code(f"{header}\n    BODY", BODY=self.body, **parts)
 
     def inside(self, j: int) -> str:
         return self.copies.name("inside", j)
-
-    # -- expressions
-
-    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
-        return self.copies.value(node, j)
 
     def operands(
         self, node: ast.expr, identity: ast.expr, masked: bool = True
     ) -> list[ast.expr]:
         guarded = self.facts.needs_guard(node)
-        predicate = self.node.predicate if masked and self.predicated else ""
-        runs = bool(predicate) and self.node.runs
+        predicate = self.call.predicate if masked and self.predicated else ""
+        runs = bool(predicate) and self.call.runs
         tests = [predicate] if predicate else []
         tests += [self.facts.live] * (guarded and not runs)
         values = []
@@ -419,35 +512,14 @@ class _UnrolledCall:
             values.append(value)
         return values
 
-    def type_of(self, node: ast.expr) -> str:
-        return operand_type(node, self.facts.function, self.facts.analysis)
-
-    def varies(self, node: ast.AST) -> bool:
-        return varies(node, self.copies.varying)
-
-    # -- matrices
-
-    def element(
-        self, matrix: ast.expr, row: ast.expr, column: ast.expr, j: int = 0
-    ) -> ast.expr:
-        return self.columns.element(matrix, row, column, j)
-
-    def in_whole_tiles(self, matrix: ast.expr) -> str:
-        return self.columns.in_whole_tiles(matrix)
-
-    def column(self, call: Operate) -> Column:
-        return self.columns.column(call)
-
     def is_guarded(self, node: ast.expr) -> bool:
         return self.facts.needs_guard(node)
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
-        in_registers = bool(self.facts.staged) or self.columns.takes_rows(matrix)
+        in_registers = bool(self.facts.staged) or self.takes_rows(matrix)
         return in_registers and self.width > 1
 
-    def new_area(self, columns: int) -> str:
-        self.copies.areas.append(columns)
-        return f"work_{len(self.copies.areas) - 1}"
 
-    def store_inverse(self, target: str, area: str) -> None:
-        self.copies.matrices[target] = area
+def _number(node: ast.expr) -> int:
+    """Return the number of a column that is a constant."""
+    return int(ast.literal_eval(node))

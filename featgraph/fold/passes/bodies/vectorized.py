@@ -14,31 +14,28 @@ import ast
 from collections.abc import Sequence
 from typing import cast
 
+from featgraph.fold.analysis.access import INDEXED
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.expressions import is_real_matrix, operand_type
-from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.gathers import is_real_matrix, operand_type
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.passes.bodies.facts import BodyFacts, Context
 from featgraph.fold.passes.bodies.nodes import Array, Define
 from featgraph.fold.plan.plan import Phase
-from featgraph.fold.syntax.normal_form import is_collective
-from featgraph.fold.syntax.variance import varies
-from featgraph.fold.tree.expressions import (
+from featgraph.fold.syntax.normal_form import is_collective, varies
+from featgraph.fold.tree.statements import (
     Access,
+    Body,
     Cast,
     Identity,
     MathCall,
     Operate,
-    Whole,
-    names_read,
-    narrowed,
-)
-from featgraph.fold.tree.statements import (
-    Body,
     Rewriting,
+    Whole,
     code,
     copied,
     expression,
+    names_read,
+    narrowed,
     placed,
     when,
 )
@@ -437,7 +434,7 @@ class Vectors:
 
 
 class _VectorCall:
-    """Context of an operation: see `operations.contexts.Vectorized`."""
+    """Context of an operation: see `operations.primitive.Vectorized`."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors

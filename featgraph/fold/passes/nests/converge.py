@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
 from featgraph.fold.passes.nests.blocks import in_blocks_of
 from featgraph.fold.passes.nests.diverge import Diverge, DivergeRows, found_due, passed
@@ -173,7 +174,7 @@ class Converge(ConvergeRows):
         """Broadcast the verdict of a function from one group of lanes to all."""
         if self.facts.functions[node.function].kind.writes_edges:
             verdict: Body = [Verdict("moved", node.function, "alive")]
-            if self.facts.agrees(node.function):
+            if _agrees(self.facts, node.function):
                 return verdict + code("alive = moved")
             return [*verdict, Meet("any", "edge", ("moved", "alive"))]
         writer = " and ".join(["alive", *self.binding.one("vertex")])
@@ -436,6 +437,16 @@ def _called(facts: NestFacts, node: Contribute | Patch | Push, mask: str) -> Bod
     if isinstance(node, Patch):
         out.append(Called(node.function, mask, f"old_{name}", True))
     return out
+
+
+def _agrees(facts: NestFacts, function: str) -> bool:
+    """Whether each lane of an edge computes the verdict of all features alone.
+
+    A lane may see its own writes before other lanes do.
+    """
+    own = facts.functions[function]
+    apart = own.returns_varying or reads_what_it_changes(own)
+    return facts.phase.passes_all or (facts.shuffles(function) and not apart)
 
 
 def _is_staged(facts: NestFacts, node: Contribute) -> bool:

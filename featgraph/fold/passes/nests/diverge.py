@@ -13,7 +13,7 @@ from typing import cast
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.kinds.base import along_edge
-from featgraph.fold.passes.bodies.vector_access import is_piecewise
+from featgraph.fold.passes.bodies.stores import is_piecewise
 from featgraph.fold.passes.nests.blocks import in_blocks_of
 from featgraph.fold.passes.nests.facts import NestFacts, RowFacts
 from featgraph.fold.passes.nests.gathers import announced

@@ -14,8 +14,7 @@ from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.passes.nests.converge import ConvergeRows
 from featgraph.fold.passes.nests.diverge import DivergeRows
 from featgraph.fold.passes.nests.facts import layout_along
-from featgraph.fold.plan.layout import Rows, rows_along
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
@@ -57,7 +56,7 @@ class SetKernel:
         Returns its nest.
     schedule : Schedule
         Mapping of vertices to threads.
-    form : str
+    frontier_form : str
         How the vertices of a sparse set are found: see `KernelShape`.
     covers : bool
         Whether its grid has a thread for each vertex (CUDA).
@@ -79,7 +78,7 @@ class SetKernel:
     arguments: tuple[str, ...]
     nest: Callable[[SetFacts], Body]
     schedule: Schedule
-    form: str = "plain"
+    frontier_form: str = "plain"
     covers: bool = False
     leaves_hubs: bool = False
     finds_edges: bool = False
@@ -128,8 +127,8 @@ class SetFacts:
         kernel, on_cpu = self.kernel, self.target == "cpu"
         count = self.layout.vertex_count if on_cpu else "vertex_count"
         return KernelShape(
-            1, form=kernel.form, threads=kernel.threads, covers=kernel.covers,
-            names_features=False, vertex_count=count,
+            1, frontier_form=kernel.frontier_form, threads=kernel.threads,
+            covers=kernel.covers, names_features=False, vertex_count=count,
         )  # fmt: skip
 
     @cached_property

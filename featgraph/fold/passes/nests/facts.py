@@ -15,21 +15,24 @@ from typing import Protocol
 
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
+from featgraph.fold.analysis.access import base_name
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.changes import IncrementalGather
-from featgraph.fold.analysis.expressions import needs_guard
-from featgraph.fold.analysis.gathered_values import base_name
-from featgraph.fold.analysis.gathers import Sum, find_sums, in_blocks, is_matrix
+from featgraph.fold.analysis.gathers import (
+    Sum,
+    find_sums,
+    in_blocks,
+    is_matrix,
+    needs_guard,
+)
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.bodies.stores import reads_what_it_changes
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
-from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
+from featgraph.fold.schedules.intersect_rows import Oriented, SortedRows
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
 from featgraph.fold.tree.nodes import RowLoad, Target
-from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
@@ -184,7 +187,7 @@ class NestFacts:
         by_feature = not all(
             p.is_collective or p.function.is_scalar for p in self.callees.values()
         )
-        count, form = "vertex_count", self.plan.form
+        count, form = "vertex_count", self.plan.frontier_form
         if self.target is Target.CPU:
             count = self.layout.vertex_count
             form = "listed" if self.phase.kind.pulls else form
@@ -294,13 +297,6 @@ class NestFacts:
         how = self.incremental(function)
         return how is not None and how.is_constant
 
-    def seen(self, function: str) -> Callee:
-        """Return an incremental gather that reads the values of the last update."""
-        how = self.incremental(function)
-        if how is None or how.seen is None:
-            raise KeyError(f"{function} is not patched")
-        return self.callees[how.seen.name]
-
     def renews_aside(self, functions: tuple[str, ...]) -> bool:
         """Whether aggregates are recomputed in a branch, beside other lanes."""
         binding = self.binding
@@ -314,15 +310,6 @@ class NestFacts:
     def shuffles(self, function: str) -> bool:
         """Whether a function has shuffles: all lanes of an edge must call it."""
         return self.callees[function].is_collective and self.binding.features.lanes > 1
-
-    def agrees(self, function: str) -> bool:
-        """Whether each lane of an edge computes the verdict of all features alone.
-
-        A lane may see its own writes before other lanes do.
-        """
-        own = self.functions[function]
-        apart = own.returns_varying or reads_what_it_changes(own)
-        return self.phase.passes_all or (self.shuffles(function) and not apart)
 
     # -- gathered values that a function is given
 

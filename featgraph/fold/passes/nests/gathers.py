@@ -18,7 +18,6 @@ from featgraph.fold.passes.bodies.stores import leaving_test
 from featgraph.fold.passes.nests.facts import NestFacts, element, shape_of
 from featgraph.fold.passes.nests.homes import Home, home_of
 from featgraph.fold.schedules.block import JOINED_ENTRIES
-from featgraph.fold.tree.expressions import Access
 from featgraph.fold.tree.nodes import (
     Begin,
     Comment,
@@ -41,6 +40,7 @@ from featgraph.fold.tree.nodes import (
     Then,
 )
 from featgraph.fold.tree.statements import (
+    Access,
     Body,
     Rewriting,
     agreed,

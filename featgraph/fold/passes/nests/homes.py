@@ -25,8 +25,7 @@ from featgraph.fold.passes.nests.facts import (
     rows_of,
     shape_of,
 )
-from featgraph.fold.schedules.block_reduce import BUFFERS
-from featgraph.fold.schedules.block_tiles import padded_to_tiles
+from featgraph.fold.schedules.block import BUFFERS, padded_to_tiles
 from featgraph.fold.tree.nodes import (
     AddStaged,
     Contribute,

@@ -7,7 +7,7 @@ a block. `DeclareAreas` declares the shared, local and global arrays that a kern
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
-from featgraph.fold.passes.bodies.staging import at_hand
+from featgraph.fold.passes.bodies.memory import at_hand
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.blocks import levels, waiting
 from featgraph.fold.passes.nests.facts import NestFacts, element

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.nests.facts import NestFacts, layout_of
-from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.traits import along_to_push
 from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.tree.nodes import Areas, Comment, Copy, Run, Settle, Then
