@@ -18,7 +18,7 @@ from featgraph.base.activity import ACTIVITY
 from featgraph.cuda import values
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
-from featgraph.graph.formats import ranges
+from featgraph.graph.formats import layout
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import write
 from featgraph.ranks.loading import build, public, rounds, rows
@@ -31,7 +31,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
     monkeypatch.setattr(rows, "ROUND_EDGES", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
-    monkeypatch.setattr(ranges, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(layout, "BLOCK_BYTES", 200)
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
     monkeypatch.setattr(write, "_MOST_FILES", 3)

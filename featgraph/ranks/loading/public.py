@@ -33,8 +33,13 @@ from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.drawn import drawn_pieces, part_edges
-from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
-from featgraph.graph.formats.readers import SLICES, require_no_options, suffix_of
+from featgraph.graph.formats.layout import Layout, Seen, read_blocks
+from featgraph.graph.formats.readers import (
+    SLICES,
+    read_layout,
+    require_no_options,
+    suffix_of,
+)
 from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.requests import (
@@ -192,7 +197,7 @@ def _of_text(
                 got=repr(policy),
                 fix=f"featgraph convert --duplicates {policy} combines them once",
             )
-        layout = read_layout(path, suffix_of(path), directed, options)
+        layout = read_layout(path, directed, options)
         if layout.are_words:
             raise _named(layout, "words")
         return layout
