@@ -29,7 +29,7 @@ from tests.altered import GRAPHS, require_refused, write_sound
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few edges be many rounds, blocks of text, and blocks with checksums."""
     monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
-    monkeypatch.setattr(rows, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
     monkeypatch.setattr(layout, "BLOCK_BYTES", 200)
     for module in ("manifest", "files"):

@@ -349,7 +349,7 @@ def test_slices_that_gpus_read(
     order: str, directed: bool, along: str, ranks: int, is_of_host: bool,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(stored_on_gpu, "ROUND_EDGES", 24)
+    monkeypatch.setattr(stored_on_gpu.GpuRows, "round_edges", 24)
     monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)

@@ -37,6 +37,7 @@ from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly, kind_of
 from featgraph.ranks.loading.parts import Found, made_graph
+from featgraph.ranks.loading.rounds import exchange_counts
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = [
@@ -271,10 +272,7 @@ def _exchanged(
     counts = np.zeros((int(most[0]), engine.size), np.int64)
     for number, row in enumerate(going):
         counts[number] = row
-    coming = np.stack(
-        engine.all_to_allv([counts[:, r].copy() for r in range(engine.size)],
-                           about=_ABOUT), axis=1,
-    )  # fmt: skip
+    coming = exchange_counts(engine, counts)
     sizes = coming.sum(axis=0)
     at, total = np.cumsum(sizes) - sizes, int(sizes.sum())
     dtypes: list[Any] = [np.dtype(np.int32)] * 2
@@ -290,7 +288,6 @@ def _exchanged(
             for bound in bounds
         ]
         take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
-        at += coming[number]
     given.chunks.clear()
     u, v, rows, *weights = stores
     ends = u, v, weights[0] if weights else None
@@ -326,7 +323,8 @@ def take_columns(
     stores : list of (array, int)
         By column, the array for received values, and the index of its first one.
     coming, at : ndarray of int64, shape (P,)
-        Number of edges received from each rank, and of those stored before them.
+        Number of edges received from each rank, and of those stored before them, which
+        is advanced.
     """
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
@@ -339,6 +337,7 @@ def take_columns(
                 arrays.launch_over(
                     gpu_part_kernels.put_at, values.size, values, begin, store
                 )
+    at += coming
 
 
 def _flagged(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.dataclass import dataclass
 from featgraph.cuda import arrays, sorting
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
@@ -20,259 +19,155 @@ from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 from featgraph.graph.building.row_edges import GpuRowEdgeList
-from featgraph.graph.slices.on_gpu import RowsOnGpu, closed_offsets, count_inside
+from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.on_gpu import gpu_sender_for, take_columns
 from featgraph.ranks.loading.parts import Found
+from featgraph.ranks.loading.rows import CutEdges, OwnRows
 
-__all__ = ["ROUND_EDGES", "GpuOwnRows", "part_on_gpu"]
+__all__ = ["GpuRows"]
 
 HostArray = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
 #: An array of the dialect.
 Array = Any
 
-#: Edge slots per round: messages have 4 or 8 bytes of each.
-ROUND_EDGES = 1 << 24
-_ABOUT = "edges of a graph"
 
+class GpuRows:
+    """The steps on a GPU; see `rows.RowSteps`."""
 
-@dataclass(eq=False)
-class GpuOwnRows:
-    """The edges into a rank's own vertices, row by row, on its GPU.
+    #: Messages have 4 or 8 bytes of each edge.
+    round_edges = 1 << 24
+    most_rounds = 1 << 30
 
-    Attributes
-    ----------
-    division : Division
-    rank : int
-    rows : RowsOnGpu
-    sources : array of int32
-        Places in the folder, and after `renumber` numbers of the division; released
-        when they are copied to those of all edges.
-    out : array of int64, or None
-        Out-degrees; None if they equal the in-degrees.
-    starts : ndarray of int64, or None
-        The edge id of each vertex's first in-edge; None if it follows from the order of
-        ranks.
-    sums : ndarray of uint64
-        Sums for `require_sums`; those over edges are added when all edges are read.
-    """
+    def __init__(self, engine: Engine, own: OwnRows) -> None:
+        self._engine, self._own = engine, own
+        self._sender = gpu_sender_for(engine)
+        self._size, self._span = int(own.sources.size), own.division.own(own.rank)
 
-    division: Division
-    rank: int
-    rows: RowsOnGpu
-    sources: Array
-    out: Array | None
-    starts: HostArray | None
-    sums: npt.NDArray[np.uint64]
+    def room(self, values: Array | None, more: int) -> Array:
+        """Return sources, or none, with room for further ends."""
+        if values is None:
+            return arrays.empty((more,), np.int32)
+        if not more:
+            return values
+        made = arrays.empty((values.size + more,), values.dtype)
+        arrays.launch_over(gpu_part_kernels.put_at, values.size, values, 0, made)
+        return made
 
-    def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
-        """Whether any source of the edges `begin` to `end` is from `low` to `high`."""
-        return bool(count_inside(self.sources, begin, end, low, high))
+    def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
+        """Return the number of sources of each other rank by round."""
+        own, ranks = self._own, self._engine.size
+        found = arrays.filled((max(len(spans) * ranks, 1),), 0, np.int64)
+        for turn, (begin, end) in enumerate(spans):
+            for rank in range(ranks):
+                if rank != own.rank:
+                    bounds, at = own.division.own(rank), turn * ranks + rank
+                    given = own.sources, begin, end, *bounds, found, at
+                    count = gpu_part_kernels.count_inside
+                    arrays.launch_over(count, end - begin, *given)
+        return arrays.read(found)[: len(spans) * ranks].reshape(-1, ranks)
 
-    def renumber(self) -> None:
-        """Replace sources, which are places, by numbers of the division."""
-        numbers = self.division.numbers
-        if numbers is not None:
-            self.sources = taken(arrays.upload(numbers), self.sources)
-
-
-@dataclass(frozen=True, eq=False)
-class _Edges:
-    """The edges into own vertices, followed by the received ones.
-
-    Attributes
-    ----------
-    ends : array of int32
-        Sources.
-    targets : array of int32
-        Targets of the received edges.
-    numbers : array of integers, or None
-        Rows in given order; None if they are on the host.
-    weights : array or None
-    on_host : ndarray of integers, or None
-        Rows in given order, for a part along in-edges only.
-    """
-
-    ends: Array
-    targets: Array
-    numbers: Array | None
-    weights: Array | None
-    on_host: HostArray | None
-
-
-def part_on_gpu(engine: Engine, own: GpuOwnRows, along: str, about: str) -> Found:
-    """Return the part of this rank; all ranks call it."""
-    manifest = own.rows.slices.manifest
-    gpu_sender = gpu_sender_for(engine)
-    edges = _with_ghosts(engine, gpu_sender, own, (along == "both", about))
-    ghosts, offsets = _localized(own, edges)
-    into, listed = own.rows.degrees, arrays.read(ghosts)
-    is_directed, bound = manifest.directed or along == "in", manifest.given_count
-    numbers, dtype = edges.numbers, offset_dtype(2 * bound)
-    there = GpuRowEdges(
-        offsets,
-        edges.ends,
-        is_directed,
-        None if numbers is None else lambda: numbers,
-        max(bound, 1),
-        is_by_slot=is_directed,
-    )
-
-    def given_rows() -> HostArray:
-        found = arrays.read(numbers) if edges.on_host is None else edges.on_host
-        return found.astype(dtype, copy=False)
-
-    known = {"in_offsets": arrays.read(offsets)}
-    local = Graph(GpuRowEdgeList(there, edges.weights, known))
-    out = into if own.out is None else own.out
-    places = own.division.places(listed)
-    ghost_exchange = _WindowGhosts(
-        engine, gpu_sender, ghosts, own.division.own(own.rank)[0]
-    )
-    return Found(local, places, given_rows, (into, out), own.starts, ghost_exchange)
-
-
-def _with_ghosts(
-    engine: Engine, gpu_sender: Any, own: GpuOwnRows, how: tuple[bool, str]
-) -> _Edges:
-    """Read rows and weights, and send cut edges to the owners of their sources."""
-    is_both, about = how
-    size, ranks = own.rows.size, engine.size
-    rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
-    most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    going = _counted(own, int(most[0]), ranks)
-    sent_counts = [going[:, rank].copy() for rank in range(ranks)]
-    coming = np.stack(engine.all_to_allv(sent_counts, about=_ABOUT), axis=1)
-    came = int(coming.sum())
-    has_weights = "weights" in own.rows.slices.manifest.arrays
-
-    def read() -> tuple[Array, Array | None]:
-        numbers = own.rows.read("rows", came)
-        weights = own.rows.read("weights", came) if has_weights else None
-        first, vertices = own.division.own(own.rank)[0], own.division.vertices
-        own.sums += own.rows.sums((own.sources, numbers, weights), first, vertices)
-        return numbers, weights
-
-    numbers, weights = on_all(engine, read, about)
-    on_host = None
-    if not is_both:
-        numbers, on_host = None, arrays.read(numbers)
-    ends = own.sources
-    if came:
-        ends = arrays.empty((size + came,), np.int32)
-        arrays.launch_over(gpu_part_kernels.put_at, size, own.sources, 0, ends)
-    own.sources = None
-    targets = arrays.empty((came,), np.int32)
-    edges = _Edges(ends, targets, numbers, weights, on_host)
-    if is_both:
-        _exchange(gpu_sender, own, edges, (going, coming))
-    return edges
-
-
-def _counted(own: GpuOwnRows, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
-    """Return the number of sources of each other rank by round: shape (rounds, P)."""
-    found = arrays.filled((max(rounds * ranks, 1),), 0, np.int64)
-    for turn in range(rounds):
-        begin, end = _slots_of(turn, own.rows.size)
-        for rank in range(ranks):
-            bounds = own.division.own(rank)
-            if rank != own.rank:
-                given = own.sources, begin, end, *bounds, found, turn * ranks + rank
-                arrays.launch_over(gpu_part_kernels.count_inside, end - begin, *given)
-    return arrays.read(found)[: rounds * ranks].reshape(rounds, ranks)
-
-
-def _slots_of(turn: int, size: int) -> tuple[int, int]:
-    begin = min(turn * ROUND_EDGES, size)
-    return begin, min(begin + ROUND_EDGES, size)
-
-
-def _exchange(
-    gpu_sender: Any,
-    own: GpuOwnRows,
-    edges: _Edges,
-    counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-) -> None:
-    """Send cut edges to the owners of their sources, in rounds."""
-    going, coming = counts
-    size, offsets = own.rows.size, closed_offsets(own.rows.degrees)
-    at = np.cumsum(coming.sum(axis=0)) - coming.sum(axis=0)
-    stores = [(edges.ends, size), (edges.targets, 0), (edges.numbers, size)]
-    if edges.weights is not None:
-        stores.append((edges.weights, size))
-    for turn in range(going.shape[0]):
-        begin, end = _slots_of(turn, size)
+    def exchange(
+        self,
+        edges: CutEdges,
+        span: tuple[int, int],
+        counts: tuple[Counts, Counts],
+        at: Counts,
+    ) -> None:
+        """Send the cut edges of a round to the owners of their sources."""
+        going, coming = counts
+        stores = [(edges.sources, self._size), (edges.targets, 0)]
+        stores.append((edges.rows, self._size))
+        if edges.weights is not None:
+            stores.append((edges.weights, self._size))
         sent = [
-            _cut(own, edges, offsets, (begin, end), rank, count) if count else []
-            for rank, count in enumerate(going[turn].tolist())
+            self._cut(edges, span, rank, count) if count else []
+            for rank, count in enumerate(going.tolist())
         ]
-        take_columns(gpu_sender, sent, stores, coming[turn], at)
-        at += coming[turn]
+        take_columns(self._sender, sent, stores, coming, at)
 
+    def _cut(
+        self, edges: CutEdges, span: tuple[int, int], rank: int, count: int
+    ) -> list[Array]:
+        """Return the columns of a round's edges whose source a rank owns."""
+        begin, size = span[0], span[1] - span[0]
+        flags = arrays.empty((size,), np.uint8)
+        given = edges.sources, begin, *self._own.division.own(rank), flags
+        arrays.launch_over(gpu_part_kernels.flag_inside, size, *given)
+        chosen = flags, sorting.scanned(flags)[0]
+        targets = arrays.empty((count,), np.int32)
+        rows = self._own.offsets, begin, self._span[0], *chosen, targets
+        arrays.launch_over(gpu_part_kernels.keep_rows, size, *rows)
+        made = []
+        for column in (edges.sources, edges.rows, edges.weights):
+            if column is not None:
+                values = arrays.empty((count,), column.dtype)
+                some = column, begin, *chosen, values
+                arrays.launch_over(gpu_part_kernels.keep_some, size, *some)
+                made.append(values)
+        return [made[0], targets, *made[1:]]
 
-def _cut(
-    own: GpuOwnRows,
-    edges: _Edges,
-    offsets: Array,
-    slots: tuple[int, int],
-    rank: int,
-    count: int,
-) -> list[Array]:
-    """Return the columns of the edges whose source a rank owns, of a round's slots."""
-    begin, size = slots[0], slots[1] - slots[0]
-    flags = arrays.empty((size,), np.uint8)
-    bounds = own.division.own(rank)
-    arrays.launch_over(
-        gpu_part_kernels.flag_inside, size, edges.ends, begin, *bounds, flags
-    )
-    chosen = flags, sorting.scanned(flags)[0]
-    columns = [edges.ends, None, edges.numbers, edges.weights]
-    made = []
-    for number, column in enumerate(columns):
-        if number == 1:
-            targets = arrays.empty((count,), np.int32)
-            first = own.division.own(own.rank)[0]
-            given = offsets, begin, first, *chosen, targets
-            arrays.launch_over(gpu_part_kernels.keep_rows, size, *given)
-            made.append(targets)
-        elif column is not None:
-            values = arrays.empty((count,), column.dtype)
-            arrays.launch_over(
-                gpu_part_kernels.keep_some, size, column, begin, *chosen, values
-            )
-            made.append(values)
-    return made
-
-
-def _localized(own: GpuOwnRows, edges: _Edges) -> tuple[Array, Array]:
-    """Replace sources by local numbers; return ghosts, and offsets of all rows."""
-    (first, last), size = own.division.own(own.rank), own.division.size
-    marks = arrays.filled((size,), 0, np.uint8)
-    for ends in (edges.ends, edges.targets):
-        arrays.launch_over(
-            gpu_part_kernels.mark_others, ends.size, ends, first, last, marks
+    def finish(self, edges: CutEdges, along: str) -> Found:
+        """Return the part of this rank, with local numbers."""
+        own, is_both, kept = self._own, along == "both", edges.rows
+        bound, dtype = own.given_count, offset_dtype(2 * own.given_count)
+        on_host = None
+        if not is_both:  # rows in given order are not needed on the GPU
+            on_host, kept, edges.rows = arrays.read(kept), None, None
+        ghosts, offsets = self._localized(edges)
+        listed = arrays.read(ghosts)
+        is_directed = own.directed or not is_both
+        there = GpuRowEdges(
+            offsets,
+            edges.sources,
+            is_directed,
+            (lambda: kept) if is_both else None,
+            max(bound, 1),
+            is_by_slot=is_directed,
         )
-    ghosts = marked(marks)
-    del marks
-    # Rows of ghosts have the received edges, own rows the read ones.
-    degrees = arrays.filled((size,), 0, np.int32)
-    arrays.launch_over(
-        gpu_part_kernels.count_entries, edges.targets.size, edges.targets, degrees
-    )
-    arrays.launch_over(
-        gpu_part_kernels.put_at, last - first, own.rows.degrees, first, degrees
-    )
-    known, local_count = (first, ghosts, last - first), last - first + ghosts.size
-    numbers = arrays.empty((local_count,), np.int32)
-    arrays.launch_over(gpu_part_kernels.list_own, local_count, *known, numbers)
-    offsets = closed_offsets(taken(degrees, numbers))
-    del degrees, numbers
-    local = arrays.filled((size,), gpu_part_kernels.ABSENT, np.int32)
-    arrays.launch_over(gpu_part_kernels.number_own, local_count, *known, local)
-    arrays.launch_over(gpu_part_kernels.localize, edges.ends.size, edges.ends, local)
-    return ghosts, offsets
+
+        def given_rows() -> HostArray:
+            found = arrays.read(kept) if on_host is None else on_host
+            return found.astype(dtype, copy=False)
+
+        known = {"in_offsets": arrays.read(offsets)}
+        local = Graph(GpuRowEdgeList(there, edges.weights, known))
+        out = own.degrees if own.out is None else arrays.upload(own.out)
+        places = own.division.places(listed)
+        exchange = _WindowGhosts(self._engine, self._sender, ghosts, self._span[0])
+        degrees = own.degrees, out
+        return Found(local, places, given_rows, degrees, own.starts, exchange)
+
+    def _localized(self, edges: CutEdges) -> tuple[Array, Array]:
+        """Replace sources by local numbers; return ghosts, and offsets of all rows."""
+        (first, last), size = self._span, self._own.division.size
+        marks = arrays.filled((size,), 0, np.uint8)
+        for ends in (edges.sources, edges.targets):
+            arrays.launch_over(
+                gpu_part_kernels.mark_others, ends.size, ends, first, last, marks
+            )
+        ghosts = marked(marks)
+        del marks
+        # Rows of ghosts have the received edges, own rows the read ones.
+        degrees = arrays.filled((size,), 0, np.int32)
+        arrays.launch_over(
+            gpu_part_kernels.count_entries, edges.targets.size, edges.targets, degrees
+        )
+        arrays.launch_over(
+            gpu_part_kernels.put_at, last - first, self._own.degrees, first, degrees
+        )
+        known, local_count = (first, ghosts, last - first), last - first + ghosts.size
+        numbers = arrays.empty((local_count,), np.int32)
+        arrays.launch_over(gpu_part_kernels.list_own, local_count, *known, numbers)
+        offsets = closed_offsets(taken(degrees, numbers))
+        del degrees, numbers
+        local = arrays.filled((size,), gpu_part_kernels.ABSENT, np.int32)
+        arrays.launch_over(gpu_part_kernels.number_own, local_count, *known, local)
+        arrays.launch_over(
+            gpu_part_kernels.localize, edges.sources.size, edges.sources, local
+        )
+        return ghosts, offsets
 
 
 class _WindowGhosts:
