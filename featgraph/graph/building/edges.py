@@ -142,20 +142,29 @@ class EdgeList:
         return None if given is None else memory.upload(given)
 
     def sum_ends(self) -> NDArray[np.uint64]:
-        """Return the sums for the digest of ends, computed on the GPU."""
-        from featgraph.graph.building.gpu_parts import (
-            sums_of_ends,  # imports the dialect
-        )
+        """Return the sums for the digest of ends: uint64, shape (2,)."""
+        if self.is_given_on_gpu:
+            from featgraph.graph.building import gpu_parts  # imports the dialect
 
-        return sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
+            return gpu_parts.sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
+        from featgraph.graph.building import digests  # loads Numba
+
+        sums = digests.no_sums()
+        digests.add_ends(sums, 0, self.sources, self.targets)
+        return sums
 
     def sum_weights(self) -> NDArray[np.uint64]:
-        """Return the same of the weights."""
-        from featgraph.graph.building.gpu_parts import (
-            sums_of_values,  # imports the dialect
-        )
+        """Return the sums for the digest of weights: uint64, shape (2,)."""
+        if self.is_given_on_gpu:
+            from featgraph.graph.building import gpu_parts  # imports the dialect
 
-        return sums_of_values(self.weights_on_gpu())
+            return gpu_parts.sums_of_values(self.weights_on_gpu())
+        from featgraph.graph.building import digests  # loads Numba
+
+        sums = digests.no_sums()
+        if self.weights is not None:
+            digests.add_values(sums, 0, self.weights)
+        return sums
 
     @property
     def is_few(self) -> bool:

@@ -27,11 +27,11 @@ from featgraph.graph.graph import Graph
 from featgraph.graph.partition.choose import checked_parts, choose_order
 from featgraph.graph.partition.cuts import Balance, side_bounds
 from featgraph.graph.slices.manifest import Manifest
-from featgraph.graph.slices.names import stored_names
 from featgraph.graph.slices.write import (
     Edges,
     Rows,
     require_free,
+    stored_names,
     write_rows,
     write_slices,
     writing,

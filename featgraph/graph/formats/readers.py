@@ -402,7 +402,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
             where=require_path(path),
             got=repr(suffix),
             expected=", ".join(known),
-            fix="call read_edge_list, read_matrix_market or read_dimacs",
+            fix="call " + ", ".join(found.read.__name__ for found in FORMATS),
         )
     if suffix == SLICES:  # `require_no_options` raises for slices
         return

@@ -29,9 +29,9 @@ from featgraph.graph.slices.checks import (
     word_ends,
 )
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
+    read_names,
     read_rows,
     require_edges,
     require_offsets,

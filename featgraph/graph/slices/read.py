@@ -17,10 +17,12 @@ from featgraph.base.errors import FileFormatError
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.checks import (
     read_words,
     require_in_range,
+    require_names,
     require_order,
     require_sums,
     require_words,
@@ -31,13 +33,13 @@ from featgraph.graph.slices.checks import (
 )
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import read_manifest
-from featgraph.graph.slices.names import read_names
 
 __all__ = [
     "PlacedRows",
     "StoredRows",
     "map_slices",
     "open_slices",
+    "read_names",
     "read_rows",
     "read_slices",
     "require_edges",
@@ -387,3 +389,40 @@ def read_slices(path: object) -> EdgeList:
     )
     edges.sides = manifest.sides
     return edges
+
+
+def read_names(slices: Slices, *, maps: bool = False) -> VertexNames | None:
+    """Return the names of all vertices; None if there are none.
+
+    Parameters
+    ----------
+    slices : Slices
+    maps : bool, optional
+        Whether to memory-map integers.
+
+    Raises
+    ------
+    FileFormatError
+        If integers do not ascend, or letters are not V different names.
+    """
+    arrays = slices.manifest.arrays
+    if "names" in arrays:
+        numbers = slices.mapped("names") if maps else slices.read("names")
+        require_names(slices, numbers)
+        return numbers
+    if "letters" not in arrays:
+        return None
+    try:
+        *names, rest = slices.read("letters").tobytes().decode().split("\0")
+    except UnicodeDecodeError as error:
+        names, rest = [], str(error)
+    count = slices.manifest.vertex_count
+    if rest or len(names) != count or len(set(names)) != count:
+        raise FileFormatError(
+            "letters that are not the names of vertices",
+            where=str(slices.folder / "letters.bin"),
+            got=rest or f"{len(set(names))} different names",
+            expected=f"{count}",
+            fix="make the folder again: featgraph convert",
+        )
+    return tuple(names)

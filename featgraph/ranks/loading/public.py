@@ -32,7 +32,6 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.building.names import VertexNames
-from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.layout import Layout, Seen, read_blocks
 from featgraph.graph.formats.readers import (
     SLICES,
@@ -55,11 +54,11 @@ from featgraph.graph.slices.checks import (
     sums_of_vertices,
 )
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
     StoredRows,
     open_slices,
+    read_names,
     within_a_side,
 )
 from featgraph.ranks.engines.current import (
@@ -347,24 +346,14 @@ def _draw_on_gpu(
     share: tuple[int, int],
 ) -> DistributedGraph:
     """Build a distributed graph of generated edges on the GPUs of all ranks."""
-    from featgraph.cuda import arrays
-    from featgraph.ranks.loading.on_gpu import finish_on_gpu, surveyed, wanted_of
+    from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
 
-    count, given_count = drawing.vertex_count, drawing.count
     dtype = None if drawing.weights is None else np.dtype(np.float32)
-    kind = Kind(count, given_count, directed, along, dtype, drawing.sides)
-    counted = surveyed(engine, lambda: drawn_pieces(drawing, *share), kind)
-    cut = cut_evenly(engine, kind, counted)
-    places = cut.partition.places
-    there = None if places is None else arrays.upload(places)
-    wanted = wanted_of(engine, kind, cut.partition, given_count)
-    part, edges = part_edges(drawing, wanted, places=there)
-
-    def numbers() -> Any:
-        found = arrays.read(part.numbers())
-        return found.astype(offset_dtype(2 * given_count), copy=False)
-
-    return finish_on_gpu(engine, counted.whole(kind), cut, (part, edges), numbers)
+    known = directed, along, dtype, drawing.sides
+    kind = Kind(drawing.vertex_count, drawing.count, *known)
+    counted = surveyed(engine, drawing.pieces(*share), kind)
+    cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
+    return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
 
 
 def load_slices(
@@ -422,7 +411,7 @@ def load_slices(
     if division.numbers is not None:
         own.sources = rows.renumbered(own.sources, division.numbers)
     if on_gpu:
-        from featgraph.ranks.loading.stored_on_gpu import GpuRows as steps
+        from featgraph.ranks.loading.on_gpu import GpuRows as steps
     found = part_of_rows(engine, own, along, about, steps)
     require_sums(slices, engine.all_reduce(sums, "sum", about=about))
     whole = Whole(

@@ -3,7 +3,7 @@
 Rows come from a folder of slices, or from other ranks before a move. Cut edges are
 sent to the owners of their sources in rounds: ranges of ranks ascend, as ghosts do, so
 that the rows of ghosts are received in the order in which they are needed. `HostRows`
-has the steps on the host, `stored_on_gpu.GpuRows` those on a GPU.
+has the steps on the host, `on_gpu.GpuRows` those on a GPU.
 """
 
 from __future__ import annotations
