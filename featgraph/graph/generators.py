@@ -13,9 +13,8 @@ from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import DeviceValues
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
-from featgraph.graph.building.drawn import Drawing, drawn
+from featgraph.graph.building.drawn import Drawing, DrawnRowEdges, drawn
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
-from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.requests import distributed_builders, partition_request
 

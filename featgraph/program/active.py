@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import GraphInputError
-from featgraph.graph.building.check import checked_count
+from featgraph.graph.building.check import checked_count, require_ids
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
@@ -271,15 +271,7 @@ def checked_vertices(
             got=f"{array.dtype} of shape {array.shape}",
             expected="integers of shape (N,)",
         )
-    bad = (array < 0) | (array >= vertex_count)
-    if bad.any():
-        place = int(np.argmax(bad))
-        raise GraphInputError(
-            "vertex id out of range",
-            where=f"{where}, position {place}",
-            got=int(array[place]),
-            expected=f"0 <= id < {vertex_count}",
-        )
+    require_ids(array, where, vertex_count, fix=f"give ids below {vertex_count}")
     return array
 
 

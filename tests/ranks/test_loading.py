@@ -18,7 +18,7 @@ from featgraph.base.activity import ACTIVITY
 from featgraph.cuda import values
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
-from featgraph.graph.formats import ranges
+from featgraph.graph.formats import layout
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import write
 from featgraph.ranks.loading import build, public, rounds, rows
@@ -29,9 +29,9 @@ from tests.altered import GRAPHS, require_refused, write_sound
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few edges be many rounds, blocks of text, and blocks with checksums."""
     monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
-    monkeypatch.setattr(rows, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
-    monkeypatch.setattr(ranges, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(layout, "BLOCK_BYTES", 200)
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
     monkeypatch.setattr(write, "_MOST_FILES", 3)

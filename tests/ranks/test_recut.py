@@ -17,7 +17,7 @@ from tests.ranks.test_loading import edge_lists, require_equal
 
 @pytest.fixture(autouse=True)
 def many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows.HostRows, "round_edges", 40)
 
 
 @settings(max_examples=60)

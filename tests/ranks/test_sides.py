@@ -31,8 +31,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
 @pytest.fixture(autouse=True)
 def few_edges_are_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rounds, rows, build):
+    for module in (rounds, build):
         monkeypatch.setattr(module, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
 

@@ -25,7 +25,7 @@ if not dialect.is_installed():
 from featgraph.base.config import config
 from featgraph.cuda import arrays, sorting
 from featgraph.graph.building import drawn, gpu_part_edges
-from featgraph.ranks.loading import inputs, on_gpu, public, stored_on_gpu
+from featgraph.ranks.loading import inputs, on_gpu, public
 from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
@@ -349,7 +349,7 @@ def test_slices_that_gpus_read(
     order: str, directed: bool, along: str, ranks: int, is_of_host: bool,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(stored_on_gpu, "ROUND_EDGES", 24)
+    monkeypatch.setattr(on_gpu.GpuRows, "round_edges", 24)
     monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)

@@ -86,13 +86,13 @@ def test_copies() -> None:
 
 
 BAD = {
-    "out of range": ([0, 40], "vertex id out of range", "position 1", "40"),
-    "negative": ([-1], "vertex id out of range", "position 0", "-1"),
-    "huge": ([2**62], "vertex id out of range", "position 0", str(2**62)),
+    "out of range": ([0, 40], "vertex id out of range", "active set[1]", "40"),
+    "negative": ([-1], "vertex id out of range", "active set[0]", "-1"),
+    "huge": ([2**62], "vertex id out of range", "active set[0]", str(2**62)),
     "unsigned": (
         np.array([2**63], np.uint64),
         "out of range",
-        "position 0",
+        "active set[0]",
         str(2**63),
     ),
     "floats": ([0.0, 1.0], "integer ids or a boolean mask", "active set", "float64"),

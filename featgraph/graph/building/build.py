@@ -12,27 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building import digests, kernels
+from featgraph.graph.building import kernels
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 
 #: Builds the CSC, or returns the cached one.
 BuildCsc: TypeAlias = Callable[[], Adjacency]
-
-
-def sum_ends(edges: EdgeList) -> digests.Sums:
-    """Return the sums over edges for the digest of their ends."""
-    sums = digests.no_sums()
-    digests.add_ends(sums, 0, edges.sources, edges.targets)
-    return sums
-
-
-def sum_weights(edges: EdgeList) -> digests.Sums:
-    """Return the sums over edges for the digest of their weights."""
-    sums, weights = digests.no_sums(), edges.weights
-    if weights is not None:
-        digests.add_values(sums, 0, weights)
-    return sums
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

@@ -164,10 +164,10 @@ def vertex_ids(
 
 def require_ids(
     array: NDArray[Any], role: str, vertex_count: int | None, fix: str = MORE_VERTICES
-) -> None:
-    """Raise GraphInputError as `vertex_ids` does."""
+) -> int:
+    """Return the highest id, or -1; raise GraphInputError as `vertex_ids` does."""
     if array.size == 0:
-        return  # an empty list becomes float64
+        return -1  # an empty list becomes float64
     if array.dtype.kind not in "iu":
         raise GraphInputError(
             "vertex ids must be integers",
@@ -179,8 +179,10 @@ def require_ids(
         )
     bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
     # min and max in the array's dtype, then Python ints, which cannot wrap around.
-    if int(array.min()) < 0 or int(array.max()) >= bound:
+    most = int(array.max())
+    if int(array.min()) < 0 or most >= bound:
         _raise_out_of_range(array, role, bound, vertex_count, fix)
+    return most
 
 
 def _raise_out_of_range(

@@ -1,15 +1,24 @@
-"""Generated edges: any range of them, on the host or on the GPU."""
+"""Generated edges: any range, on the host or on the GPU, in a list or in rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import DeviceValues, in_pieces
+from featgraph.graph.building.row_edges import GpuRowEdgeList
 
-__all__ = ["Drawing", "drawn"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from featgraph.graph.building.gpu_part_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_parts import Piece, Pieces, Survey
+
+__all__ = ["Drawing", "DrawnRowEdges", "drawn"]
 
 #: Weights that are copied to the host at a time.
 _PIECE = 1 << 24
@@ -58,6 +67,19 @@ class Drawing:
         given = self.weights, start, weights
         arrays.launch_over(getattr(drawing_cuda, self.weights_by), count, *given)
         return *ends, weights
+
+    def pieces(self, first: int = 0, last: int | None = None) -> Pieces:
+        """Return a stream of a range of edges, drawn on the GPU piece by piece."""
+        from featgraph.graph.building.gpu_part_edges import PIECE_EDGES
+        from featgraph.graph.building.gpu_parts import Piece  # imports the dialect
+
+        end = self.count if last is None else last
+
+        def passing() -> Iterator[Piece]:
+            for begin in range(first, end, PIECE_EDGES):
+                yield Piece(begin, *self.on_gpu(begin, min(begin + PIECE_EDGES, end)))
+
+        return passing
 
     def weights_to_host(self) -> np.ndarray[Any, Any] | None:
         """Return all weights on the host, generated on the GPU, or None."""
@@ -109,3 +131,73 @@ def drawn(target: str, drawing: Drawing) -> tuple[Any, Any, Any]:
         return drawing.on_host(0, drawing.count)
     made = drawing.on_gpu(0, drawing.count)
     return tuple(None if a is None else DeviceValues(a) for a in made)  # type: ignore[return-value]
+
+
+class DrawnRowEdges(GpuRowEdgeList):
+    """Edges generated on a GPU at the first use, and stored there as rows.
+
+    Counts, and sums over the edges, do not require the rows.
+
+    Parameters
+    ----------
+    drawing : Drawing
+    directed : bool
+    """
+
+    def __init__(self, drawing: Drawing, directed: bool) -> None:
+        self._drawing, self.directed = drawing, directed
+        self.vertex_count, self.names = drawing.vertex_count, None
+        self.sides = drawing.sides
+        self.is_given_on_gpu, self._known = True, {}
+        is_weighted = drawing.weights is not None
+        self.weights_dtype = np.dtype(np.float32) if is_weighted else None
+        self._as_given = drawing.weights_to_host
+
+    @property
+    def given_count(self) -> int:  # type: ignore[override]
+        """The number of edges that are drawn."""
+        return self._drawing.count
+
+    @property
+    def edge_count(self) -> int:
+        """Directed edges, twins included; self-loops are counted in the rows."""
+        return self._drawing.count if self.directed else self.on_gpu.edge_count
+
+    @property
+    def on_gpu(self) -> GpuRowEdges:
+        """The edges, drawn."""
+        return self._rows[0]
+
+    @property
+    def _by_id(self) -> Any:
+        return self._rows[1] if self.weights_dtype is not None else None
+
+    @cached_property
+    def _rows(self) -> tuple[GpuRowEdges, Any]:
+        """All edges as rows, and their weights; edges are never stored as a list."""
+        from featgraph.graph.building.gpu_parts import (  # imports the dialect
+            Part,
+            Wanted,
+        )
+
+        count, given = self.vertex_count, self._drawing.count
+        wanted = Wanted(0, count, count, given, True, self.directed)
+        part, dtype = Part(self._drawing.pieces(), wanted), self.weights_dtype
+        made = part.edges(dtype, None, {}, self._drawing.weights_to_host)
+        rows: Any = made.on_gpu
+        return rows, made.there_by_id
+
+    def sum_ends(self) -> NDArray[np.uint64]:
+        """Return the sums for the digest of ends: uint64, shape (2,)."""
+        return self._survey.ends
+
+    def sum_weights(self) -> NDArray[np.uint64]:
+        """Return the sums for the digest of weights: uint64, shape (2,)."""
+        return self._survey.weights
+
+    @cached_property
+    def _survey(self) -> Survey:
+        from featgraph.graph.building.gpu_parts import survey  # imports the dialect
+
+        counters = -(-self.vertex_count // 32)
+        return survey(self._drawing.pieces(), counters, 5, self.directed)

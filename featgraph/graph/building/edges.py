@@ -23,7 +23,7 @@ from featgraph.graph.building.check import (
     flat_array,
     paired_arrays,
     require_between_sides,
-    vertex_ids,
+    require_ids,
 )
 from featgraph.graph.building.names import VertexNames, factorise
 
@@ -38,6 +38,8 @@ __all__ = [
     "combine",
     "edge_list",
     "edges_of_sides",
+    "edges_on_gpu",
+    "edges_on_host",
     "ends_on_gpu",
     "freeze",
     "named_count",
@@ -140,20 +142,29 @@ class EdgeList:
         return None if given is None else memory.upload(given)
 
     def sum_ends(self) -> NDArray[np.uint64]:
-        """Return the sums for the digest of ends, computed on the GPU."""
-        from featgraph.graph.building.gpu_parts import (
-            sums_of_ends,  # imports the dialect
-        )
+        """Return the sums for the digest of ends: uint64, shape (2,)."""
+        if self.is_given_on_gpu:
+            from featgraph.graph.building import gpu_parts  # imports the dialect
 
-        return sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
+            return gpu_parts.sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
+        from featgraph.graph.building import digests  # loads Numba
+
+        sums = digests.no_sums()
+        digests.add_ends(sums, 0, self.sources, self.targets)
+        return sums
 
     def sum_weights(self) -> NDArray[np.uint64]:
-        """Return the same of the weights."""
-        from featgraph.graph.building.gpu_parts import (
-            sums_of_values,  # imports the dialect
-        )
+        """Return the sums for the digest of weights: uint64, shape (2,)."""
+        if self.is_given_on_gpu:
+            from featgraph.graph.building import gpu_parts  # imports the dialect
 
-        return sums_of_values(self.weights_on_gpu())
+            return gpu_parts.sums_of_values(self.weights_on_gpu())
+        from featgraph.graph.building import digests  # loads Numba
+
+        sums = digests.no_sums()
+        if self.weights is not None:
+            digests.add_values(sums, 0, self.weights)
+        return sums
 
     @property
     def is_few(self) -> bool:
@@ -262,40 +273,65 @@ def edge_list(
             got=shown(duplicates),
             expected="one of " + ", ".join(map(repr, POLICIES)),
         )
+    count = None if vertex_count is None else checked_count(vertex_count)
     ends = None if names else ends_on_gpu(sources, targets, target)
     if ends is not None:
-        made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates, counts)
+        there = edges_on_gpu(ends, weights, count, directed, counts)
+        made = None if there is None else _on_gpu(*there, duplicates, counts)
         if made is not None:
             return made
-    source_array, target_array = paired_arrays(sources, targets)
-    count = None if vertex_count is None else checked_count(vertex_count)
     own_names: VertexNames | None = None
     if names:
-        own_sources, own_targets, own_names = factorise(source_array, target_array)
-        count = named_count(_highest_id(own_sources, own_targets) + 1, own_names, count)
-    else:
-        own_sources = vertex_ids(source_array, "sources", count)
-        own_targets = vertex_ids(target_array, "targets", count)
-        if count is None:
-            count = _highest_id(own_sources, own_targets) + 1
+        sources, targets, own_names = factorise(*paired_arrays(sources, targets))
+    ends, bound = (sources, targets), None if names else count
+    u, v, own, found = edges_on_host(ends, weights, bound, counts)
+    count = named_count(found, own_names, count) if names else found
     if count == 0:
         raise GraphInputError(
             "a graph needs at least one vertex",
             got="no edges and no vertex_count",
             fix="give vertex_count: vertices without edges are allowed",
         )
-    if counts is not None:
-        require_between_sides(own_sources, own_targets, counts)
-    own_weights = None
-    if weights is not None:
-        own_weights = checked_weights(weights, own_sources.size)
+    if not names:
+        u, v = (np.array(end, np.int32, order="C") for end in (u, v))
     if duplicates != "keep":
-        own_sources, own_targets, own_weights = merge_duplicates(
-            own_sources, own_targets, own_weights, directed=directed, policy=duplicates
-        )
-    return EdgeList(
-        own_sources, own_targets, own_weights, count, directed, own_names, counts
-    )
+        u, v, own = merge_duplicates(u, v, own, directed=directed, policy=duplicates)
+    return EdgeList(u, v, own, count, directed, own_names, counts)
+
+
+def edges_on_host(
+    ends: tuple[object, object],
+    weights: object,
+    count: int | None,
+    sides: tuple[int, ...] | None,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]:
+    """Return checked edges on the host.
+
+    Parameters
+    ----------
+    ends : (array_like, array_like)
+        Sources and targets.
+    weights : array_like or None
+    count : int or None
+        The number of vertices. None: one more than the highest id.
+    sides : tuple of int, or None
+
+    Returns
+    -------
+    sources, targets : ndarray of integers
+        They may alias `ends`.
+    weights : ndarray or None
+        A copy.
+    count : int
+    """
+    u, v = paired_arrays(*ends)
+    most = max(require_ids(u, "sources", count), require_ids(v, "targets", count))
+    if not u.size:  # an empty list becomes float64
+        u, v = np.empty(0, np.int32), np.empty(0, np.int32)
+    count = most + 1 if count is None else count
+    if sides is not None:
+        require_between_sides(u, v, sides)
+    return u, v, None if weights is None else checked_weights(weights, u.size), count
 
 
 def ends_on_gpu(
@@ -324,42 +360,42 @@ def ends_on_gpu(
     )
 
 
-def _edges_on_gpu(
-    sources: object,
-    targets: object,
+def edges_on_gpu(
+    ends: tuple[object, object],
     weights: object,
-    vertex_count: object,
+    count: int | None,
     directed: bool,
-    duplicates: str,
     sides: tuple[int, ...] | None,
-) -> EdgeList | None:
-    """Return edges that are given on the GPU, checked and copied there.
+) -> tuple[GpuEdges, Values | None] | None:
+    """Return a checked copy of edges whose ends are on the GPU, and their weights.
 
-    None where they cannot be read there, or where something is wrong with them: the
-    host finds that, too, and says what.
+    None where they cannot be read there, or are invalid: `edges_on_host` then raises
+    the error. Parameters are its parameters.
     """
     from featgraph.graph.building import gpu_edges as edges
     from featgraph.graph.building import gpu_parts
 
-    try:
-        count = None if vertex_count is None else checked_count(vertex_count)
-    except GraphInputError:  # which the host says behind what else is wrong
-        return None
-    found = edges.checked_ends(sources, targets, count, directed)
+    found = edges.checked_ends(*ends, count, directed)
     if found is None:
         return None
-    if sides is not None and gpu_parts.count_within(
-        found.sources, found.targets, sides
-    ):
+    own = found.sources, found.targets
+    if sides is not None and gpu_parts.count_within(*own, sides):
         return None
-    own: Values | None = None
-    if weights is not None:
-        array = edges.checked_values(weights, found.given_count)
-        if array is None:
-            own = checked_weights(weights, found.given_count)
-        else:
-            own = DeviceValues(array)
-    repeated = None if duplicates == "keep" else edges.first_of_each(found)
+    if weights is None:
+        return found, None
+    array = edges.checked_values(weights, found.given_count)
+    if array is None:
+        return found, checked_weights(weights, found.given_count)
+    return found, DeviceValues(array)
+
+
+def _on_gpu(
+    found: GpuEdges, own: Values | None, duplicates: str, sides: tuple[int, ...] | None
+) -> EdgeList | None:
+    """Return the list of checked edges; None if repeated ones have no weight."""
+    from featgraph.graph.building.gpu_edges import first_of_each
+
+    repeated = None if duplicates == "keep" else first_of_each(found)
     if repeated is not None:
         merged = None
         if duplicates != "error":
@@ -368,7 +404,7 @@ def _edges_on_gpu(
             return None
         found, own = merged
     ends = DeviceValues(found.sources), DeviceValues(found.targets)
-    made = EdgeList(*ends, own, found.vertex_count, directed, sides=sides)
+    made = EdgeList(*ends, own, found.vertex_count, found.directed, sides=sides)
     made.on_gpu = found
     return made
 
@@ -394,10 +430,6 @@ def _merged(
             policy,
         )
     return edges.chosen(repeats.first), own
-
-
-def _highest_id(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> int:
-    return max(int(sources.max()), int(targets.max())) if sources.size else -1
 
 
 def named_count(named: int, names: object, vertex_count: int | None) -> int:

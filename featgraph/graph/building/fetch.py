@@ -8,22 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
-
-
-def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges for the digest of their ends."""
-    return edges.sum_ends()
-
-
-def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges for the digest of their weights."""
-    return edges.sum_weights()
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

@@ -26,23 +26,7 @@ __all__ = [
     "build_out_columns",
     "build_out_ids",
     "build_twins",
-    "sum_ends",
-    "sum_weights",
 ]
-
-
-def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges for the digest of their ends."""
-    from featgraph.graph.building import build  # loads Numba
-
-    return build.sum_ends(edges)
-
-
-def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
-    """Return the sums over edges for the digest of their weights."""
-    from featgraph.graph.building import build  # loads Numba
-
-    return build.sum_weights(edges)
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

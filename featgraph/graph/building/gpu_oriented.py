@@ -15,7 +15,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda import arrays, sorting
 from featgraph.cuda.dialect import cuda, int64, kernel
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building import gpu_edge_kernels
+from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.gpu_edges import GpuEdges, taken
 
 __all__ = ["GpuOriented", "OrientedRows"]
@@ -153,7 +153,7 @@ class GpuOriented:
 def _rows_of(rows: OrientedRows) -> Array:
     """Return the row of each slot."""
     made = arrays.empty(rows.orders.shape, np.int32)
-    arrays.launch_over(find_rows, made.size, rows.offsets, made)
+    arrays.launch_over(gpu_part_kernels.expand_rows, made.size, rows.offsets, made)
     return made
 
 
@@ -194,20 +194,6 @@ def find_repeated(rows, columns, found):  # type: ignore[no-untyped-def]
     for slot in range(cuda.grid(1) + 1, columns.size, cuda.gridsize(1)):
         if rows[slot] == rows[slot - 1] and columns[slot] == columns[slot - 1]:
             found[0] = 1
-
-
-@kernel(cache=True)
-def find_rows(offsets, rows):  # type: ignore[no-untyped-def]
-    """Set the row of each slot."""
-    for slot in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
-        low, high = int64(0), int64(offsets.size - 1)
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if offsets[middle] <= slot:
-                low = middle
-            else:
-                high = middle
-        rows[slot] = low
 
 
 @kernel(cache=True)

@@ -213,8 +213,8 @@ class GpuRowEdges(GpuEdges):
         if key not in self._degrees:
             counts = arrays.filled((self.vertex_count,), 0, wanted)
             if side == "in":
-                given = self._offsets_in, counts
-                arrays.launch_over(gpu_part_kernels.lengths_of, counts.size, *given)
+                given = self._offsets_in, 0, counts
+                arrays.launch_over(gpu_part_kernels.put_lengths, counts.size, *given)
             else:
                 given = self._ends_in, counts
                 arrays.launch_over(

@@ -225,11 +225,11 @@ def flag_owned(sources, targets, first, last, is_both, flags):  # type: ignore[n
 
 
 @kernel(cache=True)
-def keep(values, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the flagged values."""
+def keep(values, begin, flags, places, out):  # type: ignore[no-untyped-def]
+    """List the flagged values, from `begin` on."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
-            out[places[i]] = values[i]
+            out[places[i]] = values[begin + i]
 
 
 @kernel(cache=True)
@@ -396,13 +396,6 @@ def number_slots(slots):  # type: ignore[no-untyped-def]
         slots[slot] = slot
 
 
-@kernel(cache=True)
-def lengths_of(offsets, lengths):  # type: ignore[no-untyped-def]
-    """Set the number of slots of each row."""
-    for row in range(cuda.grid(1), lengths.size, cuda.gridsize(1)):
-        lengths[row] = offsets[row + 1] - offsets[row]
-
-
 # -- rows read from files, whose sources are numbers of a division
 
 
@@ -501,14 +494,6 @@ def flag_inside(values, begin, low, high, flags):  # type: ignore[no-untyped-def
     """Flag values, from `begin` on, in a range."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         flags[i] = 1 if low <= values[begin + i] < high else 0
-
-
-@kernel(cache=True)
-def keep_some(values, begin, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the flagged values, from `begin` on."""
-    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
-        if flags[i] != 0:
-            out[places[i]] = values[begin + i]
 
 
 @kernel(cache=True)

@@ -14,18 +14,24 @@ from numpy.typing import NDArray
 from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
-from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
-from featgraph.graph.formats.readers import read_graph, require_options, suffix_of
+from featgraph.graph.formats.layout import Layout, Seen, read_blocks
+from featgraph.graph.formats.readers import (
+    SLICES,
+    read_graph,
+    read_layout,
+    require_options,
+    suffix_of,
+)
 from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.choose import checked_parts, choose_order
 from featgraph.graph.partition.cuts import Balance, side_bounds
 from featgraph.graph.slices.manifest import Manifest
-from featgraph.graph.slices.names import stored_names
 from featgraph.graph.slices.write import (
     Edges,
     Rows,
     require_free,
+    stored_names,
     write_rows,
     write_slices,
     writing,
@@ -84,11 +90,11 @@ def convert(
     require_options(source, options)
     require_free(folder)
     is_whole = order != "given" or options.get("duplicates", "keep") != "keep"
-    if is_whole or suffix_of(source) == ".fgs" or _is_compressed(source):
+    if is_whole or suffix_of(source) == SLICES or _is_compressed(source):
         graph = read_graph(source, directed, **options)
         return write_graph(graph, folder, order=order, parts=parts)
     options.pop("duplicates", None)
-    layout = read_layout(source, suffix_of(source), directed, options)
+    layout = read_layout(source, directed, options)
     if layout.are_words or options.get("names") is True:
         graph = read_graph(source, directed, **options)
         return write_graph(graph, folder, parts=parts)

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from featgraph.graph.formats.layout import Layout, check_claims, is_count
+from featgraph.graph.formats.text import Text
 
-from featgraph.graph.building.edges import EdgeList
-from featgraph.graph.formats.matrix_market import check_claims, check_range, is_count
-from featgraph.graph.formats.text import Text, scan_table
-
-__all__ = ["parse_dimacs", "problem_line"]
+__all__ = ["dimacs_layout"]
 
 
-def parse_dimacs(text: Text) -> EdgeList:
-    """Read arcs ``a u v w`` after a line ``p sp V E``; see `read_dimacs`."""
-    vertices, arcs, start = problem_line(text)
-    table = scan_table(
-        text,
-        start,
-        "iii",
-        comments="c",
-        prefix="a",
-        field_count=3,
-        row_count=arcs,
-    )
-    check_range(table, vertices)
-    sources, targets, weights = table.integers
-    return EdgeList(
-        (sources - 1).astype(np.int32),
-        (targets - 1).astype(np.int32),
-        weights.copy(),
-        vertices,
-        directed=True,
-    )
-
-
-def problem_line(text: Text) -> tuple[int, int, int]:
-    """Return V, the number of arcs, and the byte at which they begin."""
+def dimacs_layout(text: Text) -> Layout:
+    """Return the layout of arcs ``a u v w`` below a line ``p sp V E``."""
     for begin, end, line in text.lines():
         if not line or line.startswith("c"):
             continue
@@ -49,5 +23,6 @@ def problem_line(text: Text) -> tuple[int, int, int]:
             )
         vertices, arcs = int(words[2]), int(words[3])
         check_claims(text, begin, end, vertices, arcs, len("a 1 1 1\n"))
-        return vertices, arcs, end
+        known = {"base": 1, "vertex_count": vertices, "entries": arcs}
+        return Layout.of(text, end, "iii", "c", prefix="a", **known)
     text.fail("no problem line", len(text.data), got="the end of the file")

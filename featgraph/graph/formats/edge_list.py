@@ -1,8 +1,8 @@
 """Edge lists as text: SNAP, comma or tab separated tables, with or without header.
 
-`edge_columns` finds separator, header and columns in the first lines; `ranges` uses it,
-too. The compiled scanner reads ids that are integers; words, and integers in quotes,
-are read line by line in Python.
+`edge_columns` finds separator, header and columns in the first lines. The compiled
+scanner reads ids that are integers; words, and integers in quotes, are read line by
+line in Python.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from featgraph.graph.formats.fields import (
     split_fields,
     unquoted,
 )
-from featgraph.graph.formats.text import Table, Text, real_of, scan_table
+from featgraph.graph.formats.layout import Layout, fail_empty, read_block
+from featgraph.graph.formats.text import Text, real_of
 
 __all__ = [
     "INTEGER",
     "EdgeColumns",
     "EdgeListOptions",
-    "check_ids",
     "divided",
     "edge_columns",
+    "edge_list_layout",
     "is_word",
     "parse_edge_list",
     "read_columns",
@@ -47,21 +48,11 @@ def parse_edge_list(
     text: Text, list_options: EdgeListOptions, **options: Any
 ) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    sources, targets, values = read_columns(
-        text, edge_columns(text, list_options), list_options
-    )
-    if sources.size == 0 and list_options.vertex_count is None:
-        text.fail(
-            "no edges",
-            len(text.data),
-            got="the end of the file",
-            expected="lines of two vertex ids",
-            fix="pass vertex_count= and names=False for a graph without edges",
-        )
-    options |= {
-        "names": bool(list_options.names),
-        "vertex_count": list_options.vertex_count,
-    }
+    how, count = edge_columns(text, list_options), list_options.vertex_count
+    sources, targets, values = read_columns(text, how, list_options)
+    if sources.size == 0 and count is None:
+        fail_empty(text)
+    options |= {"names": bool(list_options.names), "vertex_count": count}
     return edge_list(sources, targets, weights=values, **options)
 
 
@@ -69,80 +60,42 @@ def read_columns(
     text: Text, how: EdgeColumns, list_options: EdgeListOptions
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return sources and targets as in the file, and weights."""
-    names, comments = list_options.names, list_options.comments
-    if how.are_words:
-        return _read_words(text, how, comments)
-    try:
-        table, values = _scan(text, how, comments)
-    except FileFormatError:
-        if isinstance(names, str) or not names:
-            raise
-        return _read_words(text, how, comments)
-    # The scanner stores columns from left to right.
-    order = np.argsort(how.chosen[:2])
-    sources, targets = (
-        table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
-    )
-    if not names:
-        check_ids(table, sources, targets, list_options.vertex_count)
-    return sources, targets, values
+    names = list_options.names
+    if not how.are_words:
+        try:
+            block = read_block(_layout(text, how, list_options), text)
+            return block.sources, block.targets, block.weights
+        except FileFormatError:
+            if isinstance(names, str) or not names:
+                raise
+    return _read_words(text, how, list_options.comments)
 
 
-def _scan(
-    text: Text, how: EdgeColumns, comments: str
-) -> tuple[Table, NDArray[Any] | None]:
-    """Parse the table; weights that are all integers stay integers."""
-    chosen = how.chosen
-    kinds = ["-"] * (max(chosen) + 1)
-    for column in chosen:
+def edge_list_layout(text: Text, *, directed: bool = True, **options: Any) -> Layout:
+    """Return the layout of an edge list, by the options of `read_edge_list`."""
+    list_options = EdgeListOptions(**options)
+    return _layout(text, edge_columns(text, list_options), list_options, directed)
+
+
+def _layout(
+    text: Text, how: EdgeColumns, list_options: EdgeListOptions, directed: bool = True
+) -> Layout:
+    kinds = ["-"] * (max(how.chosen) + 1)
+    for column in how.chosen:
         kinds[column] = "i"
-
-    def scanned() -> Table:
-        return scan_table(
-            text,
-            how.start,
-            "".join(kinds),
-            comments=comments,
-            field_count=how.field_count,
-            separator=how.separator,
-        )
-
-    if len(chosen) == 2:
-        return scanned(), None
-    rank = sorted(chosen).index(chosen[2])
-    try:
-        table = scanned()
-    except FileFormatError:
-        kinds[chosen[2]] = "r"
-        table = scanned()
-        return table, table.reals
-    weights = table.integers[rank]
-    ids = np.delete(table.integers, rank, axis=0)
-    return Table(text, how.start, table.marks, ids, table.reals), weights
-
-
-def check_ids(
-    table: Table,
-    sources: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    vertex_count: object,
-) -> None:
-    """Check ids that are vertex numbers; an error has the line of the first bad one."""
-    # Without vertex_count, the highest id determines the size of adjacencies: it is
-    # untrusted, like a header.
-    trusted = table.text.limit_bytes // 4
-    is_given = isinstance(vertex_count, int)
-    bound = int(vertex_count) if isinstance(vertex_count, int) else trusted
-    bad = (sources < 0) | (targets < 0) | (sources >= bound) | (targets >= bound)
-    if bad.any():
-        table.text.fail(
-            "vertex id out of range",
-            table.position(int(np.flatnonzero(bad)[0])),
-            expected=f"0 <= id < {bound}",
-            fix="pass a larger vertex_count, or names=True to renumber the ids"
-            if is_given
-            else "pass names=True to renumber the ids, or vertex_count to trust them",
-        )
+    return Layout.of(
+        text,
+        how.start,
+        "".join(kinds),
+        list_options.comments,
+        order=tuple(sorted(how.chosen).index(column) for column in how.chosen),
+        field_count=how.field_count,
+        separator=how.separator,
+        vertex_count=list_options.vertex_count,
+        directed=directed,
+        are_names=bool(list_options.names),
+        are_words=how.are_words,
+    )
 
 
 def _read_words(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -17,20 +18,22 @@ from numpy.typing import NDArray
 
 from featgraph.base.activity import loading
 from featgraph.base.arguments import require_flag, require_path
-from featgraph.base.dataclass import replace
+from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.cuda.dialect import chosen_target
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
-from featgraph.graph.formats.dimacs import parse_dimacs
+from featgraph.graph.formats.dimacs import dimacs_layout
 from featgraph.graph.formats.edge_list import (
     EdgeListOptions,
     divided,
+    edge_list_layout,
     is_word,
     parse_edge_list,
 )
 from featgraph.graph.formats.fields import separator_of, unquoted
-from featgraph.graph.formats.matrix_market import parse_matrix_market
-from featgraph.graph.formats.text import Text, read_text
+from featgraph.graph.formats.layout import Layout, read_edges
+from featgraph.graph.formats.matrix_market import matrix_market_layout
+from featgraph.graph.formats.text import Text, read_head, read_text
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.requests import distributed_builders, partition_request
 from featgraph.graph.slices.read import open_slices, read_slices
@@ -42,6 +45,7 @@ __all__ = [
     "read_edge_list",
     "read_graph",
     "read_labels",
+    "read_layout",
     "read_matrix_market",
     "read_ratings",
     "require_no_options",
@@ -51,13 +55,8 @@ __all__ = [
 
 _Path: TypeAlias = str | os.PathLike[str]
 
-#: Suffixes of each format.
-_MATRIX_MARKET = (".mtx", ".mm")
-_DIMACS = (".gr",)
+#: Suffix of folders of slices.
 SLICES = ".fgs"
-EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
-_OF_EDGE_LISTS = ("columns", "weights", "comments", "names", "vertex_count",
-                  "duplicates", "separator", "header")  # fmt: skip
 
 
 def suffix_of(path: _Path) -> str:
@@ -94,7 +93,7 @@ def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
     OSError
         If the file is missing or cannot be read.
     """
-    return Graph(parse_matrix_market(read_text(path, max_bytes)))
+    return _read(matrix_market_layout, path, max_bytes)
 
 
 @loading
@@ -121,7 +120,15 @@ def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
     OSError
         If the file is missing or cannot be read.
     """
-    return Graph(parse_dimacs(read_text(path, max_bytes)))
+    return _read(dimacs_layout, path, max_bytes)
+
+
+def _read(
+    layout_of: Callable[[Text], Layout], path: _Path, max_bytes: int | None
+) -> Graph:
+    """Read a whole file, plain or compressed."""
+    text = read_text(path, max_bytes)
+    return Graph(read_edges(layout_of(text), text))
 
 
 @loading
@@ -262,7 +269,7 @@ def read_graph(
     OSError
         If the file is missing or cannot be read.
     """
-    suffix, name = suffix_of(path), PurePath(path)
+    suffix = suffix_of(path)
     if directed is not None:
         directed = require_flag("directed", directed)
     request = partition_request(partition, order, along, ranks)
@@ -271,7 +278,7 @@ def read_graph(
         raise ArgumentError(
             "only slices have rows that a GPU takes as they are",
             where="target=",
-            got=repr(str(name)),
+            got=repr(str(PurePath(path))),
             expected=f"a {SLICES} folder",
             fix="leave target out, or make one: featgraph convert",
         )
@@ -283,22 +290,9 @@ def read_graph(
         graph = Graph(_of_slices(path, target))
         require_no_options(path, graph.directed, directed, options)
         return graph
-    if suffix in EDGE_LISTS:
-        return read_edge_list(path, directed=directed is not False, **options)
-    if suffix in _MATRIX_MARKET:
-        graph = read_matrix_market(path, **options)
-    else:
-        graph = read_dimacs(path, **options)
-    if directed is not None and directed != graph.directed:
-        raise GraphInputError(
-            "the file says otherwise",
-            where=str(name),
-            got=f"directed={directed}, of a graph that is "
-            + ("directed" if graph.directed else "undirected"),
-            fix="Graph.from_edges(g.sources, g.targets, weights=g.weights, "
-            f"vertex_count=g.vertex_count, directed={directed}), with duplicates= "
-            "where both directions are listed",
-        )
+    found = _format_of(path)
+    graph = found.read(path, **_with_direction(found, directed, options))
+    _require_direction(path, graph.directed, directed)
     return graph
 
 
@@ -319,20 +313,102 @@ def _of_slices(path: _Path, target: object) -> EdgeList:
     return read_slices(path)
 
 
+@dataclass(frozen=True)
+class TextFormat:
+    """A format of text files with an edge on each line.
+
+    Attributes
+    ----------
+    suffixes : tuple of str
+    read : callable
+        ``read(path, **options)`` returns the graph of a whole file.
+    layout : callable
+        ``layout(text, **options)`` returns the `Layout` of a file from its first lines.
+    comments : str
+        First characters of comment lines.
+    options : tuple of str
+        Options of `layout`; `read` has also ``duplicates`` and ``max_bytes``. With
+        ``directed``, the file does not define whether edges are directed.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[..., Graph]
+    layout: Callable[..., Layout]
+    comments: str
+    options: tuple[str, ...] = ()
+
+
+EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+FORMATS = (
+    TextFormat((".mtx", ".mm"), read_matrix_market, matrix_market_layout, "%"),
+    TextFormat((".gr",), read_dimacs, dimacs_layout, "c"),
+    TextFormat(
+        EDGE_LISTS, read_edge_list, edge_list_layout, "#%",
+        ("directed", "columns", "weights", "comments", "names", "vertex_count",
+         "duplicates", "separator", "header"),
+    ),
+)  # fmt: skip
+
+
+def _format_of(path: _Path) -> TextFormat:
+    suffix = suffix_of(path)
+    return next(found for found in FORMATS if suffix in found.suffixes)
+
+
+def _with_direction(
+    found: TextFormat, directed: bool | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the options of a format's reader, with `directed` if it has that."""
+    if "directed" in found.options:
+        return options | {"directed": directed is not False}
+    return dict(options)
+
+
+def read_layout(path: _Path, directed: bool | None, options: dict[str, Any]) -> Layout:
+    """Read the layout of a text file from its first lines.
+
+    Parameters
+    ----------
+    path : path
+    directed : bool or None
+    options : dict
+        Options of the format's reader, except ``duplicates``: see `require_options`.
+
+    Raises
+    ------
+    FileFormatError
+        If the file has another format, or is compressed.
+    """
+    found = _format_of(path)
+    options = _with_direction(found, directed, options)
+    comments = options.get("comments")
+    text = read_head(
+        path,
+        comments if isinstance(comments, str) else found.comments,
+        options.pop("max_bytes", None),
+    )
+    layout = found.layout(text, **options)
+    _require_direction(path, layout.directed, directed)
+    return layout
+
+
 def require_options(path: _Path, options: dict[str, Any]) -> None:
     """Raise for a suffix without a format, or options that its reader does not have."""
-    suffix, known = suffix_of(path), (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
+    suffix = suffix_of(path)
+    known = [*(suffix for found in FORMATS for suffix in found.suffixes), SLICES]
     if suffix not in known:
         raise FileFormatError(
             "the suffix does not tell the format",
             where=require_path(path),
             got=repr(suffix),
             expected=", ".join(known),
-            fix="call read_edge_list, read_matrix_market or read_dimacs",
+            fix="call " + ", ".join(found.read.__name__ for found in FORMATS),
         )
-    takes = ("max_bytes", *(_OF_EDGE_LISTS if suffix in EDGE_LISTS else ()))
+    if suffix == SLICES:  # `require_no_options` raises for slices
+        return
+    takes = ("max_bytes", *_format_of(path).options)
     others = [name for name in options if name not in takes]
-    if others and suffix != SLICES:  # `require_no_options` raises for slices
+    if others:
         raise ArgumentError(
             "the reader of this format has no such option",
             where=f"{require_path(path)}, {', '.join(others)}=",
@@ -341,7 +417,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
 
 
 def require_no_options(
-    path: object, is_directed: bool, directed: bool | None, options: dict[str, Any]
+    path: _Path, is_directed: bool, directed: bool | None, options: dict[str, Any]
 ) -> None:
     """Raise for options that a folder of slices does not have or contradicts."""
     if options:
@@ -351,13 +427,20 @@ def require_no_options(
             expected="none: the graph was read when they were made",
             fix="give the options to featgraph convert",
         )
+    _require_direction(path, is_directed, directed)
+
+
+def _require_direction(path: _Path, is_directed: bool, directed: bool | None) -> None:
+    """Raise GraphInputError if `directed` contradicts a file."""
     if directed is not None and directed != is_directed:
         raise GraphInputError(
-            "the folder says otherwise",
+            "the file says otherwise",
             where=require_path(path),
             got=f"directed={directed}, of a graph that is "
             + ("directed" if is_directed else "undirected"),
-            fix="leave directed out",
+            fix="leave directed out; of a whole graph g, Graph.from_edges(g.sources, "
+            "g.targets, weights=g.weights, vertex_count=g.vertex_count, "
+            f"directed={directed}), with duplicates= where both directions are listed",
         )
 
 

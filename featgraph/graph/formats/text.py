@@ -25,15 +25,13 @@ from featgraph.graph.formats.fields import marks_of, named_separator
 
 __all__ = [
     "GZIP_MAGIC",
-    "UTF8_BOM",
     "Table",
     "Text",
     "Tokens",
+    "read_head",
     "read_text",
     "real_of",
-    "refuse_utf16",
     "scan_table",
-    "trusted_bytes",
 ]
 
 #: First bytes of gzip data, and of UTF-8 text with a byte order mark.
@@ -153,39 +151,71 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
         If the file is missing or cannot be read.
     """
     name = require_path(path)
+    with open(name, "rb", buffering=0) as stream:
+        is_gzip, _, limit = _begin(stream, name, max_bytes)
+        data = _decompress(stream, name, limit) if is_gzip else stream.read()
+    if is_gzip:
+        _refuse_utf16(name, data)
+    return Text(name, data.removeprefix(UTF8_BOM), limit)
+
+
+def read_head(
+    path: str | os.PathLike[str], comments: str, max_bytes: int | None = None
+) -> Text:
+    """Read a plain file up to its second line that is neither empty nor a comment.
+
+    Raises
+    ------
+    FileFormatError
+        As `read_text` does, or if the file is compressed.
+    """
+    name = require_path(path)
+    with open(name, "rb") as stream:
+        is_gzip, size, limit = _begin(stream, name, max_bytes)
+        if is_gzip:
+            raise FileFormatError(
+                "a compressed file cannot be read in parts",
+                where=name,
+                got="gzip",
+                fix="decompress it, or make slices of it: featgraph convert",
+            )
+        found, lines = 0, []
+        while found < 2 and (line := stream.readline()):
+            lines.append(line)
+            word = line.removeprefix(UTF8_BOM).strip()
+            found += bool(word) and chr(word[0]) not in comments
+    data = b"".join(lines)
+    begin = len(UTF8_BOM) if data.startswith(UTF8_BOM) else 0
+    return Text(name, data[begin:], limit, begin, size - begin)
+
+
+def _begin(stream: Any, name: str, max_bytes: int | None) -> tuple[bool, int, int]:
+    """Return whether a file is gzipped, its bytes, and the most bytes to allocate."""
     if max_bytes is not None:
         max_bytes = require_integer(
             "max_bytes", max_bytes, 0, what="not a number of bytes"
         )
-    with open(name, "rb", buffering=0) as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError("not a regular file", where=str(name))
-        is_gzip = stream.read(2) == GZIP_MAGIC
-        stream.seek(0)
-        bound = trusted_bytes(status.st_size)
-        limit = bound if max_bytes is None else max_bytes
-        if is_gzip:
-            data = _decompress(stream, str(name), limit)
-        else:
-            if max_bytes is not None and status.st_size > max_bytes:
-                _refuse_size(str(name), max_bytes)
-            data = stream.read()
-    refuse_utf16(str(name), data)
-    return Text(str(name), data.removeprefix(UTF8_BOM), limit)
+    status = os.fstat(stream.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise FileFormatError("not a regular file", where=name)
+    first = stream.read(len(GZIP_MAGIC))
+    stream.seek(0)
+    is_gzip = first == GZIP_MAGIC
+    _refuse_utf16(name, first)
+    size, limit = status.st_size, max_bytes
+    if limit is None:
+        limit = max(_FREE_BYTES, _MAX_RATIO * size)
+    elif size > limit and not is_gzip:
+        _refuse_size(name, limit)
+    return is_gzip, size, limit
 
 
-def refuse_utf16(name: str, data: bytes) -> None:
+def _refuse_utf16(name: str, data: bytes) -> None:
     """Raise FileFormatError for text with a UTF-16 byte order mark."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(
             "not UTF-8 text", where=f"{name}:1", got="UTF-16", fix="convert it"
         )
-
-
-def trusted_bytes(size: int) -> int:
-    """Return the default limit on memory for a file of a size, in bytes."""
-    return max(_FREE_BYTES, _MAX_RATIO * size)
 
 
 def _decompress(stream: Any, name: str, limit: int) -> bytes:

@@ -7,12 +7,12 @@ only: it imports the dialect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import sorting
@@ -24,35 +24,23 @@ from featgraph.graph.building.gpu_part_edges import GpuRowEdges
 from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.slices.checks import (
     bits_of,
-    read_words,
     require_in_range,
-    require_sums,
-    require_words,
     row_bound,
-    sums_of_vertices,
     word_ends,
 )
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
-    ranges_of_sides,
-    require_between_sides,
+    read_names,
+    read_rows,
+    require_edges,
     require_offsets,
 )
 
-__all__ = ["RowsOnGpu", "closed_offsets", "count_inside", "read_on_gpu"]
+__all__ = ["RowsOnGpu", "closed_offsets", "read_on_gpu"]
 
 #: An array of the dialect.
 Array = Any
-
-
-def count_inside(values: Array, begin: int, end: int, low: int, high: int) -> int:
-    """Count the values in a range; waits for the GPU."""
-    found = memory.filled((1,), 0, np.int64)
-    arguments = values, begin, end, low, high, found, 0
-    memory.launch_over(gpu_part_kernels.count_inside, end - begin, *arguments)
-    return int(memory.read(found)[0])
 
 
 def closed_offsets(degrees: Array) -> Array:
@@ -70,13 +58,15 @@ def closed_offsets(degrees: Array) -> Array:
 class RowsOnGpu(PlacedRows):
     """The edges into the vertices at some places, on the GPU.
 
-    Attributes
-    ----------
-    degrees : array of int32
-        The number of edges of each row.
+    `degrees` are int32.
     """
 
     degrees: Array
+
+    @cached_property
+    def offsets(self) -> Array:
+        """The offsets of rows, and the end of the last one."""
+        return closed_offsets(self.degrees)
 
     @classmethod
     def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> RowsOnGpu:
@@ -116,9 +106,9 @@ class RowsOnGpu(PlacedRows):
         return found
 
     def at_words(self) -> NDArray[Any]:
-        """Return the offsets at words of vertices, for a single range, on the host."""
+        """Return the offsets at words of all vertices, on the host."""
         places = memory.upload(word_ends(self.degrees.size).astype(np.int32))
-        found: NDArray[Any] = memory.read(taken(closed_offsets(self.degrees), places))
+        found: NDArray[Any] = memory.read(taken(self.offsets, places))
         return found
 
     def sums(
@@ -127,20 +117,10 @@ class RowsOnGpu(PlacedRows):
         first: int = 0,
         vertices: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint64]:
-        """Return the sums of `sums_of_edges`; arrays may be longer than the edges.
-
-        Parameters
-        ----------
-        edges : tuple of array
-            Sources, rows in given order, and weights or None.
-        first : int
-            The number of the first row.
-        vertices : ndarray of int32, optional
-            The vertex of each number. Default: numbers are vertices.
-        """
+        """Return the sums over the edges, for `require_sums`."""
         (ends, numbers, weights), size = edges, self.size
         given = max(self.slices.manifest.given_count, 1)
-        offsets, sums = closed_offsets(self.degrees), memory.filled((12,), 0, np.int64)
+        offsets, sums = self.offsets, memory.filled((12,), 0, np.int64)
         known = first, given, sums
         of = (
             memory.empty((0,), np.int32)
@@ -157,35 +137,32 @@ class RowsOnGpu(PlacedRows):
         found: NDArray[np.uint64] = memory.read(sums).view(np.uint64)
         return found
 
-    def _send(self, name: str, ranges: Sequence[tuple[int, int]], made: Array) -> None:
-        at = 0
-        for begin, end in ranges:
+    def read(self, name: str, more: int = 0, dtype: Any = None) -> Array:
+        """Return "sources", "rows" or "weights" of the edges."""
+        manifest, size, at = self.slices.manifest, self.size, 0
+        stored = np.dtype(manifest.arrays[name].dtype).newbyteorder("=")
+        made = memory.empty((size + more,), stored)
+        for begin, end in self.spans:
             self.slices.upload(name, begin, end, made, at)
             at += end - begin
-
-    def read(self, name: str, more: int = 0) -> Array:
-        """Return "sources", "rows" or "weights" of the edges, with spare room.
-
-        Parameters
-        ----------
-        name : str
-        more : int
-            Number of spare elements at the end.
-
-        Raises
-        ------
-        FileFormatError
-            If slices are missing or altered, or contradict each other.
-        """
-        manifest, size = self.slices.manifest, self.size
-        dtype = np.dtype(manifest.arrays[name].dtype).newbyteorder("=")
-        made = memory.empty((size + more,), dtype)
-        self._send(name, self.spans, made)
         if name != "weights" and size:
             bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
-            if count_inside(made, 0, size, 0, bound) != size:
+            if self.count_inside(made, (0, size), 0, bound) != size:
                 require_in_range(self.slices, name, memory.read(made)[:size])
         return made
+
+    def count_inside(
+        self, sources: Array, span: tuple[int, int], low: int, high: int
+    ) -> int:
+        """Count the sources of a range of edges that are from `low` to `high`."""
+        (begin, end), found = span, memory.filled((1,), 0, np.int64)
+        arguments = sources, begin, end, low, high, found, 0
+        memory.launch_over(gpu_part_kernels.count_inside, end - begin, *arguments)
+        return int(memory.read(found)[0])
+
+    def renumbered(self, sources: Array, numbers: NDArray[np.int32]) -> Array:
+        """Return ``numbers[sources]``."""
+        return taken(memory.upload(numbers), sources)
 
 
 def read_on_gpu(slices: Slices) -> EdgeList:
@@ -196,18 +173,13 @@ def read_on_gpu(slices: Slices) -> EdgeList:
     FileFormatError
         If slices are missing or altered, or contradict each other.
     """
-    manifest = slices.manifest
-    rows = RowsOnGpu.of(slices, ranges_of_sides(manifest))
-    require_words(slices, rows.at_words(), read_words(slices))
+    manifest, rows = slices.manifest, read_rows(slices, RowsOnGpu)
     ends, numbers = rows.read("sources"), rows.read("rows")
-    require_between_sides(slices, rows.spans, partial(count_inside, ends))
     weights = rows.read("weights") if "weights" in manifest.arrays else None
-    outs = slices.read("outs") if manifest.directed else None
-    found = rows.sums((ends, numbers, weights))
-    require_sums(slices, found + sums_of_vertices(slices, outs, None))
+    outs, _ = require_edges(rows, (ends, numbers, weights))
     is_plain = manifest.directed and not _are_moved(numbers)
     row_edges = GpuRowEdges(
-        closed_offsets(rows.degrees),
+        rows.offsets,
         ends,
         manifest.directed,
         None if is_plain else lambda: numbers,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from featgraph.base.errors import FileFormatError
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.checks import (
     read_words,
     require_in_range,
+    require_names,
     require_order,
     require_sums,
     require_words,
@@ -29,18 +32,17 @@ from featgraph.graph.slices.checks import (
     word_ends,
 )
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.manifest import Manifest, read_manifest
-from featgraph.graph.slices.names import read_names
+from featgraph.graph.slices.manifest import read_manifest
 
 __all__ = [
     "PlacedRows",
     "StoredRows",
-    "joined",
     "map_slices",
     "open_slices",
-    "ranges_of_sides",
+    "read_names",
+    "read_rows",
     "read_slices",
-    "require_between_sides",
+    "require_edges",
     "require_offsets",
     "within_a_side",
 ]
@@ -57,8 +59,10 @@ def open_slices(path: object) -> Slices:
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRows:
+class PlacedRows(ABC):
     """The edges into the vertices at some places, on the host or on the GPU.
+
+    Arrays of edges that are longer than the edges have room for others behind these.
 
     Attributes
     ----------
@@ -67,6 +71,8 @@ class PlacedRows:
         First and last place of each range.
     spans : list of (int, int)
         The edges of each range.
+    offsets, degrees : array
+        Where each row begins, and the last one ends; the number of edges of each row.
     """
 
     slices: Slices
@@ -78,20 +84,94 @@ class PlacedRows:
         """The number of edges."""
         return sum(end - begin for begin, end in self.spans)
 
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The offset of each row in the stored arrays, on the host."""
+        sizes = [last - first for first, last in self.ranges]
+        before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
+        shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
+        degrees = self.in_degrees().astype(np.int64, copy=False)
+        found: NDArray[np.int64] = np.cumsum(degrees) - degrees
+        return found + np.repeat(shifts, sizes)
+
     def vertices(self, name: str) -> Array:
         """Return a stored array of these vertices, on the host."""
-        return joined([self.slices.read(name, *own) for own in self.ranges])
+        parts = [self.slices.read(name, *own) for own in self.ranges]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def has_edge_within_a_side(self, sources: Any) -> bool:
+        """Whether an edge joins two vertices of one side, by its source."""
+        sides = self.slices.manifest.sides
+        if sides is None:
+            return False
+        at, bounds = 0, np.cumsum([0, *sides])
+        for (place, _), (begin, end) in zip(self.ranges, self.spans, strict=True):
+            side = int(np.searchsorted(bounds, place, "right")) - 1
+            of_side = int(bounds[side]), int(bounds[side + 1])
+            if self.count_inside(sources, (at, at + end - begin), *of_side):
+                return True
+            at += end - begin
+        return False
+
+    @abstractmethod
+    def in_degrees(self) -> Array:
+        """Return the number of edges of each row, on the host."""
+
+    @abstractmethod
+    def at_words(self) -> Array:
+        """Return the offsets at words of all vertices, on the host."""
+
+    @abstractmethod
+    def read(self, name: str, more: int = 0, dtype: Any = None) -> Any:
+        """Return "sources", "rows" or "weights" of the edges.
+
+        Parameters
+        ----------
+        name : str
+        more : int, optional
+            Number of further elements that the array has room for.
+        dtype : dtype, optional
+            The dtype on the host. Default: that of the file.
+
+        Raises
+        ------
+        FileFormatError
+            If slices are missing or altered, or numbers are out of range.
+        """
+
+    @abstractmethod
+    def sums(
+        self,
+        edges: tuple[Any, Any, Any | None],
+        first: int = 0,
+        vertices: NDArray[np.int32] | None = None,
+    ) -> NDArray[np.uint64]:
+        """Return the sums over the edges, for `require_sums`.
+
+        Parameters
+        ----------
+        edges : tuple of array
+            Sources, rows in given order, and weights or None.
+        first : int
+            The number of the first row.
+        vertices : ndarray of int32, optional
+            The vertex of each number. Default: numbers are vertices.
+        """
+
+    @abstractmethod
+    def count_inside(
+        self, sources: Any, span: tuple[int, int], low: int, high: int
+    ) -> int:
+        """Count the sources of a range of edges that are from `low` to `high`."""
+
+    @abstractmethod
+    def renumbered(self, sources: Any, numbers: NDArray[np.int32]) -> Any:
+        """Return ``numbers[sources]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(PlacedRows):
-    """The edges into the vertices at some places, on the host.
-
-    Attributes
-    ----------
-    offsets : ndarray of int64
-        The offsets of rows, and the end of the last one, for concatenated ranges.
-    """
+    """The edges into the vertices at some places, on the host."""
 
     offsets: NDArray[np.int64]
 
@@ -110,50 +190,52 @@ class StoredRows(PlacedRows):
         return cls(slices, ranges, spans, offsets)
 
     @property
-    def starts(self) -> NDArray[np.int64]:
-        """The offset of each row in the stored arrays."""
-        sizes = [last - first for first, last in self.ranges]
-        before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
-        shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
-        found: NDArray[np.int64] = self.offsets[:-1] + np.repeat(shifts, sizes)
-        return found
-
-    def in_degrees(self) -> Array:
-        """Return the number of edges of each row."""
+    def degrees(self) -> Array:
+        """The number of edges of each row."""
         return np.diff(self.offsets)
 
+    def in_degrees(self) -> Array:
+        """Return the number of edges of each row, on the host."""
+        return self.degrees
+
     def at_words(self) -> Array:
-        """Return the offsets at words of vertices, for a single range."""
+        """Return the offsets at words of all vertices, on the host."""
         return self.offsets[word_ends(self.offsets.size - 1)]
 
-    def read(self, name: str, out: Array | None = None) -> Array:
-        """Return "sources", "rows" or "weights" of the edges, in `out` if given.
-
-        Raises
-        ------
-        FileFormatError
-            If slices are missing or altered, or numbers are out of range.
-        """
-        found = self._read(name, out)
+    def read(self, name: str, more: int = 0, dtype: Any = None) -> Array:
+        """Return "sources", "rows" or "weights" of the edges."""
+        if dtype is None:
+            dtype = np.dtype(self.slices.manifest.arrays[name].dtype).newbyteorder("=")
+        made, at = np.empty(self.size + more, dtype), 0
+        for begin, end in self.spans:
+            self.slices.read(name, begin, end, made[at : at + end - begin])
+            at += end - begin
         if name != "weights":
-            require_in_range(self.slices, name, found)
+            require_in_range(self.slices, name, made[:at])
+        return made
+
+    def sums(
+        self,
+        edges: tuple[Array, Array, Array | None],
+        first: int = 0,
+        vertices: NDArray[np.int32] | None = None,
+    ) -> NDArray[np.uint64]:
+        """Return the sums over the edges, for `require_sums`."""
+        return sums_of_edges(self.slices, (self.offsets, *edges), first, vertices)
+
+    def count_inside(
+        self, sources: Array, span: tuple[int, int], low: int, high: int
+    ) -> int:
+        """Count the sources of a range of edges that are from `low` to `high`."""
+        found = 0
+        for begin in range(*span, _LOOKED_AT):
+            part = sources[begin : min(begin + _LOOKED_AT, span[1])]
+            found += int(np.count_nonzero((part >= low) & (part < high)))
         return found
 
-    def _read(self, name: str, out: Array | None) -> Array:
-        if len(self.spans) == 1:
-            return self.slices.read(name, *self.spans[0], out)
-        if out is None:
-            out = np.empty(self.size, self.slices.manifest.arrays[name].dtype)
-        at = 0
-        for begin, end in self.spans:
-            self.slices.read(name, begin, end, out[at : at + end - begin])
-            at += end - begin
-        return out
-
-
-def joined(parts: Sequence[Array]) -> Array:
-    """Concatenate arrays; a single one is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def renumbered(self, sources: Array, numbers: NDArray[np.int32]) -> Array:
+        """Return ``numbers[sources]``."""
+        return numbers[sources]
 
 
 def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
@@ -193,36 +275,6 @@ def require_offsets(
         )
 
 
-def ranges_of_sides(manifest: Manifest) -> list[tuple[int, int]]:
-    """Return first and last place of each side, or of all vertices without sides."""
-    sides = manifest.sides or (manifest.vertex_count,)
-    return list(pairwise((0, *accumulate(sides))))
-
-
-def require_between_sides(
-    slices: Slices,
-    spans: Sequence[tuple[int, int]],
-    has_inside: Callable[[int, int, int, int], Any],
-) -> None:
-    """Raise FileFormatError unless each edge of a whole folder joins two sides.
-
-    Parameters
-    ----------
-    slices : Slices
-    spans : sequence of (int, int)
-        The range of each side in the array of sources.
-    has_inside : callable
-        ``has_inside(begin, end, low, high)``: whether a source from index `begin` to
-        `end` is a vertex from `low` to `high`.
-    """
-    if slices.manifest.sides is None:
-        return
-    ranges = ranges_of_sides(slices.manifest)
-    for span, of_side in zip(spans, ranges, strict=True):
-        if has_inside(*span, *of_side):
-            raise within_a_side(slices)
-
-
 def within_a_side(slices: Slices) -> FileFormatError:
     """Return the error for an edge within a side."""
     return FileFormatError(
@@ -234,51 +286,37 @@ def within_a_side(slices: Slices) -> FileFormatError:
     )
 
 
-def _require_sides(slices: Slices, offsets: Array, sources: Array) -> None:
-    """Check sources on the host by `require_between_sides`."""
-
-    def has_inside(begin: int, end: int, low: int, high: int) -> bool:
-        pieces = (
-            sources[first : min(first + _LOOKED_AT, end)]
-            for first in range(begin, end, _LOOKED_AT)
-        )
-        return any(bool(((p >= low) & (p < high)).any()) for p in pieces)
-
-    places = ranges_of_sides(slices.manifest)
-    spans = [(int(offsets[low]), int(offsets[high])) for low, high in places]
-    require_between_sides(slices, spans, has_inside)
-
-
-def _all_rows(path: object) -> tuple[StoredRows, Array]:
-    """Return all rows of a folder, and their offsets in the dtype of a graph."""
-    slices = open_slices(path)
+def read_rows(slices: Slices, kind: type[Any]) -> Any:
+    """Return all rows of a folder, as a kind of `PlacedRows` with a range a side."""
     manifest = slices.manifest
-    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
-    require_words(slices, stored.at_words(), read_words(slices))
-    return stored, stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+    sides = manifest.sides or (manifest.vertex_count,)
+    rows = kind.of(slices, list(pairwise((0, *accumulate(sides)))))
+    require_words(slices, rows.at_words(), read_words(slices))
+    return rows
 
 
-def _require_edges(
-    stored: StoredRows, edges: tuple[Array, Array, Array | None]
+def require_edges(
+    rows: PlacedRows, edges: tuple[Any, Any, Any | None]
 ) -> tuple[Array | None, Array | None]:
     """Check all edges, vertices and sides of a folder; return outs and order.
 
     Parameters
     ----------
-    stored : StoredRows
+    rows : PlacedRows
         All rows.
-    edges : tuple of ndarray
+    edges : tuple of array
         Sources, rows in given order, and weights or None.
     """
-    slices, order, starts = stored.slices, None, None
+    slices, order, starts = rows.slices, None, None
     arrays = slices.manifest.arrays
     if "order" in arrays:
         order = slices.read("order")
         require_order(slices, order)
-        starts = slices.read("starts"), np.diff(stored.offsets), order
+        starts = slices.read("starts"), rows.in_degrees(), order
     outs = slices.read("outs") if "outs" in arrays else None
-    _require_sides(slices, stored.offsets, edges[0])
-    found = sums_of_edges(slices, (stored.offsets, *edges), 0, order)
+    if rows.has_edge_within_a_side(edges[0]):
+        raise within_a_side(slices)
+    found = rows.sums(edges, 0, order)
     require_sums(slices, found + sums_of_vertices(slices, outs, starts))
     return outs, order
 
@@ -295,12 +333,13 @@ def map_slices(path: object) -> EdgeList:
     FileFormatError
         If slices are missing or altered, or contradict each other.
     """
-    stored, offsets = _all_rows(path)
-    slices, manifest = stored.slices, stored.slices.manifest
+    slices = open_slices(path)
+    manifest, stored = slices.manifest, read_rows(slices, StoredRows)
+    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
     sources, rows = (np.asarray(slices.mapped(name)) for name in ("sources", "rows"))
     for name, numbers in (("sources", sources), ("rows", rows)):
         require_in_range(slices, name, numbers)
-    _require_edges(stored, (sources, rows, None))
+    require_edges(stored, (sources, rows, None))
     in_edges = Adjacency(freeze(offsets), sources, None)
     degrees = np.diff(offsets)
     name = "in_degree" if manifest.directed else "degree"
@@ -318,13 +357,13 @@ def read_slices(path: object) -> EdgeList:
     FileFormatError
         If slices are missing or altered, or contradict each other.
     """
-    stored, offsets = _all_rows(path)
-    slices, manifest = stored.slices, stored.slices.manifest
+    slices = open_slices(path)
+    manifest, stored = slices.manifest, read_rows(slices, StoredRows)
+    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
     sources = stored.read("sources")
-    rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
-    stored.read("rows", rows)
+    rows = stored.read("rows", dtype=offset_dtype(row_bound(manifest)))
     weights = stored.read("weights") if "weights" in manifest.arrays else None
-    outs, order = _require_edges(stored, (sources, rows, weights))
+    outs, order = require_edges(stored, (sources, rows, weights))
     in_edges = Adjacency(freeze(offsets), freeze(sources), None)
     names = read_names(slices)
     if order is not None:
@@ -350,3 +389,40 @@ def read_slices(path: object) -> EdgeList:
     )
     edges.sides = manifest.sides
     return edges
+
+
+def read_names(slices: Slices, *, maps: bool = False) -> VertexNames | None:
+    """Return the names of all vertices; None if there are none.
+
+    Parameters
+    ----------
+    slices : Slices
+    maps : bool, optional
+        Whether to memory-map integers.
+
+    Raises
+    ------
+    FileFormatError
+        If integers do not ascend, or letters are not V different names.
+    """
+    arrays = slices.manifest.arrays
+    if "names" in arrays:
+        numbers = slices.mapped("names") if maps else slices.read("names")
+        require_names(slices, numbers)
+        return numbers
+    if "letters" not in arrays:
+        return None
+    try:
+        *names, rest = slices.read("letters").tobytes().decode().split("\0")
+    except UnicodeDecodeError as error:
+        names, rest = [], str(error)
+    count = slices.manifest.vertex_count
+    if rest or len(names) != count or len(set(names)) != count:
+        raise FileFormatError(
+            "letters that are not the names of vertices",
+            where=str(slices.folder / "letters.bin"),
+            got=rest or f"{len(set(names))} different names",
+            expected=f"{count}",
+            fix="make the folder again: featgraph convert",
+        )
+    return tuple(names)

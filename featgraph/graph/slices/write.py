@@ -28,15 +28,16 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import FileFormatError, GraphInputError
 from featgraph.base.files import create_file, open_file
 from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
-from featgraph.graph.slices.names import arrays_of_names
 from featgraph.graph.views.structure import structure_digest
 
 __all__ = [
     "Edges",
     "Rows",
     "require_free",
+    "stored_names",
     "write_rows",
     "write_slices",
     "writing",
@@ -148,7 +149,7 @@ def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
         "offsets": np.concatenate(([0], np.cumsum(into))),
         "words": np.add.reduceat(into, np.arange(0, into.size, 32)),
     }
-    return found | arrays_of_names(names)
+    return found | _arrays_of_names(names)
 
 
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:
@@ -380,6 +381,43 @@ class Sorter:
         with ExitStack() as stack:
             for stream in self._streams:
                 stack.callback(stream.close)
+
+
+# -- names of vertices
+
+
+def stored_names(names: VertexNames | None) -> Array | None:
+    """Return names as slices store them: integers, or letters (uint8).
+
+    Raises
+    ------
+    GraphInputError
+        If names are neither integers nor text.
+    """
+    if names is None or isinstance(names, np.ndarray):
+        return names
+    for name in names:
+        if not isinstance(name, str) or "\0" in name:
+            raise GraphInputError(
+                "a vertex name that slices cannot store",
+                got=f"{name!r:.60} ({type(name).__name__})",
+                expected="integers, or text without NUL characters",
+                fix="name the vertices by text",
+            )
+    text = "".join(f"{name}\0" for name in names)
+    try:
+        return np.frombuffer(text.encode(), np.uint8)
+    except UnicodeEncodeError as error:
+        raise GraphInputError(
+            "a vertex name that UTF-8 cannot store", got=str(error)[:200]
+        ) from None
+
+
+def _arrays_of_names(names: Array | None) -> dict[str, Array]:
+    """Return stored names as a dict with the name of their array."""
+    if names is None:
+        return {}
+    return {"letters" if names.dtype == np.uint8 else "names": names}
 
 
 # -- folders under a temporary name

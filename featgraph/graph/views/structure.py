@@ -390,7 +390,7 @@ class Structure:
         if "digest" not in self._cache:
             from featgraph.graph.building import digests  # loads Numba
 
-            found = digests.text_of(_builder(self).sum_ends(self._edges))
+            found = digests.text_of(self._edges.sum_ends())
             self._cache["digest"] = structure_digest(
                 self.vertex_count, self.directed, found
             )
@@ -404,7 +404,7 @@ class Structure:
         if "weights_digest" not in self._cache:
             from featgraph.graph.building import digests  # loads Numba
 
-            found = digests.text_of(_builder(self).sum_weights(self._edges))
+            found = digests.text_of(self._edges.sum_weights())
             dtype = self._edges.weights_dtype
             self._cache["weights_digest"] = f"{dtype} {found}"
         return str(self._cache["weights_digest"])

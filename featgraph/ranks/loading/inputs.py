@@ -13,17 +13,16 @@ import numpy.typing as npt
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
-from featgraph.cuda.values import is_on_gpu
+from featgraph.cuda.values import DeviceValues, is_on_gpu
 from featgraph.graph import Graph
-from featgraph.graph.building.check import (
-    checked_count,
-    checked_sides,
-    checked_weights,
-    flat_array,
-    require_between_sides,
-    require_ids,
+from featgraph.graph.building.check import checked_count, checked_sides
+from featgraph.graph.building.edges import (
+    MANY_EDGES,
+    EdgeList,
+    edges_on_gpu,
+    edges_on_host,
+    ends_on_gpu,
 )
-from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.loading.chunks import Chunk, EdgeChunks
@@ -47,15 +46,41 @@ def edges_of(
     options : dict
         See `Graph.from_edges`.
     """
-    columns = [sources, targets, options["weights"]]
-    on_gpu = all(is_on_gpu(c) for c in columns if c is not None)
+    ends, weights = (sources, targets), options["weights"]
+    on_gpu = all(is_on_gpu(c) for c in (*ends, weights) if c is not None)
     target = _target_of(engine, options["target"], _size(sources), on_gpu)
-    made: EdgeChunks | None = None
+    count, directed, sides = on_all(engine, lambda: _checked_options(options), ABOUT)
+
+    def given_on_gpu() -> EdgeChunks | None:
+        there = ends_on_gpu(*ends, "cuda")
+        if there is None:
+            return None
+        found = edges_on_gpu(there, weights, count, directed, sides)
+        if found is None:
+            return None
+        edges, own = found
+        values: Any = None
+        if own is not None:
+            from featgraph.cuda import arrays
+
+            is_there = isinstance(own, DeviceValues)
+            values = own.array if is_there else arrays.upload(own)
+        chunk = Chunk(edges.sources, edges.targets, values)
+        dtype = None if values is None else np.dtype(values.dtype)
+        return EdgeChunks([chunk], edges.vertex_count, directed, dtype, sides, True)
+
+    def given_on_host() -> EdgeChunks:
+        *own, found = edges_on_host(ends, weights, count, sides)
+        # Kernels take arrays in native byte order.
+        u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in own[:2])
+        dtype = None if own[2] is None else own[2].dtype
+        return EdgeChunks([Chunk(u, v, own[2])], found, directed, dtype, sides)
+
     if target == "cuda":
-        made = on_all(engine, lambda: _edges_on_gpu(columns, options), ABOUT)
+        made = on_all(engine, given_on_gpu, ABOUT)
         if _on_all_ranks(engine, made is not None):
             return made  # type: ignore[return-value]
-    return on_all(engine, lambda: _edges_on_host(sources, targets, options), ABOUT)
+    return on_all(engine, given_on_host, ABOUT)
 
 
 def entries_of(engine: Engine, matrix: Any, target: object) -> EdgeChunks:
@@ -141,72 +166,16 @@ def _size(values: object) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
-def _edges_on_gpu(columns: list[object], options: dict[str, Any]) -> EdgeChunks | None:
-    """Copy edges to the GPU, and check them; None if the host must raise an error."""
-    from featgraph.cuda import arrays
-    from featgraph.graph.building import gpu_edges as edges
-    from featgraph.graph.building import gpu_parts
+def _checked_options(
+    options: dict[str, Any],
+) -> tuple[int | None, bool, tuple[int, ...] | None]:
+    """Return the number of vertices, whether edges are directed, and the sides.
 
-    sides = _checked_options(options)
-    count, directed = options["vertex_count"], options["directed"]
-    if not isinstance(directed, bool) or not isinstance(count, int | None):
-        return None
-    sources, targets, weights = columns
-    ends = ends_on_gpu(sources, targets, "cuda")
-    if ends is None:
-        return None
-    found = edges.checked_ends(*ends, _vertex_count(options, sides), directed)
-    if found is None:
-        return None
-    if sides is not None and gpu_parts.count_within(
-        found.sources, found.targets, sides
-    ):
-        return None
-    own = None
-    if weights is not None:
-        if not is_on_gpu(weights):
-            weights = arrays.upload(checked_weights(weights, found.given_count))
-        own = edges.checked_values(weights, found.given_count)
-        if own is None:
-            return None
-    chunk = Chunk(found.sources, found.targets, own)
-    dtype = None if own is None else np.dtype(own.dtype)
-    given = EdgeChunks([chunk], found.vertex_count, directed, dtype, sides)
-    given.is_on_gpu = True
-    return given
-
-
-def _edges_on_host(
-    sources: object, targets: object, options: dict[str, Any]
-) -> EdgeChunks:
-    """Return the checked edges of this rank, on the host."""
-    weights, sides = options["weights"], _checked_options(options)
-    directed = require_flag("directed", options["directed"])
-    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-    if ends[0].size != ends[1].size:
-        raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
-            got=f"{ends[0].size} sources and {ends[1].size} targets",
-            expected="two arrays of one length",
-        )
-    count = _vertex_count(options, sides)
-    for array, role in zip(ends, ("sources", "targets"), strict=True):
-        require_ids(array, role, count)
-    if sides is not None:
-        require_between_sides(*ends, sides)
-    own = None if weights is None else checked_weights(weights, ends[0].size)
-    if ends[0].size:  # kernels take arrays in native byte order
-        u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)
-        highest = max(int(u.max()), int(v.max()))
-    else:  # NumPy makes [] real
-        u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
-    dtype = None if own is None else own.dtype
-    return EdgeChunks([Chunk(u, v, own)], count or highest + 1, directed, dtype, sides)
-
-
-def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
-    """Raise GraphInputError for options that need the whole graph; return the sides."""
+    Raises
+    ------
+    GraphInputError
+        For options that need the whole graph.
+    """
     refused = {
         "duplicates": options["duplicates"] != "keep",
         "names": bool(options["names"]),
@@ -220,16 +189,12 @@ def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
                 fix=f"leave {name} out, or write the graph once, with it, as slices: "
                 "featgraph convert",
             )
-    sides = options["sides"]
-    return None if sides is None else checked_sides(sides, options["vertex_count"])
-
-
-def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int | None:
-    """Return the number of vertices by the options; None if they do not give it."""
+    directed = require_flag("directed", options["directed"])
+    sides, count = options["sides"], options["vertex_count"]
     if sides is not None:
-        return sum(sides)
-    count = options["vertex_count"]
-    return None if count is None else checked_count(count)
+        sides = checked_sides(sides, count)
+        return sum(sides), directed, sides
+    return None if count is None else checked_count(count), directed, None
 
 
 def agree(engine: Engine, given: EdgeChunks, count: object) -> None:

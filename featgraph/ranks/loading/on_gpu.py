@@ -1,7 +1,9 @@
 """Parts built on the GPUs of ranks, of streamed edges or of edges given there.
 
 Streamed edges pass through every rank, which keeps its own. Edges given on a rank's GPU
-are sent to the GPUs of their owners, in rounds of bounded memory.
+are sent to the GPUs of their owners, in rounds of bounded memory. `GpuRows` has the
+steps of `rows` with all long arrays on the GPU: cut edges are sent from GPU to GPU, and
+sources are replaced by local numbers there. The host has counts and ghosts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import numpy.typing as npt
 from featgraph.cuda import arrays, sorting
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
-from featgraph.graph.building import gpu_part_kernels
+from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
+from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import PIECE_EDGES, GpuRowEdges
 from featgraph.graph.building.gpu_parts import (
     Part,
@@ -28,6 +32,7 @@ from featgraph.graph.building.gpu_parts import (
 )
 from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
+from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.gpu_through_host import gpu_sender_of
@@ -37,22 +42,22 @@ from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly, kind_of
 from featgraph.ranks.loading.parts import Found, made_graph
+from featgraph.ranks.loading.rounds import exchange_counts
+from featgraph.ranks.loading.rows import CutEdges, OwnRows
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = [
     "ROUND_EDGES",
-    "between",
+    "GpuRows",
     "build_on_gpu",
     "cut_on_gpu",
-    "finish_on_gpu",
-    "gpu_sender_for",
+    "part_of_stream",
     "surveyed",
-    "take_columns",
-    "wanted_of",
 ]
 
 Array = Any
 HostArray = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
 
 #: Edges that a rank sends in a round: messages have up to 20 bytes of each, twice.
 ROUND_EDGES = 1 << 23
@@ -66,21 +71,21 @@ def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
     return Counted.of_all(engine, Counted(own.into, sums), kind)
 
 
-def between(pieces: Pieces, partition: Partition) -> Pieces:
+def _between(pieces: Pieces, partition: Partition) -> Pieces:
     """Return the same stream of edges, with places in a partition's order as ends."""
     if partition.places is None:
         return pieces
     return renumbered(pieces, arrays.upload(partition.places))
 
 
-def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> Wanted:
+def _wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> Wanted:
     """Return the entries that this rank keeps of `given` streamed edges."""
     first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
     count, is_both = kind.vertex_count, kind.along == "both"
     return Wanted(first, last, count, given, is_both, kind.directed)
 
 
-def finish_on_gpu(
+def _finish(
     engine: Engine,
     whole: Whole,
     cut: Cut,
@@ -134,10 +139,11 @@ def build_on_gpu(
         out = _sources_of_all(engine, given, partition)
     arrived = _exchanged(engine, given, kind, partition)
     size = arrived.size
-    wanted = wanted_of(engine, kind, partition, size)
+    wanted = _wanted_of(engine, kind, partition, size)
     # Edges are numbered by their index among those that have arrived, in given order.
     part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
-    edges, places = _edges_of(part, kind.weights_dtype)
+    edges = part.edges(kind.weights_dtype, lambda: places)
+    places = part.numbers()
     arrived.let_go()
 
     def numbers() -> HostArray:
@@ -147,43 +153,61 @@ def build_on_gpu(
         return rows
 
     whole = counted.whole(kind)
-    return finish_on_gpu(engine, whole, cut, (part, edges), numbers, out)
+    return _finish(engine, whole, cut, (part, edges), numbers, out)
 
 
 def cut_on_gpu(
     engine: Engine, graph: Graph, cut: Cut, whole: Whole, along: str
 ) -> DistributedGraph:
     """Build this rank's part of a whole graph on its GPU; all ranks call it."""
-    edges, partition = gpu_edges(graph), cut.partition
-    weights = graph._edges.weights_on_gpu()
-    columns, count = (edges.sources, edges.targets, weights), graph.given_edge_count
-    kind = Kind(graph.vertex_count, count, graph.directed, along, whole.weights_dtype)
-    pieces = between(lambda: _cut(columns, 0, PIECE_EDGES), partition)
-    part = Part(pieces, wanted_of(engine, kind, partition, count))
-    own, places = _edges_of(part, kind.weights_dtype)
-    part.forget()
+    edges, weights = gpu_edges(graph), graph._edges.weights_on_gpu()
+    columns = edges.sources, edges.targets, weights
+    known = graph.directed, along, whole.weights_dtype
+    kind = Kind(graph.vertex_count, graph.given_edge_count, *known)
 
-    def numbers() -> HostArray:
-        found = arrays.read(places)
-        return found.astype(offset_dtype(2 * count), copy=False)
+    def pieces() -> Iterator[Piece]:
+        return _cut(columns, 0, PIECE_EDGES)
 
-    return finish_on_gpu(engine, whole, cut, (part, own), numbers)
+    return part_of_stream(engine, pieces, kind, cut, whole, keeps_numbers=True)
 
 
-def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
-    """Return the edges of a part, with weights of a dtype, and their numbers."""
-    ends, weights = part.rows(dtype)
-    places, wanted = part.numbers(), part.wanted
-    directed = wanted.directed or not wanted.is_both
-    rows = GpuRowEdges(
-        part.offsets,
-        ends,
-        directed,
-        (lambda: places) if wanted.is_both else None,
-        max(wanted.given_count, 1),
-        is_by_slot=directed,
-    )
-    return GpuRowEdgeList(rows, weights, {"in_offsets": part.on_host}), places
+def part_of_stream(
+    engine: Engine,
+    pieces: Pieces,
+    kind: Kind,
+    cut: Cut,
+    whole: Whole,
+    *,
+    keeps_numbers: bool = False,
+) -> DistributedGraph:
+    """Build this rank's part of a stream of all edges on its GPU; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    pieces : callable
+        The stream, with vertices as ends.
+    kind : Kind
+    cut : Cut
+    whole : Whole
+    keeps_numbers : bool, optional
+        Whether the GPU keeps the numbers of edges, and the stream is released. By
+        default, edges are streamed again where their numbers are needed.
+    """
+    count, partition = kind.given_count, cut.partition
+    wanted = _wanted_of(engine, kind, partition, count)
+    part = Part(_between(pieces, partition), wanted)
+    edges = part.edges(kind.weights_dtype, lambda: numbers())
+    numbers: Callable[[], Array] = part.numbers
+    if keeps_numbers:
+        kept = part.numbers()
+        part.forget()
+        numbers = lambda: kept  # noqa: E731
+
+    def on_host() -> HostArray:
+        return arrays.read(numbers()).astype(offset_dtype(2 * count), copy=False)
+
+    return _finish(engine, whole, cut, (part, edges), on_host)
 
 
 def _sources_of_all(
@@ -261,9 +285,9 @@ def _exchanged(
     engine: Engine, given: EdgeChunks, kind: Kind, partition: Partition
 ) -> _Arrived:
     """Send each edge to the owners of its ends; release the given edges."""
-    gpu_sender = gpu_sender_for(engine)
+    gpu_sender = _gpu_sender(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
-    passing = between(lambda: _pieces(given), partition)
+    passing = _between(lambda: _pieces(given), partition)
     going = [
         [_flagged(piece, bound, is_both)[2] for bound in bounds] for piece in passing()
     ]
@@ -271,10 +295,7 @@ def _exchanged(
     counts = np.zeros((int(most[0]), engine.size), np.int64)
     for number, row in enumerate(going):
         counts[number] = row
-    coming = np.stack(
-        engine.all_to_allv([counts[:, r].copy() for r in range(engine.size)],
-                           about=_ABOUT), axis=1,
-    )  # fmt: skip
+    coming = exchange_counts(engine, counts)
     sizes = coming.sum(axis=0)
     at, total = np.cumsum(sizes) - sizes, int(sizes.sum())
     dtypes: list[Any] = [np.dtype(np.int32)] * 2
@@ -289,15 +310,14 @@ def _exchanged(
             [] if piece is None else _columns_for(piece, bound, is_both, dtypes)
             for bound in bounds
         ]
-        take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
-        at += coming[number]
+        _take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
     given.chunks.clear()
     u, v, rows, *weights = stores
     ends = u, v, weights[0] if weights else None
     return _Arrived(ends, arrays.read(rows))
 
 
-def gpu_sender_for(engine: Engine) -> Any:
+def _gpu_sender(engine: Engine) -> Any:
     """Return the transport of edges between GPUs; all ranks call it.
 
     It uses windows if all ranks can store into each other's.
@@ -308,7 +328,7 @@ def gpu_sender_for(engine: Engine) -> Any:
     return gpu_sender_of(engine, device)
 
 
-def take_columns(
+def _take_columns(
     gpu_sender: Any,
     sent: list[list[Array]],
     stores: list[tuple[Array, int]],
@@ -320,13 +340,14 @@ def take_columns(
     Parameters
     ----------
     gpu_sender : GpuEngine, ThroughHost or ThroughWindows
-        See `gpu_sender_for`.
+        See `_gpu_sender`.
     sent : list of list of array
         By rank, the columns that it gets; an empty list without edges.
     stores : list of (array, int)
         By column, the array for received values, and the index of its first one.
     coming, at : ndarray of int64, shape (P,)
-        Number of edges received from each rank, and of those stored before them.
+        Number of edges received from each rank, and of those stored before them, which
+        is advanced.
     """
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
@@ -339,6 +360,7 @@ def take_columns(
                 arrays.launch_over(
                     gpu_part_kernels.put_at, values.size, values, begin, store
                 )
+    at += coming
 
 
 def _flagged(
@@ -362,16 +384,225 @@ def _columns_for(
         return []
     made = [arrays.empty((count,), dtype) for dtype in dtypes]
     size, chosen = flags.size, (flags, places)
-    arrays.launch_over(gpu_part_kernels.keep, size, piece.sources, *chosen, made[0])
-    arrays.launch_over(gpu_part_kernels.keep, size, piece.targets, *chosen, made[1])
-    arrays.launch_over(
-        gpu_part_kernels.keep_numbers, size, piece.first, *chosen, made[2]
-    )
-    if len(made) > 3:
-        arrays.launch_over(gpu_part_kernels.keep, size, piece.weights, *chosen, made[3])
+    first, keep = piece.first, gpu_part_kernels.keep
+    arrays.launch_over(gpu_part_kernels.keep_numbers, size, first, *chosen, made[2])
+    columns = (piece.sources, made[0]), (piece.targets, made[1])
+    for column, kept in (*columns, *((piece.weights, kept) for kept in made[3:])):
+        arrays.launch_over(keep, size, column, 0, *chosen, kept)
     return made
 
 
 def _as_message(columns: list[Array], number: int) -> Array | None:
     """Return a view of a column as bytes; None without edges."""
     return columns[number].view(np.dtype(np.uint8)) if columns else None
+
+
+# -- parts from rows (CSR), without sorting
+
+
+class GpuRows:
+    """The steps on a GPU; see `rows.RowSteps`."""
+
+    #: Messages have 4 or 8 bytes of each edge.
+    round_edges = 1 << 24
+    most_rounds = 1 << 30
+
+    def __init__(self, engine: Engine, own: OwnRows) -> None:
+        self._engine, self._own = engine, own
+        self._sender = _gpu_sender(engine)
+        self._size, self._span = int(own.sources.size), own.division.own(own.rank)
+
+    def room(self, values: Array | None, more: int) -> Array:
+        """Return sources, or none, with room for further ends."""
+        if values is None:
+            return arrays.empty((more,), np.int32)
+        if not more:
+            return values
+        made = arrays.empty((values.size + more,), values.dtype)
+        arrays.launch_over(gpu_part_kernels.put_at, values.size, values, 0, made)
+        return made
+
+    def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
+        """Return the number of sources of each other rank by round."""
+        own, ranks = self._own, self._engine.size
+        found = arrays.filled((max(len(spans) * ranks, 1),), 0, np.int64)
+        for turn, (begin, end) in enumerate(spans):
+            for rank in range(ranks):
+                if rank != own.rank:
+                    bounds, at = own.division.own(rank), turn * ranks + rank
+                    given = own.sources, begin, end, *bounds, found, at
+                    count = gpu_part_kernels.count_inside
+                    arrays.launch_over(count, end - begin, *given)
+        return arrays.read(found)[: len(spans) * ranks].reshape(-1, ranks)
+
+    def exchange(
+        self,
+        edges: CutEdges,
+        span: tuple[int, int],
+        counts: tuple[Counts, Counts],
+        at: Counts,
+    ) -> None:
+        """Send the cut edges of a round to the owners of their sources."""
+        going, coming = counts
+        stores = [(edges.sources, self._size), (edges.targets, 0)]
+        stores.append((edges.rows, self._size))
+        if edges.weights is not None:
+            stores.append((edges.weights, self._size))
+        sent = [
+            self._cut(edges, span, rank, count) if count else []
+            for rank, count in enumerate(going.tolist())
+        ]
+        _take_columns(self._sender, sent, stores, coming, at)
+
+    def _cut(
+        self, edges: CutEdges, span: tuple[int, int], rank: int, count: int
+    ) -> list[Array]:
+        """Return the columns of a round's edges whose source a rank owns."""
+        begin, size = span[0], span[1] - span[0]
+        flags = arrays.empty((size,), np.uint8)
+        given = edges.sources, begin, *self._own.division.own(rank), flags
+        arrays.launch_over(gpu_part_kernels.flag_inside, size, *given)
+        chosen = flags, sorting.scanned(flags)[0]
+        targets = arrays.empty((count,), np.int32)
+        rows = self._own.offsets, begin, self._span[0], *chosen, targets
+        arrays.launch_over(gpu_part_kernels.keep_rows, size, *rows)
+        made = []
+        for column in (edges.sources, edges.rows, edges.weights):
+            if column is not None:
+                values = arrays.empty((count,), column.dtype)
+                some = column, begin, *chosen, values
+                arrays.launch_over(gpu_part_kernels.keep, size, *some)
+                made.append(values)
+        return [made[0], targets, *made[1:]]
+
+    def finish(self, edges: CutEdges, along: str) -> Found:
+        """Return the part of this rank, with local numbers."""
+        own, is_both, kept = self._own, along == "both", edges.rows
+        bound, dtype = own.given_count, offset_dtype(2 * own.given_count)
+        on_host = None
+        if not is_both:  # rows in given order are not needed on the GPU
+            on_host, kept, edges.rows = arrays.read(kept), None, None
+        ghosts, offsets = self._localized(edges)
+        listed = arrays.read(ghosts)
+        is_directed = own.directed or not is_both
+        there = GpuRowEdges(
+            offsets,
+            edges.sources,
+            is_directed,
+            (lambda: kept) if is_both else None,
+            max(bound, 1),
+            is_by_slot=is_directed,
+        )
+
+        def given_rows() -> HostArray:
+            found = arrays.read(kept) if on_host is None else on_host
+            return found.astype(dtype, copy=False)
+
+        known = {"in_offsets": arrays.read(offsets)}
+        local = Graph(GpuRowEdgeList(there, edges.weights, known))
+        out = own.degrees if own.out is None else arrays.upload(own.out)
+        places = own.division.places(listed)
+        exchange = _WindowGhosts(self._engine, self._sender, ghosts, self._span[0])
+        degrees = own.degrees, out
+        return Found(local, places, given_rows, degrees, own.starts, exchange)
+
+    def _localized(self, edges: CutEdges) -> tuple[Array, Array]:
+        """Replace sources by local numbers; return ghosts, and offsets of all rows."""
+        (first, last), size = self._span, self._own.division.size
+        marks = arrays.filled((size,), 0, np.uint8)
+        for ends in (edges.sources, edges.targets):
+            arrays.launch_over(
+                gpu_part_kernels.mark_others, ends.size, ends, first, last, marks
+            )
+        ghosts = marked(marks)
+        del marks
+        # Rows of ghosts have the received edges, own rows the read ones.
+        degrees = arrays.filled((size,), 0, np.int32)
+        arrays.launch_over(
+            gpu_part_kernels.count_entries, edges.targets.size, edges.targets, degrees
+        )
+        arrays.launch_over(
+            gpu_part_kernels.put_at, last - first, self._own.degrees, first, degrees
+        )
+        known, local_count = (first, ghosts, last - first), last - first + ghosts.size
+        numbers = arrays.empty((local_count,), np.int32)
+        arrays.launch_over(gpu_part_kernels.list_own, local_count, *known, numbers)
+        offsets = closed_offsets(taken(degrees, numbers))
+        del degrees, numbers
+        local = arrays.filled((size,), gpu_part_kernels.ABSENT, np.int32)
+        arrays.launch_over(gpu_part_kernels.number_own, local_count, *known, local)
+        arrays.launch_over(
+            gpu_part_kernels.localize, edges.sources.size, edges.sources, local
+        )
+        return ghosts, offsets
+
+
+class _WindowGhosts:
+    """The exchange of ghosts from GPU to GPU: see `GhostExchange`.
+
+    Parameters
+    ----------
+    engine : Engine
+    gpu_sender : GpuEngine, ThroughHost or ThroughWindows
+        See `_gpu_sender`.
+    ghosts : array of int32
+        Numbers of the division.
+    first : int
+        The number of the first own vertex.
+    """
+
+    def __init__(
+        self, engine: Engine, gpu_sender: Any, ghosts: Array, first: int
+    ) -> None:
+        self._engine, self._courier = engine, gpu_sender
+        self._ghosts, self._first = ghosts, first
+        self._lists: list[Array | None] = []
+
+    def send_lists(
+        self, ghosts: HostArray, bounds: npt.NDArray[np.int64], first: int
+    ) -> tuple[npt.NDArray[np.int32], ...]:
+        sizes = 4 * np.diff(bounds)
+        sent_counts = list(sizes.reshape(-1, 1))
+        coming = np.concatenate(self._engine.all_to_allv(sent_counts, about="ghosts"))
+        spans = zip((4 * bounds).tolist(), sizes.tolist(), strict=False)
+        messages = [
+            arrays.piece_of(self._ghosts, begin, size, 1) if size else None
+            for begin, size in spans
+        ]
+        came = self._courier.hand_over(messages, coming.tolist(), about="ghosts")
+        self._lists, lists = [], []
+        for message in came:
+            listed = None
+            if message is not None:  # messages are read-only
+                listed = arrays.copy_of(message.view(np.dtype(np.int32)))
+                arrays.launch_over(
+                    gpu_part_kernels.lower, listed.size, listed, self._first
+                )
+            self._lists.append(listed)
+            found = np.empty(0, np.int32) if listed is None else arrays.read(listed)
+            lists.append(freeze(found))
+        return tuple(lists)
+
+    def degrees(
+        self, values: Array, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> HostArray:
+        own, about = values.size, "degrees of ghosts"
+        made = arrays.empty((own + int(bounds[-1]),), dtype)
+        arrays.launch_over(gpu_part_kernels.put_at, own, values, 0, made)
+        messages: list[Array | None] = []
+        for listed in self._lists:
+            message = None
+            if listed is not None:
+                taken_here = arrays.empty(listed.shape, dtype)
+                given = values, listed, taken_here
+                arrays.launch_over(gpu_edge_kernels.take, listed.size, *given)
+                message = taken_here.view(np.dtype(np.uint8))
+            messages.append(message)
+        sizes = (dtype.itemsize * np.diff(bounds)).tolist()
+        came = self._courier.hand_over(messages, sizes, about=about)
+        for begin, message in zip(bounds.tolist(), came, strict=False):
+            if message is not None:
+                sent_counts = message.view(dtype)
+                given = sent_counts, own + begin, made
+                arrays.launch_over(gpu_part_kernels.put_at, sent_counts.size, *given)
+        return arrays.read(made)

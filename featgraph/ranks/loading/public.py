@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.activity import doing
 from featgraph.base.arguments import require_path
-from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.dataclass import replace
 from featgraph.base.errors import (
     DistributedError,
     DistributedWarning,
@@ -32,9 +32,13 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.building.names import VertexNames
-from featgraph.graph.drawn import drawn_pieces, part_edges
-from featgraph.graph.formats.ranges import Layout, Seen, read_blocks, read_layout
-from featgraph.graph.formats.readers import SLICES, require_no_options, suffix_of
+from featgraph.graph.formats.layout import Layout, Seen, read_blocks
+from featgraph.graph.formats.readers import (
+    SLICES,
+    read_layout,
+    require_no_options,
+    suffix_of,
+)
 from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.requests import (
@@ -47,12 +51,16 @@ from featgraph.graph.slices.checks import (
     require_order,
     require_sums,
     require_words,
-    sums_of_edges,
     sums_of_vertices,
 )
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.names import read_names
-from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
+from featgraph.graph.slices.read import (
+    PlacedRows,
+    StoredRows,
+    open_slices,
+    read_names,
+    within_a_side,
+)
 from featgraph.ranks.engines.current import (
     current_engine,
     engine_of_process,
@@ -73,10 +81,6 @@ from featgraph.ranks.loading.cutting import (
 from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of, target_of
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
-
-if TYPE_CHECKING:
-    from featgraph.graph.slices.on_gpu import RowsOnGpu
-    from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
 
 __all__ = [
     "drawing_in_parts",
@@ -192,7 +196,7 @@ def _of_text(
                 got=repr(policy),
                 fix=f"featgraph convert --duplicates {policy} combines them once",
             )
-        layout = read_layout(path, suffix_of(path), directed, options)
+        layout = read_layout(path, directed, options)
         if layout.are_words:
             raise _named(layout, "words")
         return layout
@@ -342,24 +346,14 @@ def _draw_on_gpu(
     share: tuple[int, int],
 ) -> DistributedGraph:
     """Build a distributed graph of generated edges on the GPUs of all ranks."""
-    from featgraph.cuda import arrays
-    from featgraph.ranks.loading.on_gpu import finish_on_gpu, surveyed, wanted_of
+    from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
 
-    count, given_count = drawing.vertex_count, drawing.count
     dtype = None if drawing.weights is None else np.dtype(np.float32)
-    kind = Kind(count, given_count, directed, along, dtype, drawing.sides)
-    counted = surveyed(engine, lambda: drawn_pieces(drawing, *share), kind)
-    cut = cut_evenly(engine, kind, counted)
-    places = cut.partition.places
-    there = None if places is None else arrays.upload(places)
-    wanted = wanted_of(engine, kind, cut.partition, given_count)
-    part, edges = part_edges(drawing, wanted, places=there)
-
-    def numbers() -> Any:
-        found = arrays.read(part.numbers())
-        return found.astype(offset_dtype(2 * given_count), copy=False)
-
-    return finish_on_gpu(engine, counted.whole(kind), cut, (part, edges), numbers)
+    known = directed, along, dtype, drawing.sides
+    kind = Kind(drawing.vertex_count, drawing.count, *known)
+    counted = surveyed(engine, drawing.pieces(*share), kind)
+    cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
+    return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
 
 
 def load_slices(
@@ -406,110 +400,90 @@ def load_slices(
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
     on_gpu = target_of(engine, target, manifest.edge_count) == "cuda"
     along, working = how.along, working_ranks(engine, how.ranks)
-    read = on_all(engine, lambda: _Read.of(slices, engine, working, on_gpu), about)
-    _require_between_sides(engine, read)
-    read.own.renumber()
-    if isinstance(read.own, OwnRows):
-        found = part_of_rows(engine, read.own, along, about)
-    else:
-        from featgraph.ranks.loading.stored_on_gpu import part_on_gpu
-
-        found = part_on_gpu(engine, read.own, along, about)
-    require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
+    own, rows, names, sums = on_all(
+        engine, lambda: _own_rows(slices, engine, working, on_gpu), about
+    )
+    if manifest.sides is not None:
+        within = np.array([rows.has_edge_within_a_side(own.sources)], np.int64)
+        if engine.all_reduce(within, "max", about="edges in a side")[0]:
+            raise within_a_side(slices)
+    division, steps = own.division, None
+    if division.numbers is not None:
+        own.sources = rows.renumbered(own.sources, division.numbers)
+    if on_gpu:
+        from featgraph.ranks.loading.on_gpu import GpuRows as steps
+    found = part_of_rows(engine, own, along, about, steps)
+    require_sums(slices, engine.all_reduce(sums, "sum", about=about))
     whole = Whole(
         manifest.vertex_count,
         manifest.given_count,
         manifest.edge_count,
         manifest.directed,
         manifest.weights_dtype,
-        read.names,
+        names,
         manifest.digest,
         manifest.weights_digest,
         GraphTraits(),
         manifest.sides,
     )
-    partition = read.own.division.partition
     is_idle = working < engine.size
-    return made_graph(engine, whole, partition, along, found, is_idle)
+    return made_graph(engine, whole, division.partition, along, found, is_idle)
 
 
-@dataclass(eq=False)
-class _Read:
-    """The slices that a rank reads for its own vertices.
+def _own_rows(
+    slices: Slices, engine: Engine, working: int, on_gpu: bool
+) -> tuple[OwnRows, PlacedRows, VertexNames | None, npt.NDArray[np.uint64]]:
+    """Read a rank's own rows, to the GPU or the host, and map arrays of all vertices.
 
-    Attributes
-    ----------
-    own : OwnRows or GpuOwnRows
-        The own edges, whose sources are places in the folder.
-    rows : StoredRows or RowsOnGpu
-        The rows of the folder.
+    Returns
+    -------
+    own : OwnRows
+        Sources are places in the folder.
+    rows : PlacedRows
+        The same rows in the folder.
     names : ndarray, tuple of str, or None
         Names of all vertices; integers are mapped from their file.
     sums : ndarray of uint64
-        Sums over own vertices for `require_sums`; sums over edges are added when edges
-        are read.
+        Sums over own vertices for `require_sums`; sums over edges are added when all
+        edges are read.
     """
+    manifest, rank = slices.manifest, engine.rank
+    division, ranges = _divided(slices, engine.size, rank, working)
+    names = read_names(slices, maps=True)
+    rows = _kind_of_rows(on_gpu).of(slices, ranges)
+    (first, last), starts = ranges[0], None
+    if manifest.sides is None and first < last:
+        words = slices.read("words", first // WORD, -(-last // WORD))
+        require_words(slices, rows.at_words(), words)
+    number, vertices = division.own(rank)[0], division.vertices
+    firsts = None
+    if "order" in manifest.arrays:
+        starts = rows.vertices("starts")
+        own = vertices[number:][: starts.size]  # type: ignore[index]
+        firsts = starts, rows.in_degrees(), own
+    elif manifest.sides is not None:
+        starts = rows.starts
+    outs = rows.vertices("outs") if manifest.directed else None
+    sums = sums_of_vertices(slices, outs, firsts, number, (rank, engine.size))
 
-    own: OwnRows | GpuOwnRows
-    rows: StoredRows | RowsOnGpu
-    names: VertexNames | None
-    sums: npt.NDArray[np.uint64]
+    def read(sources: Any, more: int) -> tuple[Any, Any]:
+        given = rows.read("rows", more, offset_dtype(2 * manifest.given_count))
+        has_weights = "weights" in manifest.arrays
+        weights = rows.read("weights", more) if has_weights else None
+        sums[:] += rows.sums((sources, given, weights), number, vertices)
+        return given, weights
 
-    @classmethod
-    def of(cls, slices: Slices, engine: Engine, working: int, on_gpu: bool) -> _Read:
-        """Read own rows, to the GPU or the host, and map arrays of all vertices."""
-        manifest, rank = slices.manifest, engine.rank
-        division, ranges = _divided(slices, engine.size, rank, working)
-        names = read_names(slices, maps=True)
-        rows = (_gpu_rows if on_gpu else StoredRows.of)(slices, ranges)
-        (first, last), starts, sides = ranges[0], None, manifest.sides
-        if sides is None and first < last:
-            words = slices.read("words", first // WORD, -(-last // WORD))
-            require_words(slices, rows.at_words(), words)
-        number, vertices = division.own(rank)[0], division.vertices
-        firsts = None
-        if "order" in manifest.arrays:
-            starts = rows.vertices("starts")
-            own = vertices[number:][: starts.size]  # type: ignore[index]
-            firsts = starts, rows.in_degrees(), own
-        elif sides is not None:
-            starts = StoredRows.of(slices, ranges).starts
-        outs = rows.vertices("outs") if manifest.directed else None
-        share = rank, engine.size
-        sums = sums_of_vertices(slices, outs, firsts, number, share)
-        sources = rows.read("sources")
-        if isinstance(rows, StoredRows):
-            stored, kind = rows, (manifest.weights_dtype, manifest.given_count)
-
-            def read(given: Array, weights: Array | None) -> None:
-                stored.read("rows", given)
-                if weights is not None:
-                    stored.read("weights", weights)
-                edges = stored.offsets, made.sources, given, weights
-                sums[:] += sums_of_edges(slices, edges, number, vertices)
-
-            given = rows.offsets, sources, read, *kind, manifest.directed, outs, starts
-            made = OwnRows(division, rank, *given)
-            return cls(made, rows, names, sums)
-        from featgraph.cuda import arrays
-        from featgraph.ranks.loading.stored_on_gpu import GpuOwnRows
-
-        there = GpuOwnRows(
-            division,
-            rank,
-            rows,
-            sources,
-            None if outs is None else arrays.upload(outs),
-            starts,
-            sums,
-        )
-        return cls(there, rows, names, sums)
+    at_place = rows.offsets, rows.degrees, rows.read("sources")
+    known = manifest.given_count, manifest.directed, outs, starts
+    return OwnRows(division, rank, *at_place, read, *known), rows, names, sums
 
 
-def _gpu_rows(slices: Slices, ranges: list[tuple[int, int]]) -> RowsOnGpu:
+def _kind_of_rows(on_gpu: bool) -> Any:
+    if not on_gpu:
+        return StoredRows
     from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
 
-    return RowsOnGpu.of(slices, ranges)
+    return RowsOnGpu
 
 
 def _divided(
@@ -542,20 +516,3 @@ def _divided(
     places[at] = np.arange(at.size, dtype=at.dtype)
     partition = Partition.of_known(cuts, at if order is None else order[at])
     return Division.of(partition, places), ranges
-
-
-def _require_between_sides(engine: Engine, read: _Read) -> None:
-    """Raise FileFormatError unless each edge joins two sides; all ranks call it."""
-    slices = read.rows.slices
-    sides = slices.manifest.sides
-    if sides is None:
-        return
-    within, at, bounds = False, 0, side_bounds(sides)
-    for place, (begin, end) in zip(read.rows.ranges, read.rows.spans, strict=True):
-        side = int(np.searchsorted(bounds, place[0], "right")) - 1
-        of_side = int(bounds[side]), int(bounds[side + 1])
-        within |= read.own.has_inside(at, at + end - begin, *of_side)
-        at += end - begin
-    own = np.array([within], np.int64)
-    if engine.all_reduce(own, "max", about="edges in a side")[0]:
-        raise within_a_side(slices)

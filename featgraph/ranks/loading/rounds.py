@@ -18,6 +18,7 @@ __all__ = [
     "Arrived",
     "by_owner",
     "count_sources",
+    "exchange_counts",
     "exchange_edges",
     "hand_over",
 ]
@@ -81,9 +82,7 @@ def exchange_edges(
         numbered = division.renumbered(chunk)
         which = _receivers(numbered, owners, engine.size, both_ends)
         counts += [some.size for some in which]
-    coming = np.concatenate(
-        engine.all_to_allv(list(counts.reshape(-1, 1)), about=_ABOUT)
-    )
+    coming = exchange_counts(engine, counts)
     rounds = _rounds(engine, given)
     total, dtype = int(coming.sum()), given.weights_dtype
     arrived = Arrived(
@@ -106,6 +105,27 @@ def exchange_edges(
             columns.append((chunk.weights, arrived.weights))
         hand_over(engine, columns, which, at)
     return _in_given_order(arrived)
+
+
+def exchange_counts(
+    engine: Engine, going: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of edges that this rank receives; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    going : ndarray of int64, shape (..., P)
+        The numbers of edges that it sends to each rank.
+
+    Returns
+    -------
+    ndarray of int64, of the same shape
+        The numbers that each rank sends to it.
+    """
+    sent = [np.atleast_1d(going[..., rank]).copy() for rank in range(engine.size)]
+    found = np.stack(engine.all_to_allv(sent, about=_ABOUT), axis=-1)
+    return found.reshape(going.shape)
 
 
 def count_sources(engine: Engine, given: EdgeChunks, division: Division) -> Array:

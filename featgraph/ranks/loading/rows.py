@@ -1,13 +1,17 @@
 """Parts built from rows (CSR) of a rank's own vertices, without sorting.
 
-Rows of ghosts are received from their owners in the order in which they are needed.
+Rows come from a folder of slices, or from other ranks before a move. Cut edges are
+sent to the owners of their sources in rounds: ranges of ranks ascend, as ghosts do, so
+that the rows of ghosts are received in the order in which they are needed. `HostRows`
+has the steps on the host, `on_gpu.GpuRows` those on a GPU.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,32 +26,38 @@ from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.parts import Found, copy_to, localized
-from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
+from featgraph.ranks.loading.rounds import (
+    ROUND_EDGES,
+    by_owner,
+    exchange_counts,
+    hand_over,
+)
 
-__all__ = ["OwnRows", "part_of_rows"]
+__all__ = ["CutEdges", "OwnRows", "part_of_rows", "with_room"]
 
-Array = npt.NDArray[Any]
-#: Most rounds. If there would be more, each has more edges than `ROUND_EDGES`: a 32nd
-#: of all own edges, and enough for several threads.
-_MOST_ROUNDS = 32
+#: An array of the host or of the dialect.
+Array = Any
+HostArray = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
 class OwnRows:
     """The edges into a rank's own vertices, row by row, in given order within a row.
 
+    Arrays are on the host or on a GPU, but for `out` and `starts`.
+
     Attributes
     ----------
     division : Division
     rank : int
-    offsets : ndarray of int64
-        Where each row begins, and the last one ends.
-    sources : ndarray of int32
-        Numbers of the division; released when they are copied to those of all edges.
+    offsets, degrees : array of integers
+        Where each row begins, and the last one ends; the number of edges of each row.
+    sources : array of int32
+        Numbers of the division.
     read : callable
-        Reads rows in given order, and weights if there are any, into arrays; called
-        while sources are numbers of the division.
-    weights_dtype : dtype or None
+        ``read(sources, more)`` returns rows in given order, and weights or None, with
+        room for `more` further edges.
     given_count : int
         Number of given edges of the whole graph; rows of twins begin there.
     directed : bool
@@ -61,116 +71,171 @@ class OwnRows:
     division: Division
     rank: int
     offsets: Array
-    sources: npt.NDArray[np.int32]
-    read: Callable[[Array, Array | None], Any]
-    weights_dtype: np.dtype[Any] | None
+    degrees: Array
+    sources: Array
+    read: Callable[[Array, int], tuple[Array, Array | None]]
     given_count: int
     directed: bool
-    out: Array | None
-    starts: Array | None
-
-    @property
-    def size(self) -> int:
-        """Number of edges."""
-        return int(self.offsets[-1])
-
-    def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
-        """Whether any source of the edges `begin` to `end` is from `low` to `high`."""
-        found = self.sources[begin:end]
-        return bool(((found >= low) & (found < high)).any())
-
-    def renumber(self) -> None:
-        """Replace sources, which are places, by numbers of the division."""
-        numbers = self.division.numbers
-        if numbers is not None:
-            self.sources = numbers[self.sources]
+    out: HostArray | None
+    starts: HostArray | None
 
 
-def part_of_rows(engine: Engine, own: OwnRows, along: str, about: str) -> Found:
-    """Return the part of this rank; all ranks call it."""
-    return _found(own, _with_ghosts(engine, own, along, about), along)
-
-
-@dataclass(frozen=True, eq=False)
-class _Edges:
+@dataclass(eq=False)
+class CutEdges:
     """The edges into own vertices, followed by the received ones.
 
     Attributes
     ----------
-    sources : ndarray of int32
+    sources : array of int32
         Numbers of the division.
-    targets : ndarray of int32
+    targets : array of int32
         Numbers of the division, for the received edges.
-    rows : ndarray of integers
-        Rows in given order.
-    weights : ndarray or None
+    rows : array of integers
+        Rows in given order; released when they are not needed any more.
+    weights : array or None
     """
 
-    sources: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
+    sources: Array
+    targets: Array
     rows: Array
     weights: Array | None
 
 
-def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges:
-    """Read rows and weights, and send cut edges to the owners of their sources."""
-    from featgraph.graph.partition import kernels  # loads Numba
+class RowSteps(Protocol):
+    """The steps of building a part from rows that differ between host and GPU."""
 
-    owners = own.division.owners
-    going, size = np.zeros(engine.size, np.int64), own.size
-    lock = threading.Lock()
+    round_edges: int
+    most_rounds: int
 
-    def count(begin: int, end: int) -> None:
-        counts = np.zeros(engine.size, np.int64)
-        kernels.count_owners(own.sources[begin:end], owners, counts)
-        with lock:
-            going[:] += counts
+    def room(self, values: Array | None, more: int) -> Array: ...
 
-    if along == "both":
-        in_pieces(size, own.sources.nbytes, count)
-        going[engine.rank] = 0
-    gathered = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
-    coming = np.concatenate(gathered)
-    came = int(coming.sum())
-    dtype = own.weights_dtype
-    edges = _Edges(
-        np.empty(size + came, np.int32),
-        np.empty(came, np.int32),
-        np.empty(size + came, offset_dtype(2 * own.given_count)),
-        None if dtype is None else np.empty(size + came, dtype),
-    )
-    copy_to(edges.sources, own.sources)
-    own.sources = edges.sources[:size]
+    def count_cut(self, spans: list[tuple[int, int]]) -> Counts: ...
 
-    weights = None if edges.weights is None else edges.weights[:size]
-    on_all(engine, lambda: own.read(edges.rows[:size], weights), about)
-    if along == "both":
-        _exchange(engine, own, edges, owners, coming)
-    return edges
+    def exchange(
+        self, edges: CutEdges, span: tuple[int, int], counts: tuple[Counts, Counts],
+        at: Counts,
+    ) -> None: ...  # fmt: skip
+
+    def finish(self, edges: CutEdges, along: str) -> Found: ...
 
 
-def _exchange(
-    engine: Engine, own: OwnRows, edges: _Edges, owners: Array, coming: Array
-) -> None:
-    """Send cut edges to the owners of their sources, in rounds."""
-    size = own.size
-    rounds = np.array([-(-size // ROUND_EDGES)])
+def part_of_rows(
+    engine: Engine, own: OwnRows, along: str, about: str, kind: Any = None
+) -> Found:
+    """Return the part of this rank; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    own : OwnRows
+        `sources` are released when they are copied to those of all edges.
+    along : {"both", "in"}
+    about : str
+        A name of the loading, for errors.
+    kind : type of RowSteps, optional
+        Default: `HostRows`.
+    """
+    steps: RowSteps = (kind or HostRows)(engine, own)
+    size = int(own.sources.size)
+    rounds = np.array([-(-size // steps.round_edges) if along == "both" else 0])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    turns = min(int(most[0]), _MOST_ROUNDS)
-    at, step = np.cumsum(coming) - coming, -(-size // max(turns, 1))
-    for turn in range(turns):
-        begin = min(turn * step, size)
-        some = slice(begin, min(begin + step, size))
-        which = by_owner(edges.sources[some], owners, engine.size)
-        which[engine.rank] = which[engine.rank][:0]
+    turns = min(int(most[0]), steps.most_rounds)
+    step = -(-size // max(turns, 1))
+    spans = list(pairwise(min(turn * step, size) for turn in range(turns + 1)))
+    going = steps.count_cut(spans)
+    coming = exchange_counts(engine, going)
+    sizes = coming.sum(axis=0)
+    came = int(sizes.sum())
+    own.sources = sources = steps.room(own.sources, came)
+    rows, weights = on_all(engine, lambda: own.read(sources, came), about)
+    targets = steps.room(None, came)
+    edges, at = CutEdges(sources, targets, rows, weights), np.cumsum(sizes) - sizes
+    for span, *counts in zip(spans, going, coming, strict=True):
+        steps.exchange(edges, span, (counts[0], counts[1]), at)
+    return steps.finish(edges, along)
+
+
+def with_room(values: HostArray, more: int, dtype: Any = None) -> HostArray:
+    """Return a copy of an array with room for `more` further elements."""
+    made = np.empty(values.size + more, dtype or values.dtype)
+    copy_to(made, values)
+    return made
+
+
+class HostRows:
+    """The steps on the host; see `RowSteps`."""
+
+    round_edges = ROUND_EDGES
+    #: If there would be more rounds, each has more edges than `ROUND_EDGES`: a 32nd of
+    #: all own edges, and enough for several threads.
+    most_rounds = 32
+
+    def __init__(self, engine: Engine, own: OwnRows) -> None:
+        self._engine, self._own = engine, own
+        self._owners, self._size = own.division.owners, int(own.sources.size)
+
+    def room(self, values: HostArray | None, more: int) -> HostArray:
+        """Return a copy of sources, or none, with room for further ends."""
+        return with_room(np.empty(0, np.int32) if values is None else values, more)
+
+    def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
+        """Return the number of sources of each other rank by round."""
+        from featgraph.graph.partition import kernels  # loads Numba
+
+        going = np.zeros((len(spans), self._engine.size), np.int64)
+        lock = threading.Lock()
+        for sums, (first, last) in zip(going, spans, strict=True):
+            sources = self._own.sources[first:last]
+
+            def count(begin: int, end: int, sources: Any = sources, sums: Any = sums):
+                counts = np.zeros_like(sums)
+                kernels.count_owners(sources[begin:end], self._owners, counts)
+                with lock:
+                    sums[:] += counts
+
+            in_pieces(sources.size, sources.nbytes, count)
+        going[:, self._engine.rank] = 0
+        return going
+
+    def exchange(
+        self, edges: CutEdges, span: tuple[int, int], counts: object, at: Counts
+    ) -> None:
+        """Send the cut edges of a round to the owners of their sources."""
+        size, some = self._size, slice(*span)
+        which = by_owner(edges.sources[some], self._owners, self._engine.size)
+        which[self._engine.rank] = which[self._engine.rank][:0]
         columns = [
             (edges.sources[some], edges.sources[size:]),
-            (_targets(own, some), edges.targets),
+            (_targets(self._own, some), edges.targets),
             (edges.rows[some], edges.rows[size:]),
         ]
         if edges.weights is not None:
             columns.append((edges.weights[some], edges.weights[size:]))
-        hand_over(engine, columns, which, at)
+        hand_over(self._engine, columns, which, at)
+
+    def finish(self, edges: CutEdges, along: str) -> Found:
+        """Return the part of this rank, with local numbers."""
+        from featgraph.graph.building import kernels  # loads Numba
+
+        own = self._own
+        both = edges.sources, edges.targets
+        ghosts = localized(both, own.division, own.rank)
+        degrees = np.concatenate((own.degrees, np.zeros(ghosts.size, np.int64)))
+        kernels.count_one(edges.targets, degrees)
+        offsets = np.zeros(degrees.size + 1, offset_dtype(edges.sources.size))
+        np.cumsum(degrees, out=offsets[1:])
+        in_edges = Adjacency(freeze(offsets), freeze(edges.sources), None)
+        local = Graph(
+            RowEdges(
+                in_edges,
+                None if along == "in" else edges.rows,
+                edges.weights,
+                own.given_count,
+                own.directed or along == "in",
+            )
+        )
+        out = own.degrees if own.out is None else own.out
+        return Found(local, ghosts, edges.rows, (own.degrees, out), own.starts)
 
 
 def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
@@ -188,28 +253,3 @@ def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
 
     in_pieces(found.size, found.nbytes, fill)
     return found
-
-
-def _found(own: OwnRows, edges: _Edges, along: str) -> Found:
-    """Return the part of this rank, with local numbers."""
-    from featgraph.graph.building import kernels  # loads Numba
-
-    both = edges.sources, edges.targets
-    ghosts = localized(both, own.division, own.rank)
-    into = np.diff(own.offsets)
-    degrees = np.concatenate((into, np.zeros(ghosts.size, np.int64)))
-    kernels.count_one(edges.targets, degrees)
-    offsets = np.zeros(degrees.size + 1, offset_dtype(edges.sources.size))
-    np.cumsum(degrees, out=offsets[1:])
-    in_edges = Adjacency(freeze(offsets), freeze(edges.sources), None)
-    local = Graph(
-        RowEdges(
-            in_edges,
-            None if along == "in" else edges.rows,
-            edges.weights,
-            own.given_count,
-            own.directed or along == "in",
-        )
-    )
-    out = into if own.out is None else own.out
-    return Found(local, ghosts, edges.rows, (into, out), own.starts)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import shown
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.partition.choose import choose_partition
@@ -30,7 +31,7 @@ from featgraph.ranks.loading.build import part_of_whole
 from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.cutting import cuts_of_words, with_idle, working_ranks
 from featgraph.ranks.loading.parts import made_graph
-from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+from featgraph.ranks.loading.rows import OwnRows, part_of_rows, with_room
 
 __all__ = ["Mover", "distribute", "recut"]
 
@@ -314,19 +315,22 @@ def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows
     if weights is not None:
         moved["weights"] = mover.slots(offsets, weights[: edges.own])
 
-    def read(*into: Array | None) -> None:
-        for name, array in zip(("rows", "weights"), into, strict=True):
-            if array is not None:
-                array[...] = moved.pop(name)
+    dtype = offset_dtype(2 * graph.given_edge_count)
 
-    degrees = mover.rows(np.diff(offsets))
+    def read(_: Array, more: int) -> tuple[Array, Array | None]:
+        given = with_room(moved.pop("rows"), more, dtype)
+        if "weights" not in moved:
+            return given, None
+        return given, with_room(moved.pop("weights"), more)
+
+    degrees = mover.rows(np.diff(offsets)).astype(np.int64, copy=False)
     return OwnRows(
         division,
         shard.rank,
-        np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
+        np.concatenate(([0], np.cumsum(degrees))),
+        degrees,
         mover.slots(offsets, sources),
         read,
-        graph.whole.weights_dtype,
         graph.given_edge_count,
         graph.directed,
         mover.rows(np.asarray(part.out_degree)[: shard.own]),

@@ -251,7 +251,7 @@ def test_names_are_merged_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(converting, "_CHUNK", 3)
-    monkeypatch.setattr("featgraph.graph.formats.ranges.BLOCK_BYTES", 40)
+    monkeypatch.setattr("featgraph.graph.formats.layout.BLOCK_BYTES", 40)
     path, rng = tmp_path / "names.txt", np.random.default_rng(5)
     rows = rng.integers(-50, 50, (200, 2)) * 2**40
     path.write_text("".join(f"{u} {v}\n" for u, v in rows.tolist()))

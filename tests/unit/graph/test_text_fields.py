@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.formats.fields import separator_of, split_fields
-from featgraph.graph.formats.ranges import read_blocks, read_layout
+from featgraph.graph.formats.layout import read_blocks
+from featgraph.graph.formats.readers import read_layout
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_decimal_commas_are_refused_with_their_line(name: str, write: Any) -> No
         fg.read_graph(path, weights=2)
     assert "2.5 for 2,5" in str(caught.value.fix)
     # Ranges of the file are read alike.
-    layout = read_layout(str(path), ".csv", None, {"weights": 2})
+    layout = read_layout(path, None, {"weights": 2})
     with pytest.raises(fg.FileFormatError, match=rf":{line}: not a weight"):
         list(read_blocks(layout, *layout.range_of(0, 1)))
     # Without weights, the column does not matter, and is still one.
@@ -148,7 +149,7 @@ def test_row_names_without_a_name_are_refused(write: Any) -> None:
         with pytest.raises(fg.FileFormatError, match=":1: the header is not as wide"):
             fg.read_graph(path, **options)
         with pytest.raises(fg.FileFormatError, match=":1: the header is not as wide"):
-            read_layout(str(path), ".txt", None, options)
+            read_layout(path, None, options)
 
 
 def test_a_name_that_two_columns_have_chooses_none(write: Any) -> None:
@@ -212,7 +213,7 @@ def test_words_have_weights(write: Any) -> None:
 
 
 def test_ranges_of_words_are_refused(write: Any) -> None:
-    assert read_layout(str(write("ann bob\n")), ".csv", None, {}).are_words
+    assert read_layout(write("ann bob\n"), None, {}).are_words
 
 
 @pytest.mark.parametrize("name", [(1, 2), "a\0b", "\ud800"])
@@ -272,7 +273,7 @@ def test_readers_divide_lines_alike(
     assert [split_fields(line, separator)[1:3] for line in lines[1:]] == [
         [str(u), str(v)] for u, v in expected
     ]
-    layout = read_layout(str(path), ".csv", None, {})
+    layout = read_layout(path, None, {})
     blocks = [
         pair
         for part in range(parts)

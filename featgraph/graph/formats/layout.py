@@ -1,47 +1,36 @@
-"""Readers of parts of text files: the lines that begin in a range of bytes.
+"""Readers of text files with an edge on each line, whole or by ranges of bytes.
 
-Properties of the whole file, such as the number of fields and of entries, come from its
-first lines (`Layout`). Checks that need all lines are in `checks`.
+A format defines the `Layout` of a file from its first lines: columns, comments, and
+the counts of a header. `read_edges` then reads all lines, and `read_blocks` those that
+begin in a range of bytes. `Seen` has the checks that need all lines of a file.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.arguments import require_path
-from featgraph.base.dataclass import dataclass, replace
-from featgraph.base.errors import FileFormatError, GraphInputError
-from featgraph.graph.formats.dimacs import problem_line
-from featgraph.graph.formats.edge_list import EdgeListOptions, check_ids, edge_columns
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import FileFormatError
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.formats.fields import marks_of
-from featgraph.graph.formats.matrix_market import (
-    check_range,
-    fail_triangles,
-    matrix_market_header,
-)
-from featgraph.graph.formats.text import (
-    GZIP_MAGIC,
-    UTF8_BOM,
-    Table,
-    Text,
-    refuse_utf16,
-    scan_table,
-    trusted_bytes,
-)
+from featgraph.graph.formats.text import Table, Text, scan_table
 
 __all__ = [
     "Block",
     "Layout",
     "Seen",
+    "check_claims",
+    "fail_empty",
+    "is_count",
     "line_at",
+    "read_block",
     "read_blocks",
-    "read_layout",
+    "read_edges",
 ]
 
 #: Bytes of text that are parsed at once; their rows take up to six times as much.
@@ -64,7 +53,7 @@ class Layout:
     order : tuple of int
         Integer columns of sources and targets, followed by the column of weights.
     base : int
-        The number of the first vertex.
+        The number of the first vertex: 1 if the header has the number of vertices.
     vertex_count, entries : int or None
         Counts from the header, or from the caller.
     directed : bool
@@ -82,22 +71,30 @@ class Layout:
     limit_bytes: int
     kinds: str
     comments: str
-    prefix: str
-    field_count: int
-    order: tuple[int, ...]
-    base: int
-    vertex_count: int | None
-    entries: int | None
-    directed: bool
+    prefix: str = ""
+    field_count: int = 0
+    separator: str = " "
+    order: tuple[int, ...] = (0, 1, 2)
+    base: int = 0
+    vertex_count: int | None = None
+    entries: int | None = None
+    directed: bool = True
     is_symmetric: bool = False
     are_names: bool = False
     are_words: bool = False
-    separator: str = " "
+
+    @classmethod
+    def of(
+        cls, text: Text, start: int, kinds: str, comments: str, **known: Any
+    ) -> Layout:
+        """Return the layout of a file whose rows begin at byte `start` of a text."""
+        begin, size = text.begin + start, text.begin + text.size
+        return cls(text.path, begin, size, text.limit_bytes, kinds, comments, **known)
 
     @property
     def has_weights(self) -> bool:
         """Whether edges have weights."""
-        return len(self.order) == 3
+        return len(self.kinds.replace("-", "")) == 3
 
     def weights_dtype(self, total: int, any_real: bool) -> np.dtype[Any] | None:
         """Return the dtype of the weights of `total` edges; None without weights."""
@@ -142,130 +139,28 @@ class Block:
     below: int = -1
 
 
-def read_layout(
-    path: str | os.PathLike[str],
-    suffix: str,
-    directed: bool | None,
-    options: dict[str, Any],
-) -> Layout:
-    """Read the layout of a file from its first lines.
-
-    Parameters
-    ----------
-    path : path
-    suffix : str
-        ".mtx", ".gr", or another one for an edge list.
-    directed : bool or None
-    options : dict
-        Options of the format's reader, except ``duplicates``: see `require_options`.
+def read_edges(layout: Layout, text: Text) -> EdgeList:
+    """Read a whole file whose header has the number of vertices, from its text.
 
     Raises
     ------
     FileFormatError
-        If the file has another format, or is compressed.
+        If a line is not a valid edge, with its number, or lines do not match the
+        header.
     """
-    options = dict(options)
-    max_bytes = options.pop("max_bytes", None)
-    if suffix in (".mtx", ".mm"):
-        text = _head(path, "%", max_bytes)
-        kinds, symmetric, count, entries, start = matrix_market_header(text)
-        made = _layout(text, start, kinds, "%", (0, 1, 2)[: len(kinds)])
-        made = replace(
-            made, field_count=len(kinds), base=1, vertex_count=count, entries=entries
-        )
-        made = replace(made, directed=not symmetric, is_symmetric=symmetric)
-    elif suffix == ".gr":
-        text = _head(path, "c", max_bytes)
-        count, entries, start = problem_line(text)
-        made = _layout(text, start, "iii", "c", (0, 1, 2))
-        made = replace(made, prefix="a", field_count=3, base=1)
-        made = replace(made, vertex_count=count, entries=entries)
-    else:
-        list_options = EdgeListOptions(**options)
-        return _edge_list(path, max_bytes, directed is not False, list_options)
-    _refuse_directed(made, directed)
-    return made
+    block = read_block(layout, text)
+    ends = block.sources.astype(np.int32), block.targets.astype(np.int32)
+    count = layout.vertex_count or 0
+    return EdgeList(*ends, block.weights, count, layout.directed)
 
 
-def _refuse_directed(made: Layout, directed: bool | None) -> None:
-    if directed is not None and directed != made.directed:
-        kind = "directed" if made.directed else "undirected"
-        raise GraphInputError(
-            "the file says otherwise",
-            where=made.path,
-            got=f"directed={directed}, of a graph that is {kind}",
-            fix="leave directed out",
-        )
-
-
-def _edge_list(
-    path: Any, max_bytes: int | None, directed: bool, list_options: EdgeListOptions
-) -> Layout:
-    comments: Any = list_options.comments
-    text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
-    how = edge_columns(text, list_options)
-    kinds = ["-"] * (max(how.chosen) + 1)
-    for column in how.chosen:
-        kinds[column] = "i"
-    order = tuple(sorted(how.chosen).index(column) for column in how.chosen)
-    made = _layout(text, how.start, "".join(kinds), comments, order)
-    return replace(
-        made,
-        field_count=how.field_count,
-        separator=how.separator,
-        vertex_count=list_options.vertex_count,
-        directed=directed,
-        are_names=bool(list_options.names),
-        are_words=how.are_words,
-    )
-
-
-def _layout(
-    text: Text, start: int, kinds: str, comments: str, order: tuple[int, ...]
-) -> Layout:
-    begin = text.begin + start
-    size = text.begin + text.size
-    return Layout(
-        text.path, begin, size, text.limit_bytes, kinds, comments, "", 0, order, 0,
-        None, None, directed=True,
-    )  # fmt: skip
-
-
-def _head(path: Any, comments: str, max_bytes: int | None) -> Text:
-    """Read a file up to its second line that is neither empty nor a comment."""
-    name = require_path(path)
-    with open(name, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError("not a regular file", where=name)
-        data = stream.read(4)
-        if data.startswith(GZIP_MAGIC):
-            raise FileFormatError(
-                "a compressed file cannot be read in parts",
-                where=name,
-                got="gzip",
-                fix="decompress it, or make slices of it: featgraph convert",
-            )
-        refuse_utf16(name, data)
-        stream.seek(0)
-        found, lines = 0, []
-        while found < 2 and (line := stream.readline()):
-            lines.append(line)
-            word = line.removeprefix(UTF8_BOM).strip()
-            found += bool(word) and chr(word[0]) not in comments
-    data, begin = b"".join(lines), 0
-    if data.startswith(UTF8_BOM):
-        begin = len(UTF8_BOM)
-    limit = trusted_bytes(status.st_size) if max_bytes is None else max_bytes
-    if max_bytes is not None and status.st_size > max_bytes:
-        raise FileFormatError(
-            "too much text",
-            where=name,
-            got=f"{status.st_size} bytes",
-            expected=f"at most {max_bytes} bytes (max_bytes)",
-            fix="pass max_bytes= if the file is to be trusted",
-        )
-    return Text(name, data[begin:], limit, begin, status.st_size - begin)
+def read_block(layout: Layout, text: Text) -> Block:
+    """Read all lines of a file from its text; raise as `read_edges` does."""
+    table, _ = _scanned(layout, text, layout.kinds, layout.entries)
+    block = _block(layout, layout.start, table)
+    if block.above >= 0 and block.below >= 0:
+        _fail_triangles(text, table.position(block.above))
+    return block
 
 
 def read_blocks(layout: Layout, begin: int, end: int) -> Iterator[Block]:
@@ -282,10 +177,25 @@ def read_blocks(layout: Layout, begin: int, end: int) -> Iterator[Block]:
         yield _block(layout, at, table)
 
 
-def _scanned(layout: Layout, text: Text, kinds: str) -> tuple[Table, str]:
+def _scanned(
+    layout: Layout, text: Text, kinds: str, row_count: int | None = None
+) -> tuple[Table, str]:
     """Parse some lines; weights that are all integers stay integers."""
+
+    def scan() -> Table:
+        return scan_table(
+            text,
+            max(layout.start - text.begin, 0),
+            kinds,
+            comments=layout.comments,
+            prefix=layout.prefix,
+            field_count=layout.field_count,
+            row_count=row_count,
+            separator=layout.separator,
+        )
+
     try:
-        return _scan(layout, text, kinds), kinds
+        return scan(), kinds
     except FileFormatError:
         is_first = layout.has_weights and "r" not in kinds and layout.base == 0
         if not is_first:
@@ -293,40 +203,27 @@ def _scanned(layout: Layout, text: Text, kinds: str) -> tuple[Table, str]:
     places = [place for place, kind in enumerate(kinds) if kind == "i"]
     at = places[layout.order[2]]
     kinds = f"{kinds[:at]}r{kinds[at + 1 :]}"
-    return _scan(layout, text, kinds), kinds
-
-
-def _scan(layout: Layout, text: Text, kinds: str) -> Table:
-    return scan_table(
-        text,
-        0,
-        kinds,
-        comments=layout.comments,
-        prefix=layout.prefix,
-        field_count=layout.field_count,
-        separator=layout.separator,
-    )
+    return scan(), kinds
 
 
 def _block(layout: Layout, at: int, table: Table) -> Block:
-    order = list(layout.order)
-    weights: NDArray[Any] | None = None
-    if layout.has_weights and table.integers.shape[0] == len(order):
-        weights = table.integers[order[2]].copy()
-    elif layout.has_weights:
-        weights = table.reals
-    if layout.has_weights and table.integers.shape[0] == 2:
-        order = [place - (place > order[2]) for place in order[:2]]
-    if layout.base:
-        check_range(table, layout.vertex_count or 0)
+    """Return checked edges of parsed lines."""
+    order, base, weights = layout.order, layout.base, None
+    count = table.integers.shape[0]
+    if layout.has_weights:
+        weights = table.integers[order[2]].copy() if count == 3 else table.reals
+    if count == 2:  # without the column of weights
+        order = tuple(np.argsort(order[:2]).argsort().tolist())
     sources, targets = (table.integers[place] for place in order[:2])
-    if not (layout.base or layout.are_names):
-        check_ids(table, sources, targets, layout.vertex_count)
+    if base:
+        _check_range(table, layout.vertex_count or 0)
+        sources, targets = sources - base, targets - base
+    elif not layout.are_names:
+        _check_ids(table, sources, targets, layout.vertex_count)
     above = below = -1
     if layout.is_symmetric:
         above, below = _first(sources < targets), _first(sources > targets)
-    base = layout.base
-    return Block(at, sources - base, targets - base, weights, above, below)
+    return Block(at, sources, targets, weights, above, below)
 
 
 def _first(mask: NDArray[np.bool_]) -> int:
@@ -337,14 +234,9 @@ def line_at(layout: Layout, begin: int, row: int) -> tuple[Text, int]:
     """Return the text of a block, and the position of one of its rows."""
     at, data = next(_lines(layout, begin, layout.size))
     text = layout.text(at, data)
-    return text, _scan_row(layout, text, row)
-
-
-def _scan_row(layout: Layout, text: Text, row: int) -> int:
-    nothing = np.empty((0, 0), np.int64)
     marks = marks_of(layout.comments, layout.separator)
-    table = Table(text, 0, marks, nothing, np.empty(0))
-    return table.position(row)
+    table = Table(text, 0, marks, np.empty((0, 0), np.int64), np.empty(0))
+    return text, table.position(row)
 
 
 def _lines(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -446,12 +338,109 @@ class Seen:
                 fix="the file is truncated: fetch it again",
             )
         if all(sides) and self._above is not None:
-            fail_triangles(*line_at(layout, *self._above))
+            _fail_triangles(*line_at(layout, *self._above))
         if not total and layout.vertex_count is None:
-            raise FileFormatError(
-                "no edges",
-                where=layout.path,
-                got="the end of the file",
-                expected="lines of two vertex ids",
-                fix="pass vertex_count= and names=False for a graph without edges",
-            )
+            fail_empty(layout.text(layout.size, b""))
+
+
+def fail_empty(text: Text) -> NoReturn:
+    """Raise FileFormatError for a file without edges."""
+    text.fail(
+        "no edges",
+        len(text.data),
+        got="the end of the file",
+        expected="lines of two vertex ids",
+        fix="pass vertex_count= and names=False for a graph without edges",
+    )
+
+
+def _fail_triangles(text: Text, position: int) -> NoReturn:
+    """Raise FileFormatError for an entry in the other triangle than earlier ones."""
+    text.fail(
+        "a symmetric file holds entries of both triangles",
+        position,
+        expected="one triangle only, the other one is implied",
+        fix="change 'symmetric' to 'general' in the first line if both directions "
+        "are listed, or drop one triangle",
+    )
+
+
+def _check_range(table: Table, vertices: int) -> None:
+    """Check that 1-based ids are in [1, vertices]; the error has the first bad line."""
+    ids = table.integers[:2]
+    if ids.size == 0 or (ids.min() >= 1 and ids.max() <= vertices):
+        return
+    row = int(np.flatnonzero(((ids < 1) | (ids > vertices)).any(axis=0))[0])
+    table.text.fail(
+        "vertex out of range",
+        table.position(row),
+        expected=f"1 to {vertices}",
+    )
+
+
+def _check_ids(
+    table: Table,
+    sources: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    vertex_count: object,
+) -> None:
+    """Check ids that are vertex numbers; an error has the line of the first bad one."""
+    # Without vertex_count, the highest id determines the size of adjacencies: it is
+    # untrusted, like a header.
+    trusted = table.text.limit_bytes // 4
+    is_given = isinstance(vertex_count, int)
+    bound = int(vertex_count) if isinstance(vertex_count, int) else trusted
+    bad = (sources < 0) | (targets < 0) | (sources >= bound) | (targets >= bound)
+    if bad.any():
+        table.text.fail(
+            "vertex id out of range",
+            table.position(int(np.flatnonzero(bad)[0])),
+            expected=f"0 <= id < {bound}",
+            fix="pass a larger vertex_count, or names=True to renumber the ids"
+            if is_given
+            else "pass names=True to renumber the ids, or vertex_count to trust them",
+        )
+
+
+# -- counts in headers
+
+
+def is_count(word: str) -> bool:
+    """Whether a word is a plain decimal number without sign, of bounded length."""
+    return word.isascii() and word.isdigit() and len(word) <= 19
+
+
+def check_claims(
+    text: Text, begin: int, end: int, vertices: int, entries: int, entry_bytes: int
+) -> None:
+    """Compare the counts in a header with the size of the file, before allocation.
+
+    Parameters
+    ----------
+    begin, end : int
+        Byte range of the header's line.
+    entry_bytes : int
+        Least bytes of an entry with its newline, which the last one may lack.
+    """
+    if not 1 <= vertices <= MAX_VERTEX_COUNT:
+        text.fail(
+            "number of vertices out of range",
+            begin,
+            expected=f"1 to {MAX_VERTEX_COUNT}: vertex ids are int32",
+        )
+    possible = (text.size - end + 1) // entry_bytes
+    if entries > possible:
+        text.fail(
+            "the header claims more entries than the file can hold",
+            begin,
+            expected=f"at most {possible} entries in {text.size - end} bytes",
+            fix="the file is truncated or its header is wrong",
+        )
+    # Every adjacency has an offset for each vertex, with or without edges.
+    if 4 * vertices > text.limit_bytes:
+        text.fail(
+            "the header claims more vertices than a file of this size is trusted with",
+            begin,
+            expected=f"at most {text.limit_bytes // 4}",
+            fix="pass max_bytes= (4 bytes a vertex) if the file is to be trusted",
+        )
