@@ -36,7 +36,7 @@ from bench.distributed.streaming import (
     stream_from_ranks,
 )
 from bench.record import Recorder
-from bench.timing import join_compilers
+from bench.timing import join_compilers, wait_for_gpu
 
 DEFAULTS = {
     "graph": ["rmat-24-16"],
@@ -53,6 +53,8 @@ SEED = 20261121
 SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
 #: Calls before the trials: loops of supersteps are made in the second or third.
 _WARM_UP = 3
+#: Rows whose stores are timed, and entries of each: 64 MB.
+LINK_ROWS = (1 << 19, 32)
 #: Vertices whose reals are compared, and numbers of them all.
 SAMPLE, SAMPLED = 4096, 1 << 15
 #: How far reals may be apart, of the largest.
@@ -217,10 +219,7 @@ class Rank:
 
     def wait(self) -> None:
         """Wait for the GPU, and for the other ranks."""
-        if self.target == "cuda":
-            from bench.timing import wait_for_gpu
-
-            wait_for_gpu("cuda")
+        wait_for_gpu(self.target)
         self.engine.barrier()
 
     def measure_link(self) -> None:
@@ -332,13 +331,9 @@ def _link_of(rank: Rank) -> float | None:
         from featgraph.ranks.exchange.gpu_transport import have_windows
         from featgraph.runtime.devices.choose import choose_device
 
-        if have_windows(engine, choose_device("cuda")):
-            from bench.distributed import links_gpu
-
-            peer = links_gpu.Rank(engine, 3)
-            links_gpu.measure_rows(peer, [(1 << 19, 32, 1.0)])
-            cell = peer.cells[0]
-            return float(cell["nbytes"] / (median(cell["trials_ms"]) / 1000))
+        device: Any = choose_device("cuda")
+        if have_windows(engine, device):
+            return _rate_of_windows(engine, device)
     size, seconds = 1 << 24, []
     arrays = [np.zeros(size * (r != engine.rank), np.uint8) for r in range(engine.size)]
     for _ in range(3):
@@ -347,6 +342,37 @@ def _link_of(rank: Rank) -> float | None:
         engine.all_to_allv(arrays, about="a link")
         seconds.append(time.perf_counter() - begun)
     return size * (engine.size - 1) / median(seconds)
+
+
+def _rate_of_windows(engine: Any, device: Any) -> float:
+    """Return the bytes a second of rows that a kernel stores in the next rank's window.
+
+    All ranks store `LINK_ROWS` rows at once, the last one at the first.
+    """
+    from featgraph.cuda.dialect import cuda
+    from featgraph.ranks.exchange.window_channel import Channel, Part
+
+    count, k = LINK_ROWS
+    ahead, behind = ((engine.rank + step) % engine.size for step in (1, -1))
+    ranks = range(engine.size)
+    sent = [np.arange(count * (r == ahead)) for r in ranks]
+    taken = [np.arange(count, count + count * (r == behind)) for r in ranks]
+    channel = Channel(sent, taken, engine, device, "rows")
+    data = np.ones((2 * count, k), np.float32)
+    values = device.rows.held(device.rows.upload(data), data.shape)
+    changed = device.sets.upload(np.full(2 * count // 32, -1, np.int32).view(np.uint32))
+    trials = []
+    for _ in range(_WARM_UP + 3):
+        wait_for_gpu("cuda")
+        engine.barrier()
+        begin, end = cuda.event(timing=True), cuda.event(timing=True)
+        begin.record()
+        posted = channel.post([Part(changed, [values])])
+        end.record()
+        channel.take(posted)
+        wait_for_gpu("cuda")
+        trials.append(cuda.event_elapsed_time(begin, end))
+    return float(4 * k * count / (median(trials[_WARM_UP:]) / 1000))
 
 
 def answer_of(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:

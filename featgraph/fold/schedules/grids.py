@@ -29,7 +29,7 @@ SCRATCH_BYTES = 1 << 29
 #: them. Of 256, 512, 1024 and 2048, 1024 were fastest or within 0.03 ms: sums of 4.2M
 #: rows of 1, 8, 32 and 128 floats took 0.022, 0.057, 0.18 and 0.67 ms, with 256 blocks
 #: 0.045, 0.16, 0.60 and 2.2, cuBLAS 0.034, 0.048, 0.13 and 0.50 (NVIDIA H200,
-#: bench/results/reduce-gpu.jsonl). Benches set others, before anything is prepared.
+#: bench/results/reduce-gpu.jsonl).
 REDUCE_BLOCKS = 1024
 #: Threads of a block of a reduce, for that number.
 REDUCE_THREADS = 256

@@ -13,9 +13,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from bench.distributed import faulty
 from featgraph.ranks.launching.hosts import Host, Launch, command_on
 from featgraph.ranks.launching.launcher import run
+from tests.unit.distributed import faulty
 
 ROOT = Path(__file__).parents[3]
 WARM = f"env {{host}}=1 PYTHONPATH={shlex.quote(str(ROOT))} {sys.executable} -m "
