@@ -97,10 +97,8 @@ def cells(
     ranks: int,
     until: float,
     recorder: Recorder,
-    module: str = MODULE,
-    **more: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ranks of a module; record an error that ends them."""
+    """Yield the rows of ranks; record an error that ends them."""
     given: dict[str, Any] = {
         "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
         "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
@@ -110,7 +108,6 @@ def cells(
         "ratings": arguments.ratings,
         "engine": arguments.engine,
         "until": until,
-        **more,
     }
     environment = {"FEATGRAPH_GPU_LINKS": arguments.links}
     limit = until + 60 - time.time()
@@ -120,7 +117,7 @@ def cells(
         own = given | {"programs": [name for name in wanted if name in half]}
         if own["programs"]:
             how = environment, limit, gpu
-            streams.append(stream_from_ranks(module, ranks, own, *how))
+            streams.append(stream_from_ranks(MODULE, ranks, own, *how))
     yield from rows_of(merged(streams), recorder, f"{ranks} ranks")
 
 
@@ -232,11 +229,11 @@ class Rank:
 
     def run(
         self, of: str, name: str, graph: Any, program: str, how: Program, k: int
-    ) -> list[Any] | None:
-        """Run a program, and send its times; return the runs of its trials."""
+    ) -> None:
+        """Run a program, and send its times."""
         if not self.is_time():
             self.note(f"no time for {program}, k = {k}")
-            return None
+            return
         self.wait()
         begun, error = time.perf_counter(), ""
         try:
@@ -246,9 +243,8 @@ class Rank:
             error = f"{type(failed).__name__}: {failed}"[:300]
         if not self.agree(not error):
             self.note(f"{program}, k = {k}: {error or 'failed on another rank'}")
-            return None
+            return
         first, trials, calls = time.perf_counter() - begun, [], []
-        runs: list[Any] = []
         for _ in range(_WARM_UP):
             join_compilers()
             result = how.call()
@@ -261,7 +257,6 @@ class Rank:
             self.wait()
             calls.append(1000 * (time.perf_counter() - begun))
             trials.append(1000 * sum(result.run.seconds))
-            runs.append(result.run)
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
@@ -283,7 +278,6 @@ class Rank:
             wire_ms=1000 * wire / self.link if self.link else None,
             answer=answer,
         )
-        return runs
 
     def _wire(self, graph: Any, run: Any, how: Program, k: int) -> int:
         """Return the bytes of rows that the rank sends that sends most."""
@@ -511,10 +505,10 @@ def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     }
 
 
-def be_a_rank(given: dict[str, Any], send: Sender, kind: type[Rank] = Rank) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Run everything on this rank."""
     begun = time.perf_counter()
-    rank = kind(given, send)
+    rank = Rank(given, send)
     rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
     rank.measure_link()
     wanted = set(given["programs"])
