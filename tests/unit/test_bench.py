@@ -51,6 +51,17 @@ def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
         assert line["graph"]["digest"] == digest
 
 
+def test_forecasts_are_counted_and_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    argv = ["forecasts", "--graph", "rmat-6-4", "--ranks", "2,4", "--k", "1"]
+    output = tmp_path / "lines.jsonl"
+    assert run.main([*argv, "--markdown", str(page), "--output", str(output)]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["contender"] for line in lines] == ["2 ranks", "4 ranks"]
+    assert all(line["ms_rows"] <= line["all_rows"] for line in lines)
+    assert "## rmat-6-4" in page.read_text()
+
+
 def test_parts_of_a_superstep_are_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
