@@ -24,16 +24,11 @@ BENCHES = {
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "change-driven": "bench.algorithms.change_driven",
-    "sum-accuracy": "bench.algorithms.sum_accuracy",
     "any-order": "bench.algorithms.any_order",
     "superstep-gpu": "bench.schedules.superstep_gpu",
     "mapping-gpu": "bench.schedules.mapping_gpu",
-    "reduce-gpu": "bench.schedules.reduce_gpu",
-    "schedules-gpu": "bench.schedules.schedules_gpu",
     "overhead": "bench.schedules.overhead",
     "build-gpu": "bench.schedules.build_gpu",
-    "values-gpu": "bench.schedules.values_gpu",
-    "widths-gpu": "bench.schedules.widths_gpu",
     "compile": "bench.compile.first_kernel",
     "variants-gpu": "bench.learning.variants_gpu",
     "features-gpu": "bench.learning.features_gpu",
@@ -41,32 +36,10 @@ BENCHES = {
     "bounds-gpu": "bench.learning.bounds_gpu",
     "sanitizers-gpu": "bench.sanitizers.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
-    "traffic": "bench.distributed.traffic",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
-    "answers-gpu": "bench.classics.answers",
-    "links-gpu": "bench.distributed.links_gpu",
-    "nccl-gpu": "bench.distributed.nccl_gpu",
-    "model-blocks": "bench.distributed.model_blocks",
     "forecasts": "bench.distributed.forecasts",
-    "rows-cpu": "bench.distributed.rows_cpu",
-    "engines-cpu": "bench.distributed.engines_cpu",
-    "faults-cpu": "bench.distributed.faults",
-    "faults-gpu": "bench.distributed.faults",
-    "forms-cpu": "bench.distributed.forms_cpu",
-    "overlap-cpu": "bench.distributed.overlap",
-    "overlap-gpu": "bench.distributed.overlap",
-    "ranks-cpu": "bench.distributed.ranks_cpu",
-    "loading-cpu": "bench.distributed.loading_cpu",
-    "loading-gpu": "bench.distributed.loading_gpu",
-    "checkpoints": "bench.distributed.checkpoints",
-    "repartition-cpu": "bench.distributed.repartition_cpu",
-    "ranks-gpu": "bench.distributed.ranks_gpu",
-    "forms-gpu": "bench.distributed.forms_gpu",
-    "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
-    "stalls-gpu": "bench.distributed.stalls_gpu",
-    "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
     "sgd-locks": "bench.sgd.locks",
     "sgd-counters": "bench.sgd.counters",
@@ -125,8 +98,6 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", **SHARED[name])
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
-    if argv[0] in {"faults-gpu", "overlap-gpu"}:
-        defaults["target"] = "cuda"
     parser.set_defaults(**defaults)
     arguments = parser.parse_args(argv)
     recorder = Recorder(arguments.name, argv, arguments.output)

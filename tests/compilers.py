@@ -132,7 +132,7 @@ def _remember_sizes(contexts: Any) -> None:
     find, known = contexts.get_abi_sizeof, dict[str, int]()
 
     def get_abi_sizeof(self: Any, of_type: Any) -> int:
-        # What has a name has one body: all modules have one context of llvmlite.
+        # A named type has one body: all modules have one context of llvmlite.
         text = str(of_type)
         if text not in known:
             known[text] = find(self, of_type)

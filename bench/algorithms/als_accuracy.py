@@ -18,6 +18,7 @@ import numpy as np
 
 from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
+from bench.report import markdown_table
 from featgraph.algorithms import AlternatingLeastSquares
 from featgraph.algorithms.als import als
 from featgraph.algorithms.ranking_metrics import ranking_metrics, train_test_split
@@ -118,42 +119,46 @@ figures are means over five folds with default parameters, each of which trains 
 fifths, as here."""
 
 
+PAGE = """\
+# How accurate alternating least squares is
+
+`{command}` writes this page.
+
+Explicit ratings: root mean squared error of a fifth of the ratings, split at
+random with seed 0; {iterations} iterations, weighted lambda (ALS-WR). Users
+and items without training ratings get the mean; predictions are clipped to
+the scale. Ids of MovieLens are those of the files.
+
+{explicit}
+
+{published}
+The figures of featgraph are from one split, and its best lambda is chosen by
+the held-out ratings themselves.
+
+Implicit feedback: ratings as confidences, lambda 0.01, 15 iterations; the
+same split; lists of ten items. `implicit` is the same model of the
+library `implicit` 0.7, by conjugate gradients from other random factors.
+
+{implicit}
+"""
+
+
 def write_page(path: Path, recorder: Recorder) -> None:
     """Write both tables."""
-    lines = [
-        "# How accurate alternating least squares is",
-        "",
-        f"`{recorder.command}` writes this page.",
-        "",
-        "Explicit ratings: root mean squared error of a fifth of the ratings, split at",
-        f"random with seed 0; {ITERATIONS} iterations, weighted lambda (ALS-WR). Users",
-        "and items without training ratings get the mean; predictions are clipped to",
-        "the scale. Ids of MovieLens are those of the files.",
-        "",
-        "| ratings | K | lambda | RMSE |",
-        "| --- | --- | --- | --- |",
-    ]
-    explicit = [line for line in recorder.lines if line["contender"] == "explicit"]
-    for line in explicit:
-        cells = (line["graph"]["name"], line["k"], line["regularization"])
-        lines.append(f"| {' | '.join(map(str, cells))} | {line['rmse']:.4f} |")
-    lines += [
-        "",
-        *PUBLISHED.splitlines(),
-        "The figures of featgraph are from one split, and its best lambda is chosen by",
-        "the held-out ratings themselves.",
-        "",
-        "Implicit feedback: ratings as confidences, lambda 0.01, 15 iterations; the",
-        "same split; lists of ten items. `implicit` is the same model of the",
-        "library `implicit` 0.7, by conjugate gradients from other random factors.",
-        "",
-        f"| ratings | K | by | {' | '.join(METRICS)} |",
-        f"| --- | --- | --- | {' | '.join(['---'] * len(METRICS))} |",
-    ]
+    explicit, implicit = [], []
     for line in recorder.lines:
-        if line["contender"] != "explicit":
+        cells = [line["graph"]["name"], line["k"]]
+        if line["contender"] == "explicit":
+            cells += [line["regularization"], f"{line['rmse']:.4f}"]
+            explicit.append(cells)
+        else:
             by = line["contender"].partition(", ")[2]
-            cells = (line["graph"]["name"], line["k"], by)
-            values = " | ".join(f"{line[m]:.4f}" for m in METRICS)
-            lines.append(f"| {' | '.join(map(str, cells))} | {values} |")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            implicit.append([*cells, by, *(f"{line[m]:.4f}" for m in METRICS)])
+    text = PAGE.format(
+        command=recorder.command,
+        iterations=ITERATIONS,
+        published=PUBLISHED,
+        explicit=markdown_table(("ratings", "K", "lambda", "RMSE"), explicit),
+        implicit=markdown_table(("ratings", "K", "by", *METRICS), implicit),
+    )
+    path.write_text(text, encoding="utf-8")

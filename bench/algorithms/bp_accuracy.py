@@ -22,6 +22,7 @@ import numpy.typing as npt
 import featgraph as fg
 from bench.graphs import data_folder
 from bench.record import Recorder
+from bench.report import markdown_table
 from featgraph.algorithms.factor_propagation import MAX_ENTRIES, factor_propagation
 
 DEFAULTS = {"repeat": 1, "data": data_folder(), "target": "cpu", "page": None}
@@ -186,8 +187,7 @@ def _cells(line: dict[str, Any]) -> list[str]:
 def write_page(path: Path, recorder: Recorder) -> None:
     """Write the table, and how it was made, as a page of the documentation."""
     lines = [line for line in recorder.lines if "error" not in line]
-    table = [list(COLUMNS), ["---"] * len(COLUMNS), *map(_cells, lines)]
-    rows = [f"| {' | '.join(row)} |" for row in table]
+    table = markdown_table(COLUMNS, map(_cells, lines))
     head = HEAD.format(
         count=len({line["contender"] for line in lines}),
         command=f"python -m bench.run {recorder.bench} --page {path}",
@@ -196,4 +196,4 @@ def write_page(path: Path, recorder: Recorder) -> None:
         second=DAMPINGS[1],
         third=DAMPINGS[2],
     )
-    path.write_text(head + "\n".join(rows) + "\n" + TAIL, encoding="utf-8")
+    path.write_text(head + table + "\n" + TAIL, encoding="utf-8")

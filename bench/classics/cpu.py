@@ -169,13 +169,6 @@ class Program:
     number: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
-def networkit_run(make: Callable[[], Any]) -> Any:
-    """Run an algorithm of networkit and return it."""
-    algorithm = make()
-    algorithm.run()
-    return algorithm
-
-
 def programs(i: Inputs) -> list[Program]:
     """Return all comparisons on one undirected graph, by libraries that are there."""
     made = [*traversals(i), *structures(i), *centralities(i)]
@@ -215,9 +208,9 @@ def traversals(i: Inputs) -> list[Program]:
                     i.matrix, indices=s, unweighted=True, return_predecessors=True
                 ),
                 "igraph": lambda: i.igraph.bfs(s),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.distance.BFS(i.networkit, s, storePaths=True)
-                ),
+                "networkit": lambda: nk.distance.BFS(
+                    i.networkit, s, storePaths=True
+                ).run(),
             },
             lambda r: verify_bfs(g, s, r.levels, r.parents),
             {
@@ -238,9 +231,9 @@ def traversals(i: Inputs) -> list[Program]:
                     i.weighted, indices=s, return_predecessors=True
                 ),
                 "igraph": lambda: i.igraph.distances(s, weights="weight"),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.distance.Dijkstra(i.networkit_weighted, s)
-                ),
+                "networkit": lambda: nk.distance.Dijkstra(
+                    i.networkit_weighted, s
+                ).run(),
             },
             lambda r: verify_sssp(g, s, r.distances, r.predecessors, weights=i.weights),
             {
@@ -259,9 +252,9 @@ def traversals(i: Inputs) -> list[Program]:
                     i.matrix, directed=False
                 ),
                 "igraph": lambda: i.igraph.connected_components(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.components.ParallelConnectedComponents(i.networkit)
-                ),
+                "networkit": lambda: nk.components.ParallelConnectedComponents(
+                    i.networkit
+                ).run(),
             },
             lambda r: verify_connected_components(g, r.labels),
             {
@@ -287,9 +280,7 @@ def structures(i: Inputs) -> list[Program]:
                 "featgraph": lambda: k_core(g),
                 "networkx": lambda: nx.core_number(i.networkx),
                 "igraph": lambda: i.igraph.coreness(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.CoreDecomposition(i.networkit)
-                ),
+                "networkit": lambda: nk.centrality.CoreDecomposition(i.networkit).run(),
             },
             lambda r: None,
             {
@@ -306,9 +297,9 @@ def structures(i: Inputs) -> list[Program]:
                 "networkx": lambda: nx.triangles(i.networkx),
                 "SciPy products": lambda: (i.matrix @ i.matrix).multiply(i.matrix),
                 "igraph": lambda: i.igraph.list_triangles(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.sparsification.TriangleEdgeScore(i.networkit)
-                ),
+                "networkit": lambda: nk.sparsification.TriangleEdgeScore(
+                    i.networkit
+                ).run(),
             },
             lambda r: verify_triangle_count(g, r.triangles),
             {
@@ -325,11 +316,9 @@ def structures(i: Inputs) -> list[Program]:
                 "featgraph": lambda: clustering(g),
                 "networkx": lambda: nx.clustering(i.networkx),
                 "igraph": lambda: i.igraph.transitivity_local_undirected(mode="zero"),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.LocalClusteringCoefficient(
-                        i.networkit, turbo=True
-                    )
-                ),
+                "networkit": lambda: nk.centrality.LocalClusteringCoefficient(
+                    i.networkit, turbo=True
+                ).run(),
             },
             lambda r: None,
             {
@@ -354,9 +343,9 @@ def centralities(i: Inputs) -> list[Program]:
                 "featgraph": lambda: pagerank(g),
                 "networkx": lambda: nx.pagerank(i.networkx, weight=None),
                 "igraph": lambda: i.igraph.pagerank(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.PageRank(i.networkit, 0.85, 1e-6)
-                ),
+                "networkit": lambda: nk.centrality.PageRank(
+                    i.networkit, 0.85, 1e-6
+                ).run(),
             },
             lambda r: verify_pagerank(g, r.ranks),
         ),
@@ -380,9 +369,9 @@ def centralities(i: Inputs) -> list[Program]:
                     i.networkx, i.sources.tolist(), range(g.vertex_count)
                 ),
                 "igraph": lambda: i.igraph.betweenness(sources=i.sources.tolist()),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.EstimateBetweenness(i.networkit, SOURCES)
-                ),
+                "networkit": lambda: nk.centrality.EstimateBetweenness(
+                    i.networkit, SOURCES
+                ).run(),
             },
             lambda r: verify_betweenness_centrality(
                 g, r.centralities, sources=i.sources
@@ -404,9 +393,9 @@ def centralities(i: Inputs) -> list[Program]:
                 "networkx": lambda: nx.katz_centrality(
                     i.networkx, alpha=i.alpha, weight=None
                 ),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.KatzCentrality(i.networkit, i.alpha, 1.0)
-                ),
+                "networkit": lambda: nk.centrality.KatzCentrality(
+                    i.networkit, i.alpha, 1.0
+                ).run(),
             },
             lambda r: None,
         ),
@@ -416,9 +405,9 @@ def centralities(i: Inputs) -> list[Program]:
                 "featgraph": lambda: eigenvector_centrality(g, max_supersteps=500),
                 "networkx": lambda: nx.eigenvector_centrality(i.networkx, max_iter=500),
                 "igraph": lambda: i.igraph.eigenvector_centrality(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.EigenvectorCentrality(i.networkit, 1e-6)
-                ),
+                "networkit": lambda: nk.centrality.EigenvectorCentrality(
+                    i.networkit, 1e-6
+                ).run(),
             },
             lambda r: None,
         ),
@@ -439,9 +428,9 @@ def directed_programs(i: Inputs) -> list[Program]:
                 i.matrix, connection="strong"
             ),
             "igraph": lambda: i.igraph.connected_components(mode="strong"),
-            "networkit": lambda: networkit_run(
-                lambda: nk.components.StronglyConnectedComponents(i.networkit)
-            ),
+            "networkit": lambda: nk.components.StronglyConnectedComponents(
+                i.networkit
+            ).run(),
         },
         lambda r: None,
         {

@@ -30,9 +30,11 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
+from bench.report import markdown_table
 from featgraph.cli.forecast import rank_counts
 from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200
+from featgraph.ranks.engines.links import named_link
 
 DEFAULTS: dict[str, Any] = {
     "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",
@@ -162,7 +164,7 @@ def _to_all(work: Work, counts: Any) -> Work:
 
 def _milliseconds(works: list[Work], k: int) -> list[float]:
     """Return ms of supersteps on each link."""
-    links = [fg.model.links.named_link(name) for name in LINKS]
+    links = [named_link(name) for name in LINKS]
     return [
         round(sum(1e3 * superstep_times(w, H200, link, k=k).seconds for w in works), 4)
         for link in links
@@ -256,7 +258,7 @@ def _section(
         for k in widths:
             told += [_on_links(line[f"{form}_k{k}_ms"]) for form in ("all", "ms")]
         rows.append(told)
-    text = f"\n## {name}\n\n{edges}.\n\n{_table(heads, rows)}"
+    text = f"\n## {name}\n\n{edges}.\n\n{markdown_table(heads, rows)}\n"
     if "vr_rows" in lines[0]:
         heads = ["ranks", "rows, all", "ms", "vr", "all", "ms ", "vr "]
         rows = []
@@ -267,7 +269,7 @@ def _section(
             told += [_on_links(line[f"search_{f}_ms"]) for f in ("all", "ms", "vr")]
             rows.append(told)
         count = lines[0]["supersteps"]
-        text += f"\nA search of {count} supersteps:\n\n{_table(heads, rows)}"
+        text += f"\nA search of {count} supersteps:\n\n{markdown_table(heads, rows)}\n"
     return text
 
 
@@ -278,8 +280,3 @@ def _on_links(milliseconds: list[float]) -> str:
 def _short(value: float) -> str:
     """Return three digits, or all of those before the point."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -36,7 +36,7 @@ from bench.distributed.streaming import (
     stream_from_ranks,
 )
 from bench.record import Recorder
-from bench.timing import join_compilers
+from bench.timing import join_compilers, wait_for_gpu
 
 DEFAULTS = {
     "graph": ["rmat-24-16"],
@@ -53,6 +53,8 @@ SEED = 20261121
 SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
 #: Calls before the trials: loops of supersteps are made in the second or third.
 _WARM_UP = 3
+#: Rows whose stores are timed, and entries of each: 64 MB.
+LINK_ROWS = (1 << 19, 32)
 #: Vertices whose reals are compared, and numbers of them all.
 SAMPLE, SAMPLED = 4096, 1 << 15
 #: How far reals may be apart, of the largest.
@@ -95,10 +97,8 @@ def cells(
     ranks: int,
     until: float,
     recorder: Recorder,
-    module: str = MODULE,
-    **more: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ranks of a module; record an error that ends them."""
+    """Yield the rows of ranks; record an error that ends them."""
     given: dict[str, Any] = {
         "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
         "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
@@ -108,7 +108,6 @@ def cells(
         "ratings": arguments.ratings,
         "engine": arguments.engine,
         "until": until,
-        **more,
     }
     environment = {"FEATGRAPH_GPU_LINKS": arguments.links}
     limit = until + 60 - time.time()
@@ -118,7 +117,7 @@ def cells(
         own = given | {"programs": [name for name in wanted if name in half]}
         if own["programs"]:
             how = environment, limit, gpu
-            streams.append(stream_from_ranks(module, ranks, own, *how))
+            streams.append(stream_from_ranks(MODULE, ranks, own, *how))
     yield from rows_of(merged(streams), recorder, f"{ranks} ranks")
 
 
@@ -217,10 +216,7 @@ class Rank:
 
     def wait(self) -> None:
         """Wait for the GPU, and for the other ranks."""
-        if self.target == "cuda":
-            from bench.timing import wait_for_gpu
-
-            wait_for_gpu("cuda")
+        wait_for_gpu(self.target)
         self.engine.barrier()
 
     def measure_link(self) -> None:
@@ -233,11 +229,11 @@ class Rank:
 
     def run(
         self, of: str, name: str, graph: Any, program: str, how: Program, k: int
-    ) -> list[Any] | None:
-        """Run a program, and send its times; return the runs of its trials."""
+    ) -> None:
+        """Run a program, and send its times."""
         if not self.is_time():
             self.note(f"no time for {program}, k = {k}")
-            return None
+            return
         self.wait()
         begun, error = time.perf_counter(), ""
         try:
@@ -247,9 +243,8 @@ class Rank:
             error = f"{type(failed).__name__}: {failed}"[:300]
         if not self.agree(not error):
             self.note(f"{program}, k = {k}: {error or 'failed on another rank'}")
-            return None
+            return
         first, trials, calls = time.perf_counter() - begun, [], []
-        runs: list[Any] = []
         for _ in range(_WARM_UP):
             join_compilers()
             result = how.call()
@@ -262,7 +257,6 @@ class Rank:
             self.wait()
             calls.append(1000 * (time.perf_counter() - begun))
             trials.append(1000 * sum(result.run.seconds))
-            runs.append(result.run)
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
@@ -284,7 +278,6 @@ class Rank:
             wire_ms=1000 * wire / self.link if self.link else None,
             answer=answer,
         )
-        return runs
 
     def _wire(self, graph: Any, run: Any, how: Program, k: int) -> int:
         """Return the bytes of rows that the rank sends that sends most."""
@@ -332,13 +325,9 @@ def _link_of(rank: Rank) -> float | None:
         from featgraph.ranks.exchange.gpu_transport import have_windows
         from featgraph.runtime.devices.choose import choose_device
 
-        if have_windows(engine, choose_device("cuda")):
-            from bench.distributed import links_gpu
-
-            peer = links_gpu.Rank(engine, 3)
-            links_gpu.measure_rows(peer, [(1 << 19, 32, 1.0)])
-            cell = peer.cells[0]
-            return float(cell["nbytes"] / (median(cell["trials_ms"]) / 1000))
+        device: Any = choose_device("cuda")
+        if have_windows(engine, device):
+            return _rate_of_windows(engine, device)
     size, seconds = 1 << 24, []
     arrays = [np.zeros(size * (r != engine.rank), np.uint8) for r in range(engine.size)]
     for _ in range(3):
@@ -347,6 +336,37 @@ def _link_of(rank: Rank) -> float | None:
         engine.all_to_allv(arrays, about="a link")
         seconds.append(time.perf_counter() - begun)
     return size * (engine.size - 1) / median(seconds)
+
+
+def _rate_of_windows(engine: Any, device: Any) -> float:
+    """Return the bytes a second of rows that a kernel stores in the next rank's window.
+
+    All ranks store `LINK_ROWS` rows at once, the last one at the first.
+    """
+    from featgraph.cuda.dialect import cuda
+    from featgraph.ranks.exchange.window_channel import Channel, Part
+
+    count, k = LINK_ROWS
+    ahead, behind = ((engine.rank + step) % engine.size for step in (1, -1))
+    ranks = range(engine.size)
+    sent = [np.arange(count * (r == ahead)) for r in ranks]
+    taken = [np.arange(count, count + count * (r == behind)) for r in ranks]
+    channel = Channel(sent, taken, engine, device, "rows")
+    data = np.ones((2 * count, k), np.float32)
+    values = device.rows.held(device.rows.upload(data), data.shape)
+    changed = device.sets.upload(np.full(2 * count // 32, -1, np.int32).view(np.uint32))
+    trials = []
+    for _ in range(_WARM_UP + 3):
+        wait_for_gpu("cuda")
+        engine.barrier()
+        begin, end = cuda.event(timing=True), cuda.event(timing=True)
+        begin.record()
+        posted = channel.post([Part(changed, [values])])
+        end.record()
+        channel.take(posted)
+        wait_for_gpu("cuda")
+        trials.append(cuda.event_elapsed_time(begin, end))
+    return float(4 * k * count / (median(trials[_WARM_UP:]) / 1000))
 
 
 def answer_of(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:
@@ -485,10 +505,10 @@ def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     }
 
 
-def be_a_rank(given: dict[str, Any], send: Sender, kind: type[Rank] = Rank) -> None:
+def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     """Run everything on this rank."""
     begun = time.perf_counter()
-    rank = kind(given, send)
+    rank = Rank(given, send)
     rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
     rank.measure_link()
     wanted = set(given["programs"])

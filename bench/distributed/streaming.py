@@ -1,9 +1,8 @@
 """Ranks as processes of this host: started, and followed row by row.
 
 `stream_from_ranks` starts a module on ranks and yields the rows that its first rank
-writes, as they come; `run_on_ranks` returns the last of them. On a rank, `run_rank`
-calls the function that the module gives it, with the arguments of the bench and a
-`Sender` that writes rows.
+writes, as they come. On a rank, `run_rank` calls the function that the module gives
+it, with the arguments of the bench and a `Sender` that writes rows.
 """
 
 from __future__ import annotations
@@ -23,19 +22,7 @@ from typing import Any
 
 from bench.record import Recorder, child_environment
 
-__all__ = [
-    "LIMIT_S",
-    "Sender",
-    "merged",
-    "rows_of",
-    "run_on_ranks",
-    "run_rank",
-    "stream_from_ranks",
-    "threads_each",
-]
-
-#: Longest that all ranks of one cell may take.
-LIMIT_S = 900
+__all__ = ["Sender", "merged", "rows_of", "run_rank", "stream_from_ranks"]
 
 
 class Sender:
@@ -53,23 +40,6 @@ class Sender:
 def run_rank(be_a_rank: Callable[[dict[str, Any], Sender], Any]) -> None:
     """Call a function with the arguments that `stream_from_ranks` has passed."""
     be_a_rank(json.loads(sys.argv[1]), Sender(sys.argv[2]))
-
-
-def threads_each(count: int) -> dict[str, str]:
-    """Return the environment of a process with so many threads."""
-    return dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), str(count))
-
-
-def run_on_ranks(
-    module: str,
-    ranks: int,
-    given: Mapping[str, Any],
-    environment: Mapping[str, str],
-    limit_s: float = LIMIT_S,
-) -> dict[str, Any]:
-    """Run a module on ranks, and return the last row that it has written."""
-    *_, last = stream_from_ranks(module, ranks, given, environment, limit_s)
-    return last
 
 
 def stream_from_ranks(
@@ -186,7 +156,9 @@ def _environments(
 ) -> list[dict[str, str]]:
     """Return the environment of each rank."""
     common = child_environment() | {"PYTHONWARNINGS": "ignore"}  # runs end at a limit
-    common |= threads_each(max((os.cpu_count() or 1) // ranks, 1)) | dict(environment)
+    threads = str(max((os.cpu_count() or 1) // ranks, 1))
+    common |= dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), threads)
+    common |= environment
     if ranks > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -8,12 +8,13 @@ and so its loads on the way. ``chosen`` is the bound of
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
-from bench.learning.cells import Cells
+from bench.learning.cells import Cells, fields_of
 from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from featgraph.fold.plan.traits import graph_traits
@@ -55,21 +56,13 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
-    fields = {
-        "program": problem.name, "k": problem.k, "inputs": problem.inputs,
-        "graph": named.describe(),
-    }  # fmt: skip
     first: list[Any] = []
+    fields = fields_of(problem, named)
     if cells.by_hand is not None and problem.k == 4:
         sweep = Sweep(problem, cells.by_hand)
         key = (named.name, problem.name, problem.k, BY_HAND)
-        cells.run(
-            key,
-            lambda: cells.time_supersteps(
-                key, sweep.launch, sweep.answer, first, **fields
-            ),
-            **fields,
-        )
+        by_hand = key, sweep.launch, sweep.answer, first
+        cells.run(key, partial(cells.time_supersteps, *by_hand, **fields), **fields)
     for label, options in MAPPINGS.items():
         asked = cells.arguments
         bounds = {CHOSEN: {}, **{str(n): {"resident": n} for n in asked.blocks}}
@@ -78,24 +71,5 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
         for bound, forced in bounds.items():
             key = named.name, problem.name, problem.k, f"{label} {bound}"
             given = {**options, "_mapping": forced} if forced else options
-            cells.run(
-                key,
-                lambda k=key, o=given: _measure(cells, k, problem, o, first, fields),
-                **fields,
-            )
-
-
-def _measure(
-    cells: Cells, key: tuple[Any, ...], problem: LearningProblem,
-    options: dict[str, Any], first: list[Any], fields: dict[str, Any],
-) -> None:  # fmt: skip
-    superstep = problem.steps[0].prepare(problem.state, cells.device, options)
-    problem.reset(cells.device)
-    known = {
-        "options": options,
-        "resident": [p.mapping.resident for p in superstep.plan.phases],
-        "mappings": [p.describe_mapping() for p in superstep.plan.phases],
-    }
-    cells.time_supersteps(
-        key, lambda: superstep.run(), problem.answer, first, **fields, **known
-    )
+            timed = key, problem, given, first
+            cells.run(key, partial(cells.time_program, *timed, **fields), **fields)

@@ -13,8 +13,8 @@ import json
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_call
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["CUDA_ERROR", "Cells", "add_arguments", "timed_runs"]
+__all__ = ["CUDA_ERROR", "LIMIT", "Cells", "add_arguments", "fields_of", "timed_runs"]
 
 Callback = Callable[[fg.Run, fg.State], bool]
 #: Exit status where a CUDA error ended a run.
@@ -36,7 +36,9 @@ CUDA_ERROR = 3
 #: Milliseconds of a batch of supersteps.
 BATCH_MS = 200.0
 #: How far answers behind one superstep may be apart.
-LIMIT = 1e-4
+NEAR = 1e-4
+#: In epsilons, how far apart answers of converged runs may be.
+LIMIT = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +130,48 @@ class Cells:
                 del made
                 gc.collect()
 
+    def time_program(
+        self, key: tuple[Any, ...], problem: LearningProblem, options: dict[str, Any],
+        first: list[Any], **fields: Any,
+    ) -> None:  # fmt: skip
+        """Time supersteps of the problem's first foldmap under some options."""
+        superstep = problem.steps[0].prepare(problem.state, self.device, options)
+        problem.reset(self.device)
+        self.time_supersteps(
+            key, lambda: superstep.run(), problem.answer, first, options=options,
+            phases=len(superstep.plan.phases), mappings=mappings([superstep]),
+            resident=[p.mapping.resident for p in superstep.plan.phases],
+            **fields,
+        )  # fmt: skip
+
+    def time_program_runs(
+        self, problem: LearningProblem, options: dict[str, Any]
+    ) -> tuple[list[float], fg.Run, dict[str, Any]]:
+        """Return ms of runs of the problem under some options, the last, and fields."""
+        asked = self.arguments
+
+        def once(callback: Callback | None) -> fg.Run:
+            done = fg.iterate(
+                problem.steps, problem.state, max_supersteps=asked.supersteps,
+                target=asked.target, callback=callback, **options,
+            )  # fmt: skip
+            self.device.synchronize()
+            return done
+
+        reset = partial(problem.reset, self.device)
+        trials, done = timed_runs(once, reset, asked.repeat, asked.cell)
+        inner = 1e3 * median(done.seconds[1:])
+        return (
+            trials,
+            done,
+            {
+                "options": options,
+                "superstep_ms": round(inner, 5) if inner == inner else None,
+                "directions": sorted(set(done.directions)),
+                "mappings": mappings(done.kernels),
+            },
+        )
+
     def time_supersteps(
         self,
         key: tuple[Any, ...],
@@ -142,7 +186,7 @@ class Cells:
         found = answer()
         first.append(found)
         apart = float(np.abs(found - first[0]).max())
-        is_right = bool(np.isfinite(found).all() and apart <= LIMIT)
+        is_right = bool(np.isfinite(found).all() and apart <= NEAR)
         once()
         if asked.target == "cpu":
             trials = [time_call(once) for _ in range(asked.repeat)]
@@ -189,6 +233,14 @@ def _by_hand(target: str) -> Any:
     return handwritten.Host() if handwritten.has_host_compiler() else None
 
 
+def fields_of(problem: LearningProblem, named: NamedGraph) -> dict[str, Any]:
+    """Return the fields of all lines of a problem."""
+    return {
+        "program": problem.name, "k": problem.k, "inputs": problem.inputs,
+        "graph": named.describe(),
+    }  # fmt: skip
+
+
 def timed_runs(
     run: Callable[[Callback | None], Any],
     reset: Callable[[], Any],
@@ -227,16 +279,11 @@ def median(values: list[float]) -> float:
     return statistics.median(values) if values else float("nan")
 
 
-def mappings(kernels: list[Any]) -> list[str]:
+def mappings(kernels: Sequence[Any]) -> list[str]:
     """Return how each phase of some kernels maps to threads."""
     return [
         phase.describe_mapping() for kernel in kernels for phase in kernel.plan.phases
     ]
-
-
-def aggregates(run: fg.Run) -> dict[str, int]:
-    """Return how many supersteps patched, recomputed or kept no aggregates."""
-    return dict(Counter(map(str, getattr(run, "aggregates", None) or [])))
 
 
 def cut_after(limit: float) -> Callback:

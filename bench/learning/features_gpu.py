@@ -18,7 +18,7 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.learning import atomics
 from bench.learning import cells as cells_module
-from bench.learning.cells import Callback, Cells, mappings, median, timed_runs
+from bench.learning.cells import LIMIT, Cells, median
 from bench.learning.problems import LearningProblem, make_problem
 from bench.record import Recorder
 
@@ -44,8 +44,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     for direction in ("push", "pull")
     for fa in (True, False)
 }
-#: In epsilons, as in `variants_gpu`.
-LIMIT = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +91,6 @@ def _count_atomics(cells: Cells) -> None:
 
 
 def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
-    arguments, device = cells.arguments, cells.device
     first: list[Any] = []
     fields = {"program": "LP", "k": problem.k, "graph": named.describe()}
     for contender, options in VARIANTS.items():
@@ -102,17 +99,7 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
         def measure(
             contender: str = contender, options: Any = options, key: Any = key
         ) -> None:
-            def once(callback: Callback | None) -> fg.Run:
-                done = fg.iterate(
-                    problem.steps, problem.state, target=arguments.target,
-                    max_supersteps=arguments.supersteps, callback=callback, **options,
-                )  # fmt: skip
-                device.synchronize()
-                return done
-
-            trials, done = timed_runs(
-                once, lambda: problem.reset(device), arguments.repeat, arguments.cell
-            )
+            trials, done, more = cells.time_program_runs(problem, options)
             checks: dict[str, Any] = {"ok": True}
             if done.converged:  # one that was cut is not where the others are
                 answer = problem.answer()
@@ -121,12 +108,10 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
                 is_right = bool(np.isfinite(answer).all()) and apart <= LIMIT
                 checks = {"ok": is_right, "epsilons_apart": apart}
             cells.recorder.add(
-                contender, trials, cell=" | ".join(map(str, key)), options=options,
+                contender, trials, cell=" | ".join(map(str, key)),
                 supersteps=done.supersteps, converged=done.converged,
                 per_superstep_ms=round(median(trials) / max(done.supersteps, 1), 5),
-                superstep_ms=round(1e3 * median(done.seconds[1:]), 5),
-                directions=sorted(set(done.directions)),
-                mappings=mappings(done.kernels), checks=checks, **fields,
+                checks=checks, **more, **fields,
             )  # fmt: skip
 
         cells.run(key, measure, **fields)

@@ -7,13 +7,12 @@ committing in every superstep. The hand-written kernels are in ``baselines/kerne
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Folded
-from bench.learning.cells import Cells
+from bench.learning.cells import Cells, fields_of
 from bench.learning.problems import LearningProblem
 from bench.record import Recorder
 
@@ -58,39 +57,18 @@ def _measure_all(
     cells: Cells, named: NamedGraph, problem: LearningProblem, contenders: list[str]
 ) -> None:
     first: list[Any] = []
-    fields: dict[str, Any] = {
-        "program": problem.name, "k": problem.k, "inputs": problem.inputs,
-        "graph": named.describe(),
-    }  # fmt: skip
+    fields = fields_of(problem, named)
     for contender in contenders:
         key = (named.name, problem.name, problem.k, contender)
 
         def measure(contender: str = contender, key: Any = key) -> None:
-            if contender == BY_HAND:
-                once, answer, known = _prepare_by_hand(cells, problem)
-            else:
-                once, answer, known = _prepare(cells, problem, OPTIONS[contender])
-            cells.time_supersteps(key, once, answer, first, **known, **fields)
+            if contender != BY_HAND:
+                cells.time_program(key, problem, OPTIONS[contender], first, **fields)
+                return
+            folded = Folded(problem, cells.by_hand)
+            cells.time_supersteps(
+                key, folded.launch, folded.answer, first, lanes=folded.lanes,
+                hubs=folded.hub_count, **fields,
+            )  # fmt: skip
 
         cells.run(key, measure, **fields)
-
-
-def _prepare(
-    cells: Cells, problem: LearningProblem, options: dict[str, Any]
-) -> tuple[Callable[[], Any], Callable[[], Any], dict[str, Any]]:
-    superstep = problem.steps[0].prepare(problem.state, cells.device, options)
-    problem.reset(cells.device)
-    known = {
-        "options": options,
-        "phases": len(superstep.plan.phases),
-        "mappings": [p.describe_mapping() for p in superstep.plan.phases],
-    }
-    return lambda: superstep.run(), problem.answer, known
-
-
-def _prepare_by_hand(
-    cells: Cells, problem: LearningProblem
-) -> tuple[Callable[[], Any], Callable[[], Any], dict[str, Any]]:
-    folded = Folded(problem, cells.by_hand)
-    known = {"lanes": folded.lanes, "hubs": folded.hub_count}
-    return folded.launch, folded.answer, known

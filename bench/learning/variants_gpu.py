@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,7 @@ import featgraph as fg
 from bench.graphs import NamedGraph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
-from bench.learning.cells import (
-    Callback,
-    Cells,
-    aggregates,
-    mappings,
-    median,
-    timed_runs,
-)
+from bench.learning.cells import LIMIT, Cells, fields_of, median, timed_runs
 from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from bench.timing import time_events
@@ -58,8 +52,6 @@ BY_HAND = "hand-written NFA/NCD"
 #: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0
-#: In epsilons, how far apart answers may be where no kernel was written by hand.
-LIMIT = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,13 +84,8 @@ class _Row:
         self.by_hand = None
         if cells.by_hand is not None and problem.k == 4:
             self.by_hand = Sweep(problem, cells.by_hand)
-        self.fields = {
-            "program": problem.name,
-            "k": problem.k,
-            "inputs": problem.inputs,
-            "graph": named.describe(),
-            "edges_used": problem.graph.edge_count,
-        }
+        self.fields = fields_of(problem, named)
+        self.fields["edges_used"] = problem.graph.edge_count
 
     def run(self, contenders: list[str]) -> None:
         """Run each as a cell of its own."""
@@ -108,32 +95,17 @@ class _Row:
             self.cells.run(key, lambda m=measure, c=contender: m(c), **self.fields)
 
     def _variant(self, contender: str) -> None:
-        problem, arguments = self.problem, self.cells.arguments
-        device = self.cells.device
-
-        def once(callback: Callback | None) -> fg.Run:
-            done = fg.iterate(
-                problem.steps, problem.state, max_supersteps=arguments.supersteps,
-                target=arguments.target, callback=callback, **VARIANTS[contender],
-            )  # fmt: skip
-            device.synchronize()
-            return done
-
         started = time.perf_counter()
-        trials, done = timed_runs(
-            once, lambda: problem.reset(device), arguments.repeat, arguments.cell
+        trials, done, more = self.cells.time_program_runs(
+            self.problem, VARIANTS[contender]
         )
-        inner = 1e3 * median(done.seconds[1:])
         self._record(
             contender, trials, done.supersteps, done.converged,
-            options=VARIANTS[contender],
             committed=sum(done.active_counts),
             active_counts=done.active_counts,
-            superstep_ms=round(inner, 5) if inner == inner else None,
-            directions=sorted(set(done.directions)),
-            mappings=mappings(done.kernels),
-            aggregates=aggregates(done),
+            aggregates=dict(Counter(map(str, done.aggregates))),
             whole_s=round(time.perf_counter() - started, 3),
+            **more,
         )  # fmt: skip
 
     def _by_hand(self, contender: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from bench.algorithms.als_accuracy import PUBLISHED, root_mean_square
 from bench.graphs import data_folder
 from bench.record import Recorder
+from bench.report import markdown_table
 from bench.sgd.ratings import ratings_of
 from featgraph.algorithms import MatrixFactorization
 from featgraph.algorithms.ranking_metrics import train_test_split
@@ -85,13 +86,12 @@ def _fit(model: MatrixFactorization, ratings: Any, **more: Any) -> list[float]:
 
 def write_page(path: Path, recorder: Recorder) -> None:
     """Write both tables."""
-    head = "| ratings | K | rate | decay | regularization | epochs | RMSE |"
-    tables: dict[str, dict[str, None]] = {"held out": {}, "tuned": {}}
+    rows: dict[str, dict[Any, None]] = {"held out": {}, "tuned": {}}
     for line in recorder.kept():
         cells = (line["graph"]["name"], *(line[n] for n in ("k", *NAMES, "epochs")))
-        text = f"| {' | '.join(map(str, cells))} | {line['rmse']:.4f} |"
-        tables[line["contender"]][text] = None
-    held, tuned = ([head, "| --- " * 7 + "|", *rows] for rows in tables.values())
+        rows[line["contender"]][*cells, f"{line['rmse']:.4f}"] = None
+    head = ("ratings", "K", *NAMES, "epochs", "RMSE")
+    held, tuned = (markdown_table(head, part) for part in rows.values())
     lines = [
         "# How accurate matrix factorization by gradient descent is",
         "",
@@ -103,7 +103,7 @@ def write_page(path: Path, recorder: Recorder) -> None:
         "these, `MatrixFactorization` learns all of the four fifths. Predictions are",
         "clipped to the scale. The held-out ratings are used once:",
         "",
-        *held,
+        held,
         "",
         *PUBLISHED.splitlines(),
         "The figures of featgraph are from one split.",
@@ -111,6 +111,6 @@ def write_page(path: Path, recorder: Recorder) -> None:
         f"Errors of the validation part, at the best of at most {EPOCHS} epochs; a run",
         f"ends after {PATIENCE} epochs in a row without a smaller one:",
         "",
-        *tuned,
+        tuned,
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

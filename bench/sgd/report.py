@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from bench.report import markdown_table
 
 __all__ = ["tables"]
 
@@ -37,11 +39,6 @@ def tables(lines: Iterable[Line], copy_gb_per_s: float = COPY_GB_PER_S) -> str:
         parts.append(f"### {device}, target {target}, K = {k}")
         parts += [_sweeps(cells), _details(cells), _bounds(cells, copy_gb_per_s)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    every = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in every)
 
 
 def _ms(line: Line | None) -> float | None:
@@ -76,7 +73,7 @@ def _sweeps(cells: dict[tuple[str, str], Line]) -> str:
         means = (ratios.get((kind, schedule)) for schedule in schedules)
         shown = [f"{statistics.geometric_mean(m):.2f}" if m else "" for m in means]
         rows.append([f"geometric mean, {kind}", "", "", *shown])
-    return _table(["ms (of edge_locked)", "E", "d", *schedules], rows)
+    return markdown_table(["ms (of edge_locked)", "E", "d", *schedules], rows)
 
 
 def _details(cells: dict[tuple[str, str], Line]) -> str:
@@ -99,7 +96,7 @@ def _details(cells: dict[tuple[str, str], Line]) -> str:
         rows.append(cell)
     head = ["shape", "schedule", "ms", "GB/s", "prepared in ms", "sweeps to pay back"]
     head += ["groups", "passes", "predicted ms", "predicted / measured"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _bounds(cells: dict[tuple[str, str], Line], copy_gb_per_s: float) -> str:
@@ -118,7 +115,7 @@ def _bounds(cells: dict[tuple[str, str], Line], copy_gb_per_s: float) -> str:
         shown = [f"{n:.4g}" for n in (times[best], moved_ms, chains[0], over)]
         rows.append([shape, best, *shown])
     head = ["shape", "best", "ms", "bytes, ms", "chain, ms", "over the larger"]
-    return _table(head, rows) if rows else ""
+    return markdown_table(head, rows) if rows else ""
 
 
 def main() -> None:

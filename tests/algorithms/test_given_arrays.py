@@ -111,7 +111,7 @@ class Drawn:
 
 few: dict[str, Any] = {"max_supersteps": 2}
 
-#: What is called -> a call of it. All arrays that it takes are in one of its calls.
+#: Function -> a call of it. All arrays that it takes are in one of its calls.
 CALLS: dict[str, Callable[..., Any]] = {
     "bfs": lambda d, **o: bfs(d.graph, d.sources(), **o),
     "sssp": lambda d, **o: sssp(d.graph, d.sources(), weights=d.weights(), **o),

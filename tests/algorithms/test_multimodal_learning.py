@@ -106,7 +106,7 @@ def test_any_converged_answer_solves_the_system(
     verify_multimodal_learning(graph, start, result.values, epsilon=1e-10, **options)
     matrices = modalities(graph, weights, normalization)
     fused = 0.3 * matrices.sum(axis=0)
-    # What "symmetric" and "mean" are for: 2-norm or largest row sum at most one.
+    # "symmetric" and "mean" bound the 2-norm and the largest row sum by one.
     norm = 2 if normalization == "symmetric" else np.inf
     assert all(np.linalg.norm(one, norm) <= 1 + 1e-12 for one in matrices)
     exact = np.linalg.solve(np.eye(len(start)) - fused, 0.1 * start)

@@ -272,7 +272,7 @@ def test_sums_of_weights_that_a_type_does_not_hold_are_refused() -> None:
             call()
         assert caught.value.where == "vertex 1"
         assert "float64" in str(caught.value.fix)
-    # What stays below in every sum is taken, though all of them together are above.
+    # Weights whose every sum stays below are taken, though all together are above.
     pairs = fg.Graph.from_edges([0, 2], [1, 3], directed=False)
     assert weight_properties(pairs, [2e38, 2e38], np.dtype(np.float32))
 

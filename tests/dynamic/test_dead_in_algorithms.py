@@ -40,7 +40,7 @@ FIRST = np.where(np.arange(V) < 5, 0.5, np.nan)[:, None]
 
 #: Answers that are vertices.
 VERTICES = {"parents", "predecessors", "sources", "vertices"}
-#: What answers have for dead vertices, if not 0.
+#: Values of answers at dead vertices, if not 0.
 FILLS = {
     ("bfs", "levels"): -1,
     ("bfs", "parents"): -1,
@@ -175,7 +175,7 @@ def check_claims(name: str, side: Side, found: Any) -> None:
     verify(graph, *args, **{option: given[option] for option in shared})
 
 
-#: What matrices are factorised, and factor graphs, have no dead vertices.
+#: Algorithms of matrices and factor graphs, which have no dead vertices.
 WITHOUT = {
     "als", "factor_propagation", "gradient_factorization", "sgd_factorization",
 }  # fmt: skip

@@ -98,7 +98,7 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 MANY_BLOCKS = "sums", "digits", "meeting"
 #: Exit code of a process in which a fault was found.
 FOUND = 77
-#: What is replaced by what, and the batches that find it.
+#: Text, its replacement, and the number of batches that find the fault.
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),

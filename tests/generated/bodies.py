@@ -64,7 +64,7 @@ class Body(Statements):
         self.reads.draw.use(f"write {p.of} {p.role}", f"store {p.dtype}")
         suffix = "_next" if p.role == "next" else ""
         e = self.stored(p)
-        # What it was is a number, too; a feature reads its own.
+        # The old value is a number, too; a feature reads its own.
         is_number = p.dtype in {"float32", "float64", "int64"} and e.type != "bool"
         is_own = p.role == "out" and p.wide == self.reads.wide and e.units <= 2**20
         sign = ""
@@ -98,6 +98,6 @@ class Body(Statements):
         if p.dtype == "uint32" and operation == "add":
             value = replace(value, text=f"abs({value})")
         draw.use(f"atomic.{operation} {p.dtype}", f"atomic in {self.reads.kind}")
-        # What it was before depends on the order: it is bound, and not used.
+        # The old value depends on the order: it is bound, and not used.
         before = f"{self.name('before')} = " if draw.chance(20) else ""
         self.line(f"{before}fg.atomic.{operation}(d.{p.name}, {index}, {value})")

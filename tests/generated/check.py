@@ -184,7 +184,7 @@ def _check(case: Case, target: str) -> Report:
     return report
 
 
-#: What the interpreter finds by the values at hand; a fold need not see it.
+#: Errors that the interpreter finds by the values; a fold need not see them.
 _BY_VALUES = (
     "features write different values",
     "a feature reads what another one writes",

@@ -48,7 +48,7 @@ TRIANGLES: tuple[dict[str, Any], ...] = (
 )
 
 
-#: What may come with runs in any order.
+#: Options beside runs in any order.
 UNORDERED: tuple[dict[str, Any], ...] = (
     {"direction": "pull"},
     {"feature_parallel": False},

@@ -62,7 +62,7 @@ FORMS = (
     "rvg", "vge", "eve", "vgvgv", "gge", "re", "Rv",
 )  # fmt: skip
 TRIANGLES = ("t", "et", "vt", "tt", "ret")
-#: What may be patched in runs driven by changes.
+#: Orders of functions that may be patched in runs driven by changes.
 PATCHED = ("gv", "gv", "ggv", "gvv", "egv", "vgv")
 
 

@@ -22,7 +22,7 @@ DTYPES = (
     "float64",
 )  # fmt: skip
 
-#: What is computed with stays below: headroom for sums over a graph of these sizes.
+#: Integers stay below: headroom for sums over a graph of these sizes.
 WIDEST = 2**40
 
 

@@ -79,7 +79,7 @@ class Reads(Expressions):
         self.updates: set[str] = set()
         self.operations: dict[str, str] = {}
         self.constants: list[tuple[str, Expression]] = []
-        #: What the functions of a foldmap write and read more often than others.
+        #: Properties that a foldmap's functions write and read more often than others.
         self.hot: frozenset[str] = frozenset()
         #: Whether it reads what is committed at its source alone, so that patches do.
         self.sources_only = kind == "gather" and draw.chance(40)
@@ -91,7 +91,7 @@ class Reads(Expressions):
         found: list[Callable[[], Expression]] = []
         for p in self.properties:
             if p.type == type_ and self._is_readable(p):
-                # What belongs to edges and vertices counts double.
+                # Properties of edges and vertices count double.
                 times = 16 if p.name in self.hot else 2
                 found += [lambda p=p: self.read(p)] * (1 if p.of == "scalar" else times)
         for t in self.temporaries:

@@ -23,7 +23,7 @@ from featgraph.fold.tree.statements import Body, code
 
 __all__ = ["POISON", "Extents", "arrays_of", "extents_of"]
 
-#: What stands in spare slots: no vertex, and no edge.
+#: The entry of spare slots: no vertex, and no edge.
 POISON = 2**31 - 1
 Rng = np.random.Generator
 

@@ -112,7 +112,7 @@ class Asked:
         return self.device.download(next_), wanted
 
 
-#: What is asked, and how.
+#: Functions of due sets, with their arguments.
 ASKED: dict[str, tuple[str, tuple[Any, ...]]] = {
     **{
         f"expand {along} {name}": ("expand", (count, along))

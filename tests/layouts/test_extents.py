@@ -73,7 +73,7 @@ def _is_deep() -> bool:
 
 
 EXAMPLES = 20 if _is_deep() else 4  # the first is one vertex
-#: What is drawn last is seen as it is: shrinking would compile again and again.
+#: No shrinking of drawn cases: it would compile again and again.
 PHASES = tuple(p for p in Phase if p is not Phase.shrink)
 
 

@@ -180,7 +180,7 @@ def _first_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
-# What comes from active sources only, and what from all
+# Contributions of active sources only, and of all
 
 
 @fg.gather(into="news", combine="sum", sources="active")

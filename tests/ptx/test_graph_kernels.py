@@ -34,7 +34,7 @@ N, YES, WORD = types.int64, types.boolean, types.uint64
 WORDS = types.Array(types.uint64, 1, "C")
 U32 = types.Array(types.uint32, 1, "C")
 
-#: What says which entries of edges are in some rows.
+#: Arguments that select the entries of edges in some rows.
 ENTRIES = (I32, I32, I32, N, YES, YES, N, N)
 
 SIGNATURES = [

@@ -156,8 +156,8 @@ def test_a_loop_tells_its_node() -> None:
     assert resources.spill_stores_bytes == 0
 
 
-#: What due sets and refreshes took when they were written by hand, or take, if fewer;
-#: but what counts packs the vertices of a set, as by hand it did not.
+#: Registers of due sets and refreshes when they were written by hand, or today's, if
+#: fewer. Kernels that count also pack the vertices of a set, as by hand they did not.
 REGISTERS = {
     "reach": 46, "reach_hubs": 32, "find": 24, "find_hubs": 28, "count": 32,
     "find_targets": 20, "refresh": 48, "refresh_all": 32, "count_rows": 32,

@@ -64,7 +64,7 @@ SIGNATURES = [
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
     ptx = dialect.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
-    # What takes numbers takes those of 64 bits, too.
+    # The kernel that takes numbers takes those of 64 bits, too.
     assert kernel is kernels.take or not re.search(r"\bf64\b", ptx)
     if kernel is kernels.post:  # one fence of the system, then a store a rank
         fence, flag = ptx.find("membar.sys"), ptx.find("st.relaxed.sys")

@@ -73,7 +73,7 @@ def sent_and_foretold(engine: Any) -> list[list[Any]]:
             "ms": [counts.sent[engine.rank]] * len(works),
             "vr": [work.sent[engine.rank] for work in works],
         }[form]
-        # What says which rows these are: a bit for each listed, where not all changed.
+        # Beside the rows, a bit for each listed one, where not all changed.
         beside = [sum(_beside(links.sizes, listed, form, n)) for n in range(len(sizes))]
         meant = [ROW * int(n) + more for n, more in zip(rows, beside, strict=True)]
         found.append([form, sizes, meant])

@@ -17,7 +17,7 @@ from tests.algorithms import test_answers
 from tests.algorithms.test_answers import CALLS, GRAPH
 from tests.ranks.forced import forced
 
-#: What runs; others are refused.
+#: Calls that run; others are refused.
 RUNS = {
     "bfs", "sssp", "sswp", "propagate", "pagerank", "renormalized", "betweenness",
     "closeness", "eigenvector", "hits", "label propagation", "label sets", "manifolds",
@@ -25,7 +25,7 @@ RUNS = {
     "beliefs", "beliefs by edges", "circuit", "modalities", "push",
     "push weighted", "cores", "triangles", "clustering", "trusses",
 }  # fmt: skip
-#: What makes graphs of a graph.
+#: Methods that make graphs of a graph.
 DERIVED = ("simple", "weighted", "rings")
 #: One in so many is called also without the deep profile.
 ONE_IN = 8
@@ -63,7 +63,7 @@ def test_an_algorithm_answers_as_on_one_rank(
 def require_answers(
     monkeypatch: pytest.MonkeyPatch, target: str, name: str, repartition: Any
 ) -> None:
-    # What calls derive of the graph is made of the whole, and distributed then.
+    # Graphs that calls derive are made of the whole, and distributed then.
     whole: dict[str, fg.Graph] = {}
     for derive in DERIVED:
         whole[derive] = getattr(test_answers, derive)(GRAPH)

@@ -78,7 +78,7 @@ def note(f, v, d):
     return d.back[v, f] % 3 > 0
 
 
-# What runs on directed graphs, too: entries of edges out of a vertex
+# Entries of edges out of a vertex, on directed graphs, too
 
 
 @fg.edge

@@ -146,7 +146,7 @@ def test_a_moved_state_is_of_another_graph() -> None:
         own = state.graph.own_vertices
         assert own.tolist() == [*(range(64), range(64, V))[engine.rank]]
         np.testing.assert_array_equal(state.local("x"), state["x"][own])
-        # What was made before goes on: other States, and sets that were held.
+        # States and sets that were made before the move can still be used.
         fg.iterate(step, other, max_supersteps=2, target="cpu")
         assert other.graph is graph
         again = search(state, active_in=held, target="cpu")

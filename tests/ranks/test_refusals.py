@@ -171,7 +171,7 @@ def _x(values: Any, **more: Any) -> dict[str, Any]:
     return {"x": fg.vertex_property(values, iterated=True, **more)}
 
 
-#: What is given -> a State, or a call on one, that differs between ranks.
+#: Argument -> a State, or a call on one, that differs between ranks.
 DIFFERENT: dict[str, Callable[[fg.Graph, int], Any]] = {
     "a = 1": lambda graph, rank: fg.State(graph, a=1 + rank, **_x(0)),
     "x = 2": lambda graph, rank: fg.State(graph, **_x(2 + rank)),

@@ -146,7 +146,7 @@ def test_a_run_tells_what_it_has_sent(
         graph = fg.distribute(whole, cuts=[0, 32, 40])
         run = al.bfs(graph, 26, target="cuda", exchange=form).run
         assert f"as {name!r}" in run.explain()
-        # What is said before the first exchange of a graph is not of the run.
+        # Bytes before the first exchange of a graph are not of the run.
         sent = {kind: run.sent_bytes[kind] for kind in (name, "numbers")}
         return run.supersteps, sent
 

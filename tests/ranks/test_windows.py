@@ -283,7 +283,7 @@ def test_a_superstep_asks_for_few_launches(
     assert supersteps == 9
     names = [name for name in between if not name.startswith(("find", "reach"))]
     if algorithm == "bfs":
-        # What one GPU asks for, which counts, and of what may be due the own vertices.
+        # As on one GPU, with the count, and of the due vertices the own ones.
         first, *middle, sweep, post, take = names
         assert (first, post, take) == ("words_and", "post", "take")
         assert middle == ["refresh_vertices_without"] * 2

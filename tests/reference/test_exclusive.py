@@ -113,7 +113,7 @@ def test_an_order_has_each_edge_of_the_domain_once() -> None:
             run(fg.foldmap(mix), LOOPED, order=order)
 
 
-# What is refused, by the folder and the interpreter or by one of them
+# Refusals, by the folder and the interpreter or by one of them
 
 
 @fg.edge(exclusive=True)

@@ -47,7 +47,7 @@ TWO_SIDES: dict[str, dict[str, Any]] = {
     "hybrid": {"tries": 1},
     "hubs apart": {"schedule": "hybrid", "hubs": 3},
 }
-#: What equals `serial` bit by bit.
+#: Schedules whose results equal those of `serial` bit by bit.
 SERIAL = {"levels", "rows", "ticketed"}
 
 

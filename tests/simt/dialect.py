@@ -416,7 +416,7 @@ def _store_row(
         array[each] = value
 
 
-#: What kernels have told conditional nodes of graphs, by the handles of these.
+#: Values that kernels have set at conditional nodes of graphs, by their handles.
 conditions: dict[int, int] = {}
 
 
@@ -428,7 +428,7 @@ def _clock_ns() -> int:
     return time.perf_counter_ns()
 
 
-#: What finds memory by an address: set by an emulated GPU.
+#: Functions that find memory by an address: set by an emulated GPU.
 memory_at: list[Callable[[int, Any], GuardedArray]] = []
 
 

@@ -314,7 +314,7 @@ class Gpu:
         self.written: dict[int, Written] = {}
         self.modules: dict[str, ModuleType] = {}
         self.numbers = itertools.count(1)
-        #: What streams were told to wait for.
+        #: Waits between streams, in order.
         self.order = Order()
         self.streams = Streams(self)
         #: Whether it is watched who waits for whom in memory that is made from now on.
@@ -329,7 +329,7 @@ class Gpu:
         self.waited_for: list[int] = []
         self.from_cuda_array_interface = from_cuda_array_interface
         self.current_gpu = lambda: 0
-        #: What the GPU is said to have: so little that nothing is kept for it.
+        #: Memory that the GPU reports: so little that nothing is kept for it.
         self.memory_bytes = lambda: 0
         self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
 

@@ -151,7 +151,7 @@ def counts_state(graph: Any, k: int, rng: Any) -> Any:
     }
 
 
-# What is gathered takes all features, and is no real number: loops leave it in arrays
+# Gathered values of all features that are no real numbers: loops leave them in arrays
 
 
 @fn.gather(into="below", combine="any")
@@ -219,7 +219,7 @@ class KeptRun:
         count = graph.vertex_count
         self.active = rng.random(count) < 0.3
         self.stale = rng.random(count) < 0.2
-        # What retreats and what does not: the extremes are among what has changed.
+        # Values retreat or do not: the extremes are among the changed ones.
         before, _ = case.values(graph, k, np.random.default_rng(k + 1))
         self.seen = dict(self.values)
         for name in self.plan.incremental.reads:

@@ -45,7 +45,7 @@ _TRIPS = "_trips_of_loops"
 Site = tuple[Any, ...]
 # File, line, function, and these trips: a step of a site, for people.
 Step = tuple[str, int, str, tuple[int, ...]]
-# What an operation gives to each lane, from what each lane brought.
+# An operation: values that lanes bring -> the result of each lane.
 Outcome = Callable[[dict[int, Any]], dict[int, Any]]
 
 

@@ -95,7 +95,7 @@ class Touches:
         self._copies: list[Copied] = []
         self._read: dict[int, tuple[int, int]] = {}
         self._written: dict[int, tuple[int, int]] = {}
-        #: What the driver has done there last.
+        #: Stream and place of the driver's last fill, in the order of streams.
         self._filled = DEFAULT, 0
 
     def read(self, place: int) -> None:

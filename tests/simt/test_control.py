@@ -35,7 +35,7 @@ from tests.simt.emulator import Emulator
 MODULE, NODE = inspect.getsource(cuda_arrays), 77
 VERTICES = 6
 LIMIT = 0.5
-#: What supersteps hand over to be tested.
+#: Values that stopping rules test.
 values = st.sampled_from([0.0, 1.0, 1.0, 1.0, LIMIT, np.nan, -np.inf])
 
 

@@ -93,7 +93,7 @@ def test_what_is_given_on_the_gpu_is_not_brought_to_the_host(gpu: Gpu) -> None:
     assert not gpu.downloads
     given[:] = 0  # the caller's again
     assert state["x"].tolist() == np.arange(30).reshape(10, 3).tolist()
-    # What is there becomes the buffer.
+    # The given device array becomes the buffer.
     fg.foldmap(_double)(state, target="cuda")
     assert state.residency.array("x").array is array
     assert state["x"][0].tolist() == [0, 2, 4]

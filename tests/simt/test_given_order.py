@@ -94,7 +94,7 @@ def test_edges_are_brought_into_order_where_their_values_are(
     np.testing.assert_array_equal(lent, given_values, strict=True)
     if graph.given_edge_count:
         item = given_values.itemsize * width
-        # What was given, once, in pieces that are bounded, and nothing of the graph.
+        # The given values, once, in bounded pieces, and nothing of the graph.
         is_count = [size for size in gpu.downloads if size == 24]
         moved = sum(gpu.downloads) - sum(is_count)
         assert moved == given_values.nbytes or given_values.nbytes == 24

@@ -40,5 +40,5 @@ def test_what_is_kept_is_right_however_late(
     (meant, kinds), (share, _) = found
     assert {"recomputed", "patched"} <= kinds
     assert any(r.launched for r in gpu.recordings)
-    # What is announced is a change of 1e-4 or more.
+    # Changes of 1e-4 or more are announced.
     np.testing.assert_allclose(share, meant, atol=1e-3)

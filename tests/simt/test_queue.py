@@ -384,7 +384,7 @@ def test_names_are_reserved(name: str) -> None:
             continue
         used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         used = {n for n in used if re.match(r"entries_of_|.*_\d+$", n) is None}
-        # What is the user's is printed in others alone.
+        # The user's functions are printed in others alone.
         is_own = re.match("begin|first_key|is_near|refill|supersteps", node.name)
         assert used <= known | GENERATED | (LOOPS if is_own else set())
 

@@ -190,7 +190,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "in turn, all": (halves(shares), shares_state, {"change_driven": False}),
 }  # fmt: skip
-#: What is decided changes where "auto" decides.
+#: Decisions change where "auto" decides.
 LATE = [(c, n) for c in CASES for n in (0, np.inf) if not (n and CASES[c][2])]
 
 

@@ -44,7 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     for kind, more in KINDS.items()
     if kind == "push" or schedule != "balanced_push"
 }
-#: What a schedule says of phases that it has no mapping for.
+#: Errors of schedules at phases that they have no mapping for.
 REFUSED = {
     "lanes cannot share the edges of a vertex here: what they come to has no reduction "
     "by shuffles",

@@ -65,7 +65,7 @@ def found_and_wanted(
     w = rng.standard_normal(count).astype(dtype)
     arrays: dict[str, np.ndarray] = {"w": w}
     for n, own in rows.items():
-        # What stands behind a row must not come into the sum.
+        # Padding behind a row must not come into the sum.
         arrays[n] = np.full((count, row_stride(k)), np.nan, dtype)
         arrays[n][:, :k] = own
     emulator, mapping = Emulator(sources), fold.plan.phases[0].mapping

@@ -256,7 +256,7 @@ def _one_order() -> Callable[[Any], Any]:
     return order
 
 
-#: What is kept too long, and the change that shows it.
+#: Caches that are kept too long, and the change that shows it.
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "no version": (Stamps, "after", _never("version"), "in place"),
     "no moves": (Stamps, "after", _never("moves"), "moved"),

@@ -32,7 +32,7 @@ def _factored(tile: Tuple) -> Tuple:
         found[j + 1 :, j] *= found[j, j]
         below = found[j + 1 :, j]
         found[j + 1 :, j + 1 :] -= np.outer(below, below)
-    # What is above the diagonal is nothing that may be read.
+    # Entries above the diagonal must not be read.
     found[np.triu_indices(len(found), 1)] = np.nan
     return _tuple(found)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["SAME", "Comparison", "category", "compare", "kernels"]
 
 CAST = "uint32"
-#: What `category` says of two texts that count as one.
+#: Results of `category` for two texts that count as one.
 SAME = ("bytes", "tree", "tree but casts")
 
 

@@ -115,7 +115,7 @@ TRAITS = {
     "fewest": GraphTraits(typical_degree=2, has_hubs=True),
     "undirected": GraphTraits(undirected=True),
 }
-#: What vertices of a set are swept by depends on hubs at most.
+#: Kernels that sweep the vertices of a set depend on hubs at most.
 FORMS = [
     (choice, traits, form)
     for choice in ("pull", "push", "kept")

@@ -13,7 +13,7 @@ import featgraph as fg
 
 PAGERANK = importlib.import_module("featgraph.algorithms.pagerank")
 STEP = PAGERANK.step
-#: What K may be: a vector of each size alone and with others, for both real types.
+#: Widths K: a vector of each size alone and with others, for both real types.
 WIDTHS = (17, 18, 20, 24, 31, 32, 33, 63)
 
 

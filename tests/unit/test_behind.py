@@ -277,7 +277,7 @@ def test_a_run_goes_on_in_the_direction_that_it_has(
     assert set(first.run.directions) == {"pull"}
     assert compiling.gate.begun.wait(60)
     assert set(search(graph).run.directions) == {"pull"}
-    # What is asked for by name is compiled at once.
+    # A direction that is given by name is compiled at once.
     assert set(search(graph, direction="push").run.directions) == {"push"}
     compiling.finish()
     second = search(graph)

@@ -18,20 +18,10 @@ if not dialect.is_installed():
 
 from bench import report, run
 from bench.compile.parts import Parts, _name
-from bench.distributed import ranks_cpu, ranks_gpu
-from bench.distributed.streaming import Sender
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
-from bench.schedules import (
-    compile_ahead,
-    efficiency,
-    mapping_gpu,
-    reduce_gpu,
-    schedules_gpu,
-)
-from bench.schedules.eight import Inputs, capture
-from featgraph.fold.plan.traits import graph_traits
+from bench.schedules import mapping_gpu
 
 
 def run_bench(tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
@@ -61,150 +51,15 @@ def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
         assert line["graph"]["digest"] == digest
 
 
-def test_traffic_is_checked_and_recorded(tmp_path: Path) -> None:
-    argv = ("traffic", "--graph", "graph500-8", "--ranks", "2,4", "--orders", "random")
-    lines = run_bench(tmp_path, *argv)
-    assert [(line["ranks"], line["contender"]) for line in lines] == [
-        (2, "range"),
-        (2, "grid"),
-        (4, "range"),
-        (4, "grid"),
-    ]
-    for line in lines:
-        assert line["checks"] == {"ok": True, "wrong": 0}
-        assert 0 < line["ms_v"] <= line["all_v"]
-        assert line["mean_memory_mb"] <= line["most_memory_mb"]
-
-
-class Clock(schedules_gpu.Stopwatch):
-    """Reports 1 ms a superstep: the emulator has no events."""
-
-    def __init__(self, device: Any) -> None:
-        self.laps = self.exposed = 0
-        self.is_on = False
-
-    @property
-    def is_running(self) -> bool:
-        return self.is_on
-
-    def resume(self) -> None:
-        assert not self.is_on
-        self.is_on = True
-
-    def pause(self) -> None:
-        self.is_on = False
-
-    def lap(self) -> None:
-        assert self.is_on, "what ends here has been begun"
-        self.pause()
-        self.laps += 1
-
-    def read(self) -> list[float]:
-        assert not self.is_on
-        laps, self.laps = self.laps, 0
-        return laps * [1.0]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
-    given = {"graph": "uniform-8-4", "k": 2, "repeat": 1, "engine": "auto"}
-    ranks_cpu.be_a_rank(given, Sender(tmp_path / "rows.jsonl"))
-    [(program, cell)] = json.loads((tmp_path / "rows.jsonl").read_text()).items()
-    assert program == "label propagation"
-    assert len(cell["trials_ms"]) == 1
-    assert cell["graph"]["vertices"] == 256
-    assert np.isfinite(cell["sample"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-def test_ranks_of_a_gpu_are_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the CPU: which answers are compared, and that all ways run."""
-    monkeypatch.setattr(ranks_gpu, "TARGET", "cpu")
-    monkeypatch.setattr(ranks_gpu, "SUPERSTEPS", 3)
-    rows = run_bench(tmp_path, "ranks-gpu", "--graph", "rmat-6-4", "--repeat", "1")
-    assert len(rows) == 6
-    assert all(row["checks"]["ok"] for row in rows)
-    assert [row["sent_bytes"] > 0 for row in rows] == 2 * [False, False, True]
-
-
-@pytest.mark.slow
-def test_schedules_are_timed_on_an_emulated_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some schedules of the table, and shares; the emulator has no times."""
-    from tests.simt.gpu import emulated_gpu
-
-    names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")
-    some = {name: schedules_gpu.SCHEDULES[name] for name in names}
-    monkeypatch.setattr(schedules_gpu, "SCHEDULES", some)
-    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
-    monkeypatch.setattr(schedules_gpu, "Stopwatch", Clock)
-    monkeypatch.setattr(schedules_gpu, "ACTIVE", (0.1, 1.0))
-    monkeypatch.setattr(schedules_gpu, "BATCH", 1)
-    argv = ("schedules-gpu", "--graph", "uniform-3-2", "--k", "1", "--repeat", "2")
-    parts = ("--parts", "supersteps", "shares", "--programs", "BFS", "CS", "PR")
-    few = ("--pushed", "rmat45-3-2", "--most", "3", "--processes", "0")
-    monkeypatch.setattr(compile_ahead, "VERTICES", 40)
-    inputs = Inputs(make_graph("uniform-3-2").graph)
-    with emulated_gpu():
-        compile_ahead.run_task(compile_ahead.Task.of("SSSP", {}, inputs))
-        lines = run_bench(tmp_path, *argv, *parts, *few)
-    timed = [line for line in lines if line["part"] == "supersteps"]
-    assert [line["contender"] for line in timed] == 3 * list(some)
-    assert {line["median_ms"] for line in timed} == {1.0}
-    assert sum(line["part"] == "shares" for line in lines) == 4
-    assert len(schedules_gpu.summary(lines)) == 3 + 5
-    assert all(line["checks"]["ok"] for line in lines)
-
-
-@pytest.mark.slow
-def test_reduces_are_timed_on_an_emulated_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.simt.gpu import emulated_gpu
-
-    monkeypatch.setattr("bench.record.gpu_name", lambda: "none")
-    monkeypatch.setattr(reduce_gpu, "Stopwatch", Clock)
-    argv = ("reduce-gpu", "--graph", "rmat-3-2", "--k", "4", "--repeat", "2")
-    with emulated_gpu():
-        lines = run_bench(tmp_path, *argv, "--only", "FA", "--blocks", "3", "1")
-    contenders = [(name, blocks) for name in reduce_gpu.OURS for blocks in (3, 1)]
-    assert [(line["contender"], line["blocks"]) for line in lines] == 2 * contenders
-    assert all(line["checks"]["ok"] for line in lines)
-    assert {line["median_ms"] for line in lines} == {1.0}
-
-
-def test_a_small_graph_is_planned_like_the_large_one() -> None:
-    """The kernels compiled ahead are those that the large graph needs."""
-    large = make_graph("rmat-12-16").graph
-    small = compile_ahead.small_graph(graph_traits(large))
-    plans = []
-    for graph in (large, small):
-        captured = capture("SSSP", Inputs(graph), target="cpu")
-        options = {"schedule": "warp_segmentation", "direction": "pull"}
-        kernel = captured.steps.kernel(captured.state, "cuda", options)
-        plans.append(kernel.kernel_source.text)
-    assert plans[0] == plans[1]
-
-
-def test_efficiency_is_of_the_generated_kernels() -> None:
-    threads, warps = efficiency.THREADS, efficiency.WARPS
-    head = f'"ID","Process Name","Kernel Name","{threads}","{warps}"\n"","","","",""'
-    rows = [
-        ("bench_marker(Array)", 1, 1),
-        ("cuda_loops::count_bits", 320, 10),
-        ("module::vertex_0", "1,600", 100),
-        ("module::hubs_0", 640, 20),
-        ("bench_marker(Array)", 1, 1),
-        ("module::vertex_0", 3200, 100),
-    ]
-    shown = [",".join(f'"{x}"' for x in (0, "python", *row)) for row in rows]
-    found = efficiency.efficiencies("\n".join(["==PROF==", head, *shown]))
-    assert found == [(pytest.approx(2240 / 3840), 120), (1.0, 100)]
+def test_forecasts_are_counted_and_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    argv = ["forecasts", "--graph", "rmat-6-4", "--ranks", "2,4", "--k", "1"]
+    output = tmp_path / "lines.jsonl"
+    assert run.main([*argv, "--markdown", str(page), "--output", str(output)]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["contender"] for line in lines] == ["2 ranks", "4 ranks"]
+    assert all(line["ms_rows"] <= line["all_rows"] for line in lines)
+    assert "## rmat-6-4" in page.read_text()
 
 
 def test_parts_of_a_superstep_are_timed(

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bench import run
-from bench.classics import answers, checks, gpu
+from bench.classics import checks, gpu
 from bench.graphs import make_graph
-from featgraph import algorithms
 
 
 @pytest.mark.slow
@@ -26,29 +25,6 @@ def test_every_cell_of_the_gpu_table_is_checked(tmp_path: Path) -> None:
     calls = [line for line in lines if line["contender"] == "featgraph"]
     assert 2 * len(calls) == len(lines)
     assert all(line["checks"]["ok"] for line in calls)
-
-
-def test_calls_of_all_algorithms_are_measured() -> None:
-    """But of those that are about Python objects: tables of factors, estimators."""
-    functions = {name for name in algorithms.__all__ if name.islower()}
-    calls = {name for name in answers.CALLS if name != "als of a matrix"}
-    assert functions - {"factor_propagation"} == calls
-
-
-@pytest.mark.parametrize("program", ["bfs", "triangle_count"])
-def test_a_call_is_measured_beside_its_supersteps(
-    tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "answers.jsonl"
-    argv = ["answers-gpu", "--graph", "kron-6", "--target", "cpu", "--repeat", "2"]
-    argv += ["--programs", program, "--output", str(file)]
-    assert run.main(argv) == 0
-    assert "ratio" in capsys.readouterr().out
-    [line] = [json.loads(text) for text in file.read_text().splitlines()]
-    assert line["program"] == program
-    assert line["checks"] == {"ok": True}
-    assert 0 < line["inside_ms"] <= line["median_ms"]
-    assert line["ratio"] >= 1
 
 
 def wrong(program: str, answer: Any) -> None:

@@ -80,7 +80,7 @@ def test_labels_of_words(
     assert "labels.csv:2" in err
 
 
-#: What Python programs write: an option with its value, a call, a module.
+#: Text of Python programs: an option with its value, a call, a module.
 CODE = re.compile(r"[a-z_]+=|\w\(|\bfg\.|Graph\.|[a-z]_[a-z]")
 
 #: A file, its content, arguments, and parts of the error.

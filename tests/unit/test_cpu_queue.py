@@ -330,7 +330,7 @@ def test_names_are_reserved(name: str) -> None:
             continue
         used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         used = {n for n in used if re.match(r"rows_of_|.*_\d+$", n) is None}
-        # What is the user's is printed in the inner functions only.
+        # The user's expressions are printed in the inner functions only.
         reserved = GENERATED | (LOOPS if node.name == "supersteps_0" else set())
         assert used <= known | reserved
         found += 1

@@ -106,7 +106,7 @@ def test_due_vertices_are_looked_for_where_there_is_less_to_go_through() -> None
     assert not cpu.sets._finds_sooner(few, leaves.size, arrays, "out")
     assert cpu.sets._finds_sooner(many, COUNT - 3001, arrays, "out")
     assert not cpu.sets._finds_sooner(many, None, arrays, "out")
-    # What has been counted is not counted again.
+    # Edges that have been counted are not counted again.
     assert cpu.sets._finds_sooner(few, leaves.size, arrays, "out", 1 << 20)
     assert not cpu.sets._finds_sooner(many, COUNT - 3001, arrays, "out", 0)
 

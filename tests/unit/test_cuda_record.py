@@ -78,7 +78,7 @@ class FakeApi:
         self.calls: list[Any] = []
         #: Conditional nodes: graph, kind, the nodes before it, handle.
         self.added: list[Any] = []
-        #: What was captured into graphs, by graph.
+        #: Operations that were captured, by graph.
         self.captured: dict[str, list[Any]] = {}
         self.into: list[str] = []
 

@@ -113,7 +113,7 @@ def test_files_are_fetched_once(
     assert fg.read_graph(folder / "edges.txt").given_edge_count == 200
     assert run(capsys, "data", name) == (0, out, "")
     assert len(known["asked"]) == 1
-    # What was altered since is fetched again.
+    # An altered file is fetched again.
     (folder / "edges.txt").write_bytes(TEXT[:-1] + b"x")
     assert fetch_data(name) == folder
     assert (folder / "edges.txt").read_bytes() == TEXT

@@ -72,7 +72,7 @@ def test_edges_are_counted_where_that_may_decide(
     outs = [count for along, count in counted if along == "out"]
     most = (graph.edge_count - graph.vertex_count // 4) / 8
     assert any(count >= most for count in outs)
-    # What is counted next is what would be pulled, or the next superstep's.
+    # The next count is of edges that a pull would read, or of the next superstep.
     followed = [
         counted[n + 1 : n + 2] for n, one in enumerate(counted) if one[0] == "out"
     ]

@@ -71,7 +71,7 @@ def in_a_fork(function):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 
-#: What a child must be able to do, by name.
+#: Scripts that must run in a child, by name.
 SCRIPTS = {
     "forks": """
 expected = work(0)

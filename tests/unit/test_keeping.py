@@ -274,7 +274,7 @@ def test_dense_runs_that_could_differ_are_refused(
     assert state.superstep == 0
 
 
-# What changes, and what therefore cannot be kept
+# Properties that change, and aggregates that therefore cannot be kept
 
 
 @fg.edge

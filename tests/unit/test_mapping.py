@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import scipy.sparse
 import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
-from bench.schedules.eight import Inputs, capture
+from featgraph import algorithms as al
 from featgraph.base.padding import row_stride
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
@@ -19,6 +22,7 @@ from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.schedules import thread
 from featgraph.fold.schedules.mapping import Mapping
+from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from tests.bank import BY_NAME
 
@@ -154,7 +158,7 @@ def test_blocks_that_must_fit_bound_registers(
 def test_blocks_of_hubs_are_bounded_for_systems_and_long_rows(
     program: str, k: int, forced: Any, bounds: Any
 ) -> None:
-    """Unless a bench forces it on them."""
+    """Unless a mapping is forced on them."""
     graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
     declared = make_problem(program, graph, k)
     plan = make_plan(
@@ -167,13 +171,39 @@ def test_blocks_of_hubs_are_bounded_for_systems_and_long_rows(
     assert entry.launch_bounds == bounds
 
 
-def lanes_of(program: str, **traits: int) -> int:
-    """Return how many lanes share a vertex in a program of the bench of schedules."""
-    graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
-    captured = capture(program, Inputs(graph), target="cpu")
+def program_of(name: str) -> tuple[Program, Signature]:
+    """Return the last foldmap that a program of Khorasani et al. iterates."""
+    ring = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    both_ways = fg.Graph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+    weights = np.ones(3, np.float32)
+    held = np.array([0, 1, np.nan])
+    few: dict[str, Any] = {"max_supersteps": 1, "change_driven": False}
+    calls: dict[str, Callable[[], Any]] = {
+        "BFS": lambda: al.bfs(ring, 0),
+        "CS": lambda: al.circuit_simulation(both_ways, held, dtype=np.float32, **few),
+        "HS": lambda: al.heat_simulation(both_ways, weights, dtype=np.float32, **few),
+        "NN": lambda: al.neural_network(ring, held, **few),
+        "PR": lambda: al.pagerank(ring, tol=None, epsilon=0.0, **few),
+        "SSSP": lambda: al.sssp(ring, 0, weights=weights),
+        "SSWP": lambda: al.sswp(ring, 0, weights=weights),
+    }
+    found: list[tuple[Program, Signature]] = []
+    iterate = fg.iterate
+
+    def record(steps: Any, state: fg.State, **options: Any) -> fg.Run:
+        found.append((steps.program, state.signature))
+        return iterate(steps, state, **options | {"target": "cpu"})
+
+    with patch.object(fg, "iterate", record), warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        calls[name]()
+    return found[-1]
+
+
+def lanes_of(name: str, **traits: int) -> int:
+    """Return how many lanes share a vertex in a program."""
     options = Options(target="cuda", direction="pull", schedule="lanes")
-    given = captured.state.signature, options, GraphTraits(**traits)
-    [phase] = make_plan(captured.steps.program, *given).phases
+    [phase] = make_plan(*program_of(name), options, GraphTraits(**traits)).phases
     return phase.mapping.lanes_per_vertex
 
 
@@ -197,12 +227,9 @@ def test_scalars_go_side_by_side_where_rows_have_edges() -> None:
     """Keys with sources on long rows alone; searches and more features never."""
 
     def schedule(program: str, degree: int, rows: int, **options: Any) -> str:
-        graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
-        captured = capture(program, Inputs(graph), target="cpu")
         given = Options(target="cuda", direction="pull", **options)
         traits = GraphTraits(typical_degree=degree, rows_of_longest=rows)
-        steps = captured.steps.program
-        plan = make_plan(steps, captured.state.signature, given, traits)
+        plan = make_plan(*program_of(program), given, traits)
         return plan.phases[-1].mapping.schedule
 
     def side_by_side(degree: int, rows: int) -> list[str]:

@@ -119,7 +119,7 @@ def scopes(text: str) -> list[frozenset[str]]:
     return found
 
 
-#: What PROGRAM calls what is the user's, where nothing else is said.
+#: Names of the user's things in PROGRAM, by default.
 USUAL = {
     "reduced": "allq", "function": "sums", "prop": "xq", "scalar": "cq",
     "local": "lq", "other": "oq", "combine": "sum", "source": "",

@@ -27,7 +27,7 @@ def gather(f, u, v, e, d):
     return d.low[u, f]
 """
 NAMES = ("low", "high")
-#: What stands in functions: reads of old entries, of new ones, and writes.
+#: Lines of functions: reads of old entries, of new ones, and writes.
 LINES = [
     "x = d.low[v, f]",
     "x = x + d.high[v, f]",

@@ -19,7 +19,7 @@ import featgraph as fg
 
 ROOT = Path(__file__).parents[2]
 
-# What each room may import beside its own modules; docs/design/0001-architecture.md.
+# Rooms that each may import beside its own modules; docs/design/0001-architecture.md.
 DECLARED = {"base", "cuda", "graph", "program"}
 LAYERS = {
     "base": set(),
@@ -90,7 +90,7 @@ FLOORS = (
     "ranks.moving",
 )
 
-# What the runtime may import of the folder: the table of contents, and data.
+# Modules of the folder that the runtime may import: the table of contents, and data.
 ASKED_BY_RUNTIME = {
     "folder",  # a foldmap folds
     "plan.options",  # what was asked for
@@ -237,7 +237,7 @@ def test_algorithms_import_only_what_is_public(path: Path) -> None:
             assert node.attr in fg.__all__, f"line {node.lineno}: fg.{node.attr}"
 
 
-#: What may import the dialect.
+#: Modules that may import the dialect's packages.
 DIALECT = {"featgraph/cuda/dialect.py", "featgraph/cuda/tiles.py"}
 
 

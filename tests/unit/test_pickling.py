@@ -24,7 +24,7 @@ def plain(f, v, d):
     return False
 
 
-#: What no module has under its own name.
+#: A function that no module has under its own name.
 unnamed = fg.vertex(plain)
 
 

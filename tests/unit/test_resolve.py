@@ -10,7 +10,7 @@ import pytest
 import featgraph as fg
 from tests.unit.snippets import Snippet, error_of, in_vertex, make_state
 
-# What stands in a vertex function; `#!` marks the line that the error names.
+# Bodies of a vertex function; `#!` marks the line that the error names.
 UNSUPPORTED = {
     "dict": ("t = {1: 2}  #!\nreturn True", "a dict cannot be folded"),
     "list": ("t = [1, 2]  #!\nreturn True", "a list cannot be folded"),

@@ -180,7 +180,7 @@ def test_a_killed_writer_leaves_one_that_loads(state: fg.State, tmp_path: Path) 
         assert (found["x"] == found["n"]).all()
 
 
-# What is altered
+# Altered files
 
 
 def change(path: Path, alter: Callable[[Any], Any], sign: bool = True) -> None:

@@ -127,7 +127,7 @@ def check_sets() -> None:
         passed.append(counted(state, target="cpu"))
         assert len(passed[0].words) == len(some.words)
         ran = fg.iterate(chosen, state, active=[5, 60], target="cpu")
-        # What is left due comes back, to a graph that has other room now.
+        # Due vertices come back, to a graph that has other room now.
         fg.iterate(labels, state, active=passed[1], max_supersteps=1, target="cpu")
         if not found:
             roomy(graph, "cpu", (VERTICES + 100, 700))
@@ -486,7 +486,7 @@ def _keep_kernels(self: GraphArrays, then: Stamps, now: Stamps) -> None:
     self._arrays.clear()
 
 
-#: What is kept too long -> what shows it.
+#: Cache that is kept too long -> the call that shows it.
 FAULTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "no version": (Stamps, "after", _never("version"), lambda: check_host("reshaped")),
     "no moves": (

@@ -110,7 +110,7 @@ VERTEX_LANES = 8
 #: rows of 1521 edges would be all), 16 lanes took 0.70 to 0.86 of what 8 did, and 32
 #: lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 rows) 8 were
 #: best. Both ways soc-Epinions1 has 509 rows of 1999, and segments took 0.84 of what 16
-#: lanes did (NVIDIA H200, schedules-gpu).
+#: lanes did (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
 FEW_LONG_ROWS = 512
 #: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
 #: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
@@ -118,7 +118,7 @@ FEW_LONG_ROWS = 512
 #: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. Half as many, and half
 #: of the most, where gathers end with their first contribution: in searches, 4 lanes
 #: took 0.85 and 0.92 of what 8 did on R-MAT graphs, and 2 lanes 0.90 of what 4 did on a
-#: uniform one (NVIDIA H200, schedules-gpu).
+#: uniform one (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
 LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2

@@ -40,7 +40,7 @@ BLOCK_THREADS = 128
 HUB_THREADS = 512
 #: Features of all vertices that a lane of a reduce takes at a time: with four vertices,
 #: PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to 128
-#: features took 1.08 (NVIDIA H100, classics-gpu, reduce-gpu).
+#: features took 1.08 (NVIDIA H100, design note 0087).
 REDUCED_TOGETHER = 4
 
 

@@ -53,7 +53,7 @@ ROUNDS = 32
 #: neural networks and PageRank took 0.72 to 0.95 of what lanes took; on a Delaunay
 #: graph (4), 1.35 to 1.76. Paths, whose keys have sources and of which each superstep
 #: has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12 on those of 16 and 32
-#: (NVIDIA H200, schedules-gpu).
+#: (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
 LEAST_DEGREE, LEAST_DEGREE_OF_KEYS = 16, 64
 #: Time of segments over that of lanes, in these cases.
 COST = 0.84

@@ -13,9 +13,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from bench.distributed import faulty
 from featgraph.ranks.launching.hosts import Host, Launch, command_on
 from featgraph.ranks.launching.launcher import run
+from tests.unit.distributed import faulty
 
 ROOT = Path(__file__).parents[3]
 WARM = f"env {{host}}=1 PYTHONPATH={shlex.quote(str(ROOT))} {sys.executable} -m "
@@ -107,7 +107,7 @@ def test_ranks_that_fail_are_named_and_the_run_goes_on(
     engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     faults = [
-        # What the others have begun to send then, Gloo waits for, although it failed.
+        # Gloo waits for messages that others have begun to send, although it failed.
         {"kind": "kill", "rank": 1, "bytes": 1 << 25},
         {"kind": "stop", "rank": 2, "superstep": 5, "phase": 0, "place": "exchange"},
         {"kind": "raise", "rank": 0, "superstep": 7, "phase": 1, "place": "write"},

@@ -47,7 +47,7 @@ def nearest(values: Any, wire_dtype: str) -> Any:
     bits = EVERY[: 1 << 15]
     sizes = widen(bits, np.float64, wire_dtype)
     sizes = sizes[np.isfinite(sizes)]  # ascending, as their bits are
-    # What comes behind the largest, if exponents went on.
+    # The number behind the largest, if exponents went on.
     beyond = sizes[-1] + (sizes[-1] - sizes[-2])
     sizes = np.append(sizes, beyond)
     wide = np.abs(values.astype(np.float64))

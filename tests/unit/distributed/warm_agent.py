@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import numba
 
-from bench.distributed import faulty
 from featgraph.base.interrupts import import_whole
 from featgraph.ranks.engines import shared_memory
 from featgraph.ranks.launching import agent
+from tests.unit.distributed import faulty
 
 
 def fork_rank(

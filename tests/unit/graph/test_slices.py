@@ -308,7 +308,7 @@ def test_numbers_that_are_of_no_graph_under_their_own_checksums(
         run_ranks(2, lambda engine: fg.read_graph(path, partition="edges"))
 
 
-#: What fits no other array: of a path and a triangle with a self-loop.
+#: Arrays of a path and a triangle with a self-loop, each of which fits no other.
 UNFIT = {
     "rows": "rows that are not those|do not lead both ways",
     "sources": "do not lead both ways",
@@ -348,7 +348,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused(
     assert np.array_equal(fg.read_graph(path).sources, graph.sources)
 
 
-#: What does not need an array, by the reader.
+#: Arrays that are not needed, by the reader.
 UNREAD = {"whole": set(), "mapped": {"weights", "names", "letters"}}
 
 

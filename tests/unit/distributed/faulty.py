@@ -1,13 +1,11 @@
 """A program of ranks, one of which fails at a given place, for tests of the launcher.
 
-``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, has the engine of ranks,
-their target ("target", default "cpu"), and the fault of each start with its place.
-Ranks print lines of JSON.
+Its plan has the engine of ranks, and the fault of each start with its place. Ranks
+print lines of JSON.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import hashlib
 import itertools
 import json
@@ -17,7 +15,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,15 +30,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "memory": lambda: os._exit(137),  # as a batch system ends a process out of memory
     "computes": lambda: time.sleep(1000),
-    "killed launcher": lambda: end_launcher(signal.SIGKILL),
-    "Ctrl-C": lambda: end_launcher(signal.SIGINT),
 }
-
-
-def end_launcher(number: int) -> None:
-    """Send a signal to the launcher: the parent of the rank's agent."""
-    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(stat.rpartition(")")[2].split()[1]), number)
 
 
 def main(plan: dict[str, Any]) -> None:
@@ -49,20 +38,20 @@ def main(plan: dict[str, Any]) -> None:
     # Where a rank fails is a phase, and recordings go through all of them at once.
     fg.config.replay = False
     engine: Any = fg.distributed.init(timeout=plan["timeout"], engine=plan["engine"])
-    attempt = fg.distributed.restart_count() + plan.get("before", 0)
+    attempt = fg.distributed.restart_count()
     if attempt < len(plan["faults"]):
         fault = plan["faults"][attempt]
         if fault["rank"] == engine.rank:
-            arm(fault, plan, engine, attempt)
+            arm(fault, engine, attempt)
     rng = np.random.default_rng(plan["seed"])
     edges = rng.integers(0, 500, (2, 3000))
     whole = fg.Graph.from_edges(*edges, vertex_count=500)
-    graph, target = fg.distribute(whole), plan.get("target", "cpu")
+    graph = fg.distribute(whole)
     try:
         if attempt < len(plan["faults"]) and "bytes" in plan["faults"][attempt]:
             message = np.zeros(plan["faults"][attempt]["bytes"], np.uint8)
             engine.all_gather(message, about="a large message")
-        found = run(graph, target, checkpoint=plan["folder"], every=0.0)
+        found = run(graph, checkpoint=plan["folder"], every=0.0)
     except fg.WorkerLostError as error:
         names = ("rank", "host", "superstep", "phase", "checkpoint")
         say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
@@ -71,7 +60,7 @@ def main(plan: dict[str, Any]) -> None:
         text = f"{type(error).__name__}: {error}"[:500]
         say(engine, "raised", attempt, text=text)
         raise
-    digests = [found, run(graph, target), run(whole, target)]
+    digests = [found, run(graph), run(whole)]
     say(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
 
 
@@ -98,32 +87,23 @@ def largest_value(f, v, d):  # type: ignore[no-untyped-def]
 STEP = fg.foldmap(of_neighbors, mix, largest_value)
 
 
-def run(graph: fg.Graph, target: str, **options: Any) -> str:
+def run(graph: fg.Graph, **options: Any) -> str:
     """Run some supersteps; return a digest of the results."""
     first = np.linspace(0, 1, graph.vertex_count)
     state = fg.State(graph, x=fg.vertex_property(first, iterated=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        fg.iterate(STEP, state, max_supersteps=SUPERSTEPS, target=target, **options)
+        fg.iterate(STEP, state, max_supersteps=SUPERSTEPS, target="cpu", **options)
     values = state["x"].tobytes() + np.asarray(state["largest"]).tobytes()
     return hashlib.sha256(values).hexdigest()
 
 
 def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
-    line = {"what": what, "attempt": attempt, "by": engine.rank, "at": time.time()}
+    line = {"what": what, "attempt": attempt, "by": engine.rank}
     print(json.dumps(line | told), flush=True)
 
 
-def exchanges(plan: dict[str, Any], engine: Any) -> tuple[Any, str]:
-    """Return the owner and the name of the method that each exchange calls."""
-    if plan.get("target") == "cuda" and fg.config.gpu_links in {"auto", "windows"}:
-        from featgraph.ranks.exchange.window_channel import Channel
-
-        return Channel, "post"
-    return engine, "_require_usable"
-
-
-def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) -> None:
+def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
     """Have the rank fail in a superstep and phase, or in the next call behind it.
 
     That call is an exchange ("exchange"), one in which a single other rank has been
@@ -134,14 +114,8 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
     def fail() -> None:
         told = {"superstep": ACTIVITY.superstep, "phase": ACTIVITY.phase}
         say(engine, "fault", attempt, **fault | told)
-        # The launcher may be killed before it has handed that on.
-        Path(plan["folder"] + ".ended").write_text(json.dumps(time.time()))
         if fault["kind"] == "raise":
             raise ValueError("row 7 is bad")
-        if fault["kind"] == "compiles":  # which is none
-            with ACTIVITY.doing("compiling"):
-                time.sleep(1.6 * plan["timeout"])
-            return
         FAULTS[fault["kind"]]()
 
     def hook(object_: Any, name: str, is_due: Callable[..., bool]) -> None:
@@ -170,7 +144,7 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
             if fault["place"] == "phase":
                 fail()
             elif fault["place"] == "exchange":
-                hook(*exchanges(plan, engine), next_one)
+                hook(engine, "_require_usable", next_one)
             elif fault["place"] == "message":
                 sent = itertools.count()
                 hook(*sends, lambda *_: next(sent) > 0 or engine.size == 2)
@@ -181,9 +155,3 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
         hook(*sends, lambda part, *_: getattr(part, "nbytes", 0) >= fault["bytes"])
     else:
         ACTIVITY.enter = watch  # type: ignore[method-assign]
-
-
-if __name__ == "__main__":
-    # Where a rank is that does not end by itself: also if that is within the driver.
-    faulthandler.register(signal.SIGTERM, chain=True)
-    main(json.loads(sys.argv[1]))
