@@ -65,9 +65,9 @@ def be_a_rank(given: dict[str, Any], send: Sender) -> None:
     rank, written = lux_gpu.Rank(given, send), [0]
     graph, write = lux_gpu.draw(given["graph"], given["target"], False), Writer.write
 
-    def count(self: Writer, content: Any) -> None:
+    def count(self: Writer, *content: Any) -> None:
         written[0] += 1
-        write(self, content)
+        write(self, *content)
 
     Writer.write = count  # type: ignore[method-assign]
     steps = {"tol": 0.0, "target": given["target"]}
