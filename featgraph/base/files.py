@@ -6,6 +6,8 @@ Such files are untrusted input. All formats use these functions to open and writ
 ``read_file``       read a file of limited size
 ``load_json``       parse JSON; `ValueError` also for nesting that is too deep
 ``write_file``      write a new file and sync it to the disk; never through a link
+``temporary_folder`` make a folder, and remove what is left of it at the end
+``lock_folder``     lock a folder for one writer
 ``replace_private`` replace a file of a cache atomically
 ``read_arrays``     read arrays that take no more memory than their file
 ``read_private``    read a file that only this user can have written
@@ -27,9 +29,11 @@ import json
 import math
 import os
 import secrets
+import shutil
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +50,7 @@ __all__ = [
     "create_file",
     "digest_of",
     "load_json",
+    "lock_folder",
     "make_private",
     "open_file",
     "read_arrays",
@@ -55,6 +60,7 @@ __all__ = [
     "rename_whole",
     "replace_private",
     "sync_folder",
+    "temporary_folder",
     "why_distrusted",
     "write_arrays",
     "write_file",
@@ -217,6 +223,46 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         _sync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Return a context with a new folder, which is removed at its end, if still there.
+
+    A folder that was renamed stays.
+    """
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def lock_folder(folder: Path, *, waits: bool) -> Iterator[None]:
+    """Return a context that locks a folder, if the system supports locks.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has the lock; with `waits`, its end is waited for.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # a file system without locks
+            pass
+        yield
     finally:
         os.close(handle)
 

@@ -1,5 +1,8 @@
 """Snapshots of States, and their folders: a manifest, and a file per array.
 
+A checkpoint is a folder of such folders: see `runtime.checkpoints.folder`. Its manifest
+is signed and checked by the same `ManifestFormat`.
+
 ::
 
     manifest.json            names, types, and files with their checksums
@@ -24,9 +27,7 @@ import math
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,13 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.base.errors import FileFormatError, StateError
 from featgraph.base.files import (
     load_json,
+    lock_folder,
     open_file,
     read_file,
     rename_file,
     rename_whole,
     sync_folder,
+    temporary_folder,
     write_file,
 )
 from featgraph.cuda.values import host_values
@@ -54,7 +57,16 @@ from featgraph.program.given import edge_values
 from featgraph.program.names import name_problem
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["Left", "Snapshot", "digests_of", "read_state", "write_state"]
+__all__ = [
+    "STATES",
+    "Left",
+    "ManifestFormat",
+    "NewerFormatError",
+    "Snapshot",
+    "digests_of",
+    "read_state",
+    "write_state",
+]
 
 Words = npt.NDArray[np.uint32]
 
@@ -124,11 +136,106 @@ class Snapshot:
 
 Array = npt.NDArray[Any]
 
-_MANIFEST = "manifest.json"
-_FORMAT = "featgraph state"
-_VERSION = 1
-#: Most bytes of a manifest: 100,000 names of the largest length.
-_MOST_BYTES = 1 << 25
+
+class NewerFormatError(FileFormatError):
+    """A manifest of a newer featgraph."""
+
+
+@dataclass(frozen=True)
+class ManifestFormat:
+    """A format of JSON manifests, which have a checksum of their text.
+
+    Attributes
+    ----------
+    file : str
+        The name of the file.
+    noun : str
+        The thing that a manifest describes.
+    version : int
+        The newest version of the format.
+    most_bytes : int
+        Most bytes of a manifest.
+    fix, fix_newer : str
+        The fix for a damaged manifest, and for one of a newer version.
+    """
+
+    file: str
+    noun: str
+    version: int
+    most_bytes: int
+    fix: str
+    fix_newer: str
+
+    def wrong(
+        self, where: Path | str, got: object, expected: object = None
+    ) -> FileFormatError:
+        """Return the error for a damaged manifest, or a file that it names."""
+        return FileFormatError(
+            f"not a saved {self.noun}, or an altered one",
+            where=os.fspath(where),
+            got=f"{got!s:.200}",
+            expected=expected,
+            fix=self.fix,
+        )
+
+    def text(self, body: dict[str, Any]) -> bytes:
+        """Return the text of a manifest, with its checksum."""
+        named = {"format": f"featgraph {self.noun.lower()}", "version": self.version}
+        whole = {**named, **body}
+        return _text({**whole, "sha256": hashlib.sha256(_text(whole)).hexdigest()})
+
+    def read(self, folder: Path) -> bytes:
+        """Return the text of the manifest of a folder."""
+        path = folder / self.file
+        try:
+            return read_file(path, self.most_bytes)
+        except OSError as error:
+            raise self.wrong(path, error, "a regular file that can be read") from error
+
+    def parse(self, folder: Path, text: bytes) -> dict[str, Any]:
+        """Return the content of a manifest, after a check of its checksum.
+
+        Raises
+        ------
+        NewerFormatError
+            If it is of a newer featgraph.
+        FileFormatError
+            If it is damaged, or of another format.
+        """
+        path, name = folder / self.file, f"featgraph {self.noun.lower()}"
+        try:
+            body = load_json(text)
+        except ValueError as error:
+            raise self.wrong(path, error, "JSON") from error
+        if not isinstance(body, dict) or body.get("format") != name:
+            raise self.wrong(path, "another format", name)
+        version = body.get("version")
+        if type(version) is not int:
+            raise self.wrong(path, f"version {version!r:.20}", "an integer")
+        if version > self.version:
+            raise NewerFormatError(
+                f"this {self.noun} was saved by a newer featgraph",
+                where=os.fspath(path),
+                got=f"version {version} of the format",
+                expected=f"at most {self.version}",
+                fix=self.fix_newer,
+            )
+        checksum = body.pop("sha256", None)
+        try:
+            is_whole = checksum == hashlib.sha256(_text(body)).hexdigest()
+            is_whole = is_whole and _text({**body, "sha256": checksum}) == text
+        except (ValueError, RecursionError) as error:
+            raise self.wrong(path, error, "JSON of finite numbers") from error
+        if not is_whole:
+            raise self.wrong(path, "another checksum", "the one that was saved")
+        return body
+
+
+#: A manifest has at most 100,000 names of the largest length.
+STATES = ManifestFormat(
+    "manifest.json", "State", 1, 1 << 25,
+    fix="save it again, or load another copy", fix_newer="install a newer featgraph",
+)  # fmt: skip
 _ARRAY_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}\.npy")
 _OURS = re.compile(_ARRAY_NAME.pattern + r"|manifest\.json\.[0-9a-f]{16}")
 _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
@@ -151,14 +258,22 @@ def write_state(path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot) 
     DistributedError
         On other ranks, if the first one fails.
     """
-    if graph.ranks is None:
-        _write_folder(path, graph, snapshot)
-        return
-    graph.ranks.gather_first(
+    _on_first(
+        graph,
         lambda: _write_folder(path, graph, snapshot),
         lambda: _manifest(graph, snapshot, _pass_through),
         "saving a State",
     )
+
+
+def _on_first(
+    graph: Graph, first: Callable[[], Any], others: Callable[[], Any], about: str
+) -> None:
+    """Call `first` on the first rank, and `others`, with its exchanges, elsewhere."""
+    if graph.ranks is None:
+        first()
+    else:
+        graph.ranks.gather_first(first, others, about)
 
 
 def _write_folder(
@@ -166,27 +281,24 @@ def _write_folder(
 ) -> None:
     folder = Path(path)
     if not os.path.lexists(folder):
-        beside = folder.with_name(f".{folder.name}.new-{secrets.token_hex(8)}")
-        beside.mkdir()
-        try:
-            _write_into(beside, graph, snapshot)
+        new = folder.with_name(f".{folder.name}.new-{secrets.token_hex(8)}")
+        with temporary_folder(new):
+            _write_into(new, graph, snapshot)
             try:
-                rename_whole(beside, folder)
+                rename_whole(new, folder)
                 return
             except OSError:
                 if not folder.is_dir():  # another process may have been first
                     raise
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
     held = list(folder.iterdir()) if folder.is_dir() else None
-    if held is None or (held and not (folder / _MANIFEST).is_file()):
+    if held is None or (held and not (folder / STATES.file).is_file()):
         raise StateError(
             "the path has other files",
             where=os.fspath(folder),
             expected="no file, an empty folder, or one that a State was saved to",
             fix="choose another path",
         )
-    with _locked(folder):
+    with lock_folder(folder, waits=True):
         _write_into(folder, graph, snapshot)
 
 
@@ -197,22 +309,17 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
     def keep(values: Any) -> dict[str, Any]:
         name = f"{key}-{len(made)}.npy"
         made.append(folder / name)
-        stored = values.dtype.newbyteorder("<")
-        pieces = [values] if isinstance(values, np.ndarray) else values
-        rows = (
-            np.ascontiguousarray(piece, stored).reshape(-1).view(np.uint8)
-            for piece in pieces
-        )
-        parts = chain([_header(stored, values.shape)], rows)
+        header = _header(values.dtype.newbyteorder("<"), values.shape)
+        parts = chain([header], _bytes_of(values))
         return {"file": name, "sha256": write_file(folder / name, parts)}
 
-    manifest = folder / f"{_MANIFEST}.{key}"
+    manifest = folder / f"{STATES.file}.{key}"
     try:
         text = _manifest(graph, snapshot, keep)
         made.append(manifest)
         write_file(manifest, [text])
         sync_folder(folder)
-        rename_file(manifest, folder / _MANIFEST)
+        rename_file(manifest, folder / STATES.file)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
@@ -232,23 +339,16 @@ def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
 
     def keep(values: Any) -> dict[str, Any]:
         digest = hashlib.sha256()
-        for piece in [values] if isinstance(values, np.ndarray) else values:
-            stored = piece.dtype.newbyteorder("<")
-            rows: Any = np.ascontiguousarray(piece, stored).reshape(-1).view(np.uint8)
+        for rows in _bytes_of(values):
             digest.update(rows)
         return {"sha256": digest.hexdigest()}
 
-    def first() -> None:
-        found.extend(_properties(graph, snapshot, keep))
-
-    if graph.ranks is None:
-        first()
-    else:
-        graph.ranks.gather_first(
-            first,
-            lambda: _properties(graph, snapshot, _pass_through),
-            "digests of a State",
-        )
+    _on_first(
+        graph,
+        lambda: found.extend(_properties(graph, snapshot, keep)),
+        lambda: _properties(graph, snapshot, _pass_through),
+        "digests of a State",
+    )
     return {row["name"]: hashlib.sha256(_text(row)).hexdigest() for row in found}
 
 
@@ -268,15 +368,10 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
         }
         for digest, left in snapshot.left.items()
     ]
-    body = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "graph": graph.digest,
-        "superstep": snapshot.superstep,
-        "properties": properties,
-        "pending": pending,
-    }
-    return _text({**body, "sha256": hashlib.sha256(_text(body)).hexdigest()})
+    return STATES.text({
+        "graph": graph.digest, "superstep": snapshot.superstep,
+        "properties": properties, "pending": pending,
+    })  # fmt: skip
 
 
 def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, Any]]:
@@ -293,7 +388,7 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
             "shared": type_.shared,
             "per_direction": column.per_direction,
         }
-        values = column.values
+        values = column.on_host()
         if type_.kind is PropertyKind.SCALAR:
             row["value"] = values.hex() if isinstance(values, float) else values
         elif type_.kind is PropertyKind.EDGE:  # in the given order, as ids may change
@@ -304,6 +399,13 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
             row["array"] = keep(values)
         properties.append(row)
     return properties
+
+
+def _bytes_of(values: Any) -> Iterator[Any]:
+    """Generate the bytes of an array, or of its pieces: little-endian, in C order."""
+    for piece in [values] if isinstance(values, np.ndarray) else values:
+        stored = piece.dtype.newbyteorder("<")
+        yield np.ascontiguousarray(piece, stored).reshape(-1).view(np.uint8)
 
 
 def _pass_through(values: Any) -> dict[str, Any]:
@@ -325,22 +427,6 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     fields = {"descr": descr, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, fields)
     return stream.getvalue()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for one writer, if the system supports locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 # -- reading
@@ -367,31 +453,17 @@ def _read_folder(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
     folder = Path(path)
     text = b""
     for _ in range(5):
-        before, text = text, _read_bounded(folder / _MANIFEST)
+        before, text = text, STATES.read(folder)
         try:
             return _Reader(folder, graph).snapshot(text)
         except FileFormatError:
             # A writer may have replaced the manifest in the meantime.
-            if text == before or text == _read_bounded(folder / _MANIFEST):
+            if text == before or text == STATES.read(folder):
                 raise
     raise _wrong(folder, "it is written again and again", "a State that stays")
 
 
-def _wrong(where: Path | str, got: object, expected: object) -> FileFormatError:
-    return FileFormatError(
-        "not a saved State, or an altered one",
-        where=os.fspath(where),
-        got=f"{got!s:.200}",
-        expected=expected,
-        fix="save it again, or load another copy",
-    )
-
-
-def _read_bounded(path: Path) -> bytes:
-    try:
-        return read_file(path, _MOST_BYTES)
-    except OSError as error:
-        raise _wrong(path, error, "a regular file that can be read") from error
+_wrong = STATES.wrong
 
 
 class _Reader:
@@ -400,7 +472,7 @@ class _Reader:
     def __init__(self, folder: Path, graph: Graph) -> None:
         self.folder = folder
         self.graph = graph
-        self.where = folder / _MANIFEST
+        self.where = folder / STATES.file
 
     def snapshot(self, text: bytes) -> Snapshot:
         """Return the snapshot of a manifest, after all checks."""
@@ -423,30 +495,9 @@ class _Reader:
         return Snapshot(superstep, columns, left)
 
     def _parse(self, text: bytes) -> dict[str, Any]:
-        try:
-            body = load_json(text)
-        except ValueError as error:
-            raise _wrong(self.where, error, "JSON") from error
-        if not isinstance(body, dict) or body.get("format") != _FORMAT:
-            raise _wrong(self.where, "another format", _FORMAT)
-        version = self._is(body.get("version"), int, "version")
-        if version > _VERSION:
-            raise FileFormatError(
-                "this State was saved by a newer featgraph",
-                where=os.fspath(self.where),
-                got=f"version {version} of the format",
-                expected=f"at most {_VERSION}",
-                fix="install a newer featgraph",
-            )
+        body = STATES.parse(self.folder, text)
         keys = {"format", "version", "graph", "superstep", "properties", "pending"}
-        self._has_keys(body, keys | {"sha256"}, "manifest")
-        checksum = body.pop("sha256")
-        try:
-            found = hashlib.sha256(_text(body)).hexdigest()
-        except (ValueError, RecursionError) as error:
-            raise _wrong(self.where, error, "what JSON can say") from error
-        if checksum != found or _text({**body, "sha256": checksum}) != text:
-            raise _wrong(self.where, "another checksum", "the one that was saved")
+        self._has_keys(body, keys, "manifest")
         if body["graph"] != self.graph.digest:
             raise StateError(
                 "this State was saved on another graph",

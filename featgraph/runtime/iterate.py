@@ -20,8 +20,11 @@ from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.saved import Left
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.options import checked_options
-from featgraph.runtime.checkpoints.public import Session, iterating
+from featgraph.runtime.checkpoints.public import (
+    Session,
+    checked_options,
+    iterating,
+)
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.background import COMPILER, LONG

@@ -220,7 +220,7 @@ def test_an_interrupt_leaves_whole_supersteps(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: worklist_cuda.QueueMemory, keys: worklist_cuda.Keys) -> None:
+    def fail(self: worklist_cuda.QueueMemory, *given: Any) -> None:
         raise fg.DeviceError("the device is gone")
 
     with in_a_loop(1 << 10):
@@ -246,7 +246,7 @@ def test_a_state_goes_on_behind_a_loop_that_fails(
             raise fg.DeviceError("a launch failed")
         launch(self, kernel, *arguments)
 
-    def lost(self: worklist_cuda.QueueMemory, keys: worklist_cuda.Keys) -> None:
+    def lost(self: worklist_cuda.QueueMemory, *given: Any) -> None:
         raise fg.DeviceError("a read failed")
 
     with in_a_loop(1 << 10, logged=7):

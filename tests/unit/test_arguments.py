@@ -29,7 +29,7 @@ from featgraph import algorithms, distributed
 from featgraph import graph as graphs
 from featgraph.base.config import Config
 from featgraph.program.operations import Collaborative, Operation
-from featgraph.runtime.checkpoints.options import NAMES
+from featgraph.runtime.checkpoints.public import NAMES
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 #: One of each kind that people, or programs, give by mistake.

@@ -236,6 +236,9 @@ def test_what_there_is(kept: Path, wanted: Any) -> None:
     found = fg.newest_checkpoint(kept)
     assert found is not None
     assert (found.supersteps, found.ended, found.function) == (4, False, "iterate")
+    manifest = json.loads((found.path / "checkpoint.json").read_bytes())
+    assert (manifest["format"], manifest["version"]) == ("featgraph checkpoint", 1)
+    assert manifest["manifests"].keys() == {"state", "record"}
     require_run(go(kept), wanted)
     found = fg.newest_checkpoint(str(kept))
     assert found is not None

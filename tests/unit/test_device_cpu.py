@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import subprocess
 import sys
@@ -11,7 +12,12 @@ import numpy as np
 import pytest
 from numba import njit
 
+import featgraph as fg
+from featgraph.algorithms.bfs import bfs
 from featgraph.device import cholesky_cpu, cpu, linalg_cpu, ordering
+from featgraph.fold.passes.worklists.cpu import AHEAD
+from featgraph.runtime.loops import worklist
+from tests.unit.test_cpu_queue import in_a_loop
 
 COUNT = 20_000
 BINS = 5
@@ -187,6 +193,39 @@ def test_prefetch() -> None:
     assert _prefetch(values[:0], 0) == 0
     [assembly] = _prefetch.inspect_asm().values()
     assert "prefetch" in assembly.replace("_prefetch", "")
+
+
+def test_the_loop_over_few_vertices_prefetches_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A superstep asks for the row of an active vertex `AHEAD` places further on."""
+    call, known = worklist.CpuQueue._call, dict[str, Any]()
+
+    def note(self: worklist.CpuQueue, values: list[Any]) -> None:
+        known.update(zip(self.queue.arguments, values, strict=True))
+        call(self, values)
+
+    monkeypatch.setattr(worklist.CpuQueue, "_call", note)
+    grid = fg.graph.generators.grid(9, 7)
+    with in_a_loop(1 << 20):
+        graph = fg.Graph.from_edges(grid.sources, grid.targets)
+        found = bfs(graph, 5, target="cpu")
+    module = found.run.kernels[0].module
+    for name, value in vars(module).copy().items():  # inner ones are not for Python
+        monkeypatch.setattr(module, name, getattr(value, "py_func", value))
+    count = 3 * AHEAD
+    active = np.random.default_rng(2).permutation(63)[:count]
+    known["sources"][:count] = active
+    known |= {"chunk": 0, "source_count": count}
+    prefetched: list[tuple[bool, int]] = []
+    monkeypatch.setattr(cpu, "prefetch", lambda values, index: prefetched.append(
+        (values is known["out_targets"], int(index))
+    ))  # fmt: skip
+    names = inspect.signature(module.superstep_0).parameters
+    module.superstep_0(*(known[name] for name in names))
+    places = np.minimum(np.arange(count) + AHEAD, count - 1)
+    begins = known["out_offsets"][active[places]]
+    assert prefetched == [(True, begin) for begin in begins.tolist()]
 
 
 @njit

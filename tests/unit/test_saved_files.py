@@ -41,7 +41,7 @@ def test_a_folder_of_plain_files(
 ) -> None:
     state.save(tmp_path / "kept")
     manifest = json.loads((tmp_path / "kept" / "manifest.json").read_text())
-    assert manifest["version"] == 1
+    assert (manifest["format"], manifest["version"]) == ("featgraph state", 1)
     assert manifest["graph"] == graph.digest
     row = next(row for row in manifest["properties"] if row["name"] == "x")
     loaded = np.load(tmp_path / "kept" / row["array"]["file"], allow_pickle=False)
@@ -125,7 +125,7 @@ def test_the_old_or_the_new_one_loads(
         monkeypatch.setattr(files, name, failing(name))
     if cut:  # an end of the process removes nothing
         monkeypatch.setattr(Path, "unlink", lambda self, **given: None)
-        monkeypatch.setattr(saved.shutil, "rmtree", lambda *given, **options: None)
+        monkeypatch.setattr(files.shutil, "rmtree", lambda *given, **options: None)
     while True:
         calls, wanted = 0, wanted + 1
         try:
@@ -274,7 +274,7 @@ MANIFESTS = {
     "digits": b'{"a": ' + b"9" * 10_000 + b"}",
     "bytes": bytes(range(256)),
     "surrogates": b'{"format": "\\ud800"}',
-    "large": b" " * (saved._MOST_BYTES + 1),
+    "large": b" " * (saved.STATES.most_bytes + 1),
 }
 
 

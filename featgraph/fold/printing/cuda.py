@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -26,11 +25,7 @@ from featgraph.fold.passes.nests.gathers import part_arrays
 from featgraph.fold.passes.nests.homes import home_of
 from featgraph.fold.passes.nests.meets import group_areas, scratch_of
 from featgraph.fold.passes.passes import lower
-from featgraph.fold.passes.worklists.cuda import (
-    CudaWorklist,
-    gather_at_once,
-    settled_at_once,
-)
+from featgraph.fold.passes.worklists.cuda import CudaWorklist
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.traits import along_to_push
 from featgraph.fold.plan.worklist import parts_of
@@ -380,12 +375,12 @@ class _QueuePrinter:
         self._function(
             "settled_0",
             ["u", "v", "e", "d", "lists", "step_number", "inside_edge"],
-            partial(settled_at_once, worklist, worklist.of_an_edge),
+            worklist.settled_at_once,
             "Run vertex `v` by an edge that finds all it gathers, and if it commits.",
             worklist.of_an_edge,
         )  # fmt: skip
         self._function(
-            "gather_0", inner, partial(gather_at_once, worklist),
+            "gather_0", inner, worklist.gather_at_once,
             "Settle vertices along the edges out of the sources, which come next.",
         )  # fmt: skip
 

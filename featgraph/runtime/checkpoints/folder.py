@@ -16,8 +16,6 @@ and the older one is used.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import re
 import secrets
@@ -32,24 +30,26 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import CheckpointWarning, FileFormatError, StateError
 from featgraph.base.files import (
     digest_of,
-    load_json,
-    read_file,
+    lock_folder,
     rename_whole,
     sync_folder,
+    temporary_folder,
     write_file,
 )
+from featgraph.program.saved import STATES, ManifestFormat, NewerFormatError
 
 __all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
 
-_MANIFEST = "checkpoint.json"
-_STATE_MANIFEST = "manifest.json"
-_FORMAT = "featgraph checkpoint"
-_VERSION = 1
+_FORMAT = ManifestFormat(
+    "checkpoint.json", "checkpoint", 1, 1 << 28,
+    fix="remove it, or choose another folder to begin anew",
+    fix_newer="install a newer featgraph, or choose another folder to begin anew",
+)  # fmt: skip
+_wrong = _FORMAT.wrong
 _NUMBER = re.compile(r"[0-9]{8,}")
 _BESIDE = re.compile(r"\.(new|old)-[0-9a-f]{16}")
 _KEPT = 2
 _PARTS = {"state", "record", "round", "round_record"}
-_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
     """
     for number, path in reversed(_numbered(Path(folder))):
         try:
-            body = _read_manifest(path)
+            body = _FORMAT.parse(path, _FORMAT.read(path))
             return FoundCheckpoint(
                 path, number, str(body["call"]["function"]) or "iterate",
                 int(body["supersteps"]), bool(body["ended"]),
@@ -145,26 +145,22 @@ class CheckpointFolder:
                 expected="no folder, an empty one, or one with checkpoints",
                 fix="choose another folder for checkpoint=",
             )
-        self._lock = _lock(path)
-        try:
+        with contextlib.ExitStack() as opened:
+            try:
+                opened.enter_context(lock_folder(path, waits=False))
+            except BlockingIOError as error:
+                raise StateError(
+                    "another run writes its checkpoints there",
+                    where=os.fspath(path),
+                    fix="wait for it, or choose another folder for checkpoint=",
+                ) from error
             for left in path.iterdir():  # from processes that have ended
                 if _BESIDE.fullmatch(left.name):
                     shutil.rmtree(left, ignore_errors=True)
-            probe = path / f".new-{secrets.token_hex(8)}"
-            probe.mkdir()
-            try:
+            with self.beside() as probe:
                 write_file(probe / "probe", [b"checkpoint"])
-            finally:
-                shutil.rmtree(probe, ignore_errors=True)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            #: Releases the lock.
+            self.close = opened.pop_all().close
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the newest whole checkpoint, and its record; None if there is none.
@@ -177,9 +173,9 @@ class CheckpointFolder:
         first: FileFormatError | None = None
         for number, path in reversed(_numbered(self.path)):
             try:
-                body = _read_manifest(path)
+                body = _FORMAT.parse(path, _FORMAT.read(path))
                 _verify(path, body)
-            except _NewerError:
+            except NewerFormatError:
                 raise
             except FileFormatError as error:
                 first = first or error
@@ -201,23 +197,18 @@ class CheckpointFolder:
             ) from first
         return None
 
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[Path]:
+    def beside(self) -> contextlib.AbstractContextManager[Path]:
         """Return a context with a temporary folder, which is removed at its end."""
-        made = self.path / f".new-{secrets.token_hex(8)}"
-        made.mkdir()
-        try:
-            yield made
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+        return temporary_folder(self.path / f".new-{secrets.token_hex(8)}")
 
     def finish(self, beside: Path, body: dict[str, Any]) -> None:
         """Write the manifest of a checkpoint, and make it the newest."""
         manifests = {
-            part.name: _digest_of_file(part / _STATE_MANIFEST)
+            part.name: _digest_of_file(part / STATES.file)
             for part in sorted(beside.iterdir())
         }
-        write_file(beside / _MANIFEST, [_signed(body | {"manifests": manifests})])
+        text = _FORMAT.text(body | {"manifests": manifests})
+        write_file(beside / _FORMAT.file, [text])
         sync_folder(beside)
         known = _numbered(self.path)
         number = known[-1][0] + 1 if known else 1
@@ -234,10 +225,6 @@ class CheckpointFolder:
             shutil.rmtree(gone, ignore_errors=True)
 
 
-class _NewerError(FileFormatError):
-    """A checkpoint of a newer featgraph."""
-
-
 def _is_ours(name: str) -> bool:
     return bool(_NUMBER.fullmatch(name) or _BESIDE.fullmatch(name))
 
@@ -251,56 +238,6 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.name), path) for path in found)
 
 
-def _lock(folder: Path) -> int | None:
-    """Lock the folder for one run, if the system supports locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise StateError(
-            "another run writes its checkpoints there",
-            where=os.fspath(folder),
-            fix="wait for it, or choose another folder for checkpoint=",
-        ) from error
-    except OSError:  # a file system without locks
-        os.close(handle)
-        return None
-    return handle
-
-
-def _signed(body: dict[str, Any]) -> bytes:
-    full = {"format": _FORMAT, "version": _VERSION, **body}
-    return _text({**full, "sha256": hashlib.sha256(_text(full)).hexdigest()})
-
-
-def _text(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, indent=1, allow_nan=False).encode()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    where = path / _MANIFEST
-    body = _read_json(where)
-    if not isinstance(body, dict) or body.get("format") != _FORMAT:
-        raise _wrong(where, "another format")
-    if type(body.get("version")) is not int or body["version"] > _VERSION:
-        raise _NewerError(
-            "this checkpoint is of a newer featgraph",
-            where=os.fspath(where),
-            got=f"version {body.get('version')!r:.20} of the format",
-            expected=f"at most {_VERSION}",
-            fix="install a newer featgraph, or choose another folder to begin anew",
-        )
-    checksum = body.pop("sha256", None)
-    if checksum != hashlib.sha256(_text(body)).hexdigest():
-        raise _wrong(where, "another checksum")
-    return body
-
-
 def _verify(path: Path, body: dict[str, Any]) -> None:
     """Check the checksums of all files of a checkpoint."""
     manifests = body.get("manifests")
@@ -309,12 +246,10 @@ def _verify(path: Path, body: dict[str, Any]) -> None:
     for part, checksum in manifests.items():
         if part not in _PARTS:
             raise _wrong(path, f"a part {part!r:.40}")
-        manifest = path / part / _STATE_MANIFEST
-        if _digest_of_file(manifest) != checksum:
-            raise _wrong(manifest, "another checksum")
-        for name, sum_ in _files_of(_read_json(manifest)):
-            if _digest_of_file(path / part / name) != sum_:
-                raise _wrong(path / part / name, "another checksum")
+        folder = path / part
+        _require_digest(folder / STATES.file, checksum)
+        for name, sum_ in _files_of(STATES.parse(folder, STATES.read(folder))):
+            _require_digest(folder / name, sum_)
 
 
 def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
@@ -330,11 +265,9 @@ def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
             yield from _files_of(part)
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return load_json(read_file(path, _MOST_BYTES))
-    except (OSError, ValueError) as error:
-        raise _wrong(path, error) from error
+def _require_digest(path: Path, checksum: object) -> None:
+    if _digest_of_file(path) != checksum:
+        raise _wrong(path, "another checksum")
 
 
 def _digest_of_file(path: Path) -> str:
@@ -342,12 +275,3 @@ def _digest_of_file(path: Path) -> str:
         return digest_of(path)
     except OSError as error:
         raise _wrong(path, error) from error
-
-
-def _wrong(where: Path, got: object) -> FileFormatError:
-    return FileFormatError(
-        "not a checkpoint, or a damaged one",
-        where=os.fspath(where),
-        got=f"{got!s:.200}",
-        fix="remove it, or choose another folder to begin anew",
-    )

@@ -1,4 +1,7 @@
-"""Checkpoints as users and algorithms use them.
+"""Checkpoints as users and algorithms use them, and the options of runs.
+
+`checked_options` checks the options of `iterate`, for it and for functions that pass
+them on.
 
 `Checkpoints`, `checkpointed`, `algorithm` and `rounds` begin a `Call`; a `Session`
 restores and saves one run of `iterate` within it.
@@ -9,25 +12,32 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import Token
+from functools import partial
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
-from featgraph.base.arguments import checked_arguments, shown
-from featgraph.base.errors import ArgumentError
+from featgraph.base.arguments import (
+    checked_arguments,
+    near_name,
+    require_callable,
+    require_flag,
+    require_integer,
+    require_path,
+    require_real,
+    require_text,
+    shown,
+)
+from featgraph.base.errors import ArgumentError, PlanError, StateError
+from featgraph.fold.plan.options import OPTIONS, parse_options
+from featgraph.program.active import ActiveSet
 from featgraph.program.saved import Snapshot, read_state
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.checkpoints.options import (
-    check_names,
-    checked_options,
-    require_count,
-    require_every,
-    require_folder,
-)
 from featgraph.runtime.checkpoints.resumable_call import (
     Call,
     Identity,
@@ -44,20 +54,186 @@ from featgraph.runtime.checkpoints.resume_point import (
     take,
     unpack_run,
 )
-from featgraph.runtime.loops.moves import repartition_option
+from featgraph.runtime.loops.moves import checked_repartition, repartition_option
+from featgraph.runtime.loops.near_far import checked_near_far
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = [
+    "NAMES",
     "Checkpoints",
     "Session",
     "algorithm",
+    "checked_options",
     "checkpointed",
     "iterating",
     "rounds",
-    "single",
 ]
+
+#: Loops count supersteps in 64 bits.
+_MOST = (1 << 63) - 1
+
+
+def require_folder(given: Any) -> Path:
+    """Return the path of a folder that exists, or can be created.
+
+    Raises
+    ------
+    ArgumentError
+        With the part of the path that is wrong.
+    """
+    wrong: Any = None
+    try:
+        path = Path(require_path(given, "checkpoint="))
+        part = Path(os.path.abspath(path))
+        while not _is_there(part):
+            part = part.parent
+        if not part.is_dir():
+            wrong = f"{os.fspath(part)}, which is a file"
+    except (ArgumentError, OSError, ValueError) as error:
+        wrong = getattr(error, "got", error)
+    if wrong is not None:
+        raise ArgumentError(
+            "not a folder",
+            where="checkpoint=",
+            got=wrong,
+            expected="the path of a folder, which may be a new one",
+        )
+    if not os.access(part, os.W_OK | os.X_OK):
+        raise ArgumentError(
+            "the folder cannot be written",
+            where="checkpoint=",
+            got=os.fspath(part),
+            expected="a folder that this user may write to",
+        )
+    return path
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def require_every(given: Any) -> float:
+    """Return the time between checkpoints, in s."""
+    return require_real("every", given, 0, error=ArgumentError)
+
+
+def _optional(check: Callable[..., Any], name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
+
+
+def require_count(name: str, value: Any, least: int = 0) -> int:
+    """Return a number of supersteps."""
+    what = "not a number of supersteps"
+    return require_integer(name, value, least, _MOST, what=what, error=StateError)
+
+
+def require_sets(name: str, value: Any) -> list[ActiveSet]:
+    """Return the vertex sets of supersteps."""
+    given = [*value] if isinstance(value, Sequence) else []
+    if not isinstance(value, Sequence) or not all(
+        isinstance(one, ActiveSet) for one in given
+    ):
+        raise ArgumentError(
+            "not sets of vertices",
+            where=f"{name}=",
+            got=shown(value),
+            expected="a list of fg.ActiveSet, one for each superstep",
+        )
+    return given
+
+
+_BEHIND = "a function that is called after each superstep"
+_THEN = "a foldmap, or a function that is called when nothing is due"
+#: Option of `iterate` -> function that checks its name and value.
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "max_supersteps": partial(_optional, require_count),
+    "supersteps": partial(_optional, require_count),
+    "until": partial(require_callable, expected=_BEHIND),
+    "callback": partial(require_callable, expected=_BEHIND),
+    "then": partial(require_callable, expected=_THEN),
+    "progress": require_flag,
+    "record_active": require_flag,
+    "due": lambda name, value: _optional(require_sets, name, value),
+    "watch": partial(_optional, require_text),
+    "recompute_every": partial(_optional, partial(require_count, least=1)),
+    "near_far": lambda name, value: checked_near_far(value),
+    "checkpoint": lambda name, value: None if value is None else require_folder(value),
+    "every": lambda name, value: require_every(value),
+    "repartition": lambda name, value: checked_repartition(value),
+}
+#: All options of `iterate`.
+NAMES = ("active", "target", *_CHECKS, *OPTIONS)
+
+
+def checked_options(
+    given: Mapping[str, Any], functions: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Return the options of `iterate` in the form in which they are used.
+
+    Raises
+    ------
+    ArgumentError, StateError, PlanError
+        For an unknown option, and for a wrong value.
+    """
+    made = {
+        name: _CHECKS[name](name, value) if name in _CHECKS else value
+        for name, value in given.items()
+    }
+    if given.get("supersteps") is not None and given.get("max_supersteps") is not None:
+        raise PlanError(
+            "supersteps is a number of supersteps, and max_supersteps a limit",
+            where="options",
+            got=f"supersteps={given['supersteps']}, "
+            f"max_supersteps={given['max_supersteps']}",
+            fix="drop one of the two",
+        )
+    folds = {n: v for n, v in made.items() if n not in _CHECKS and n != "active"}
+    if folds:
+        parse_options(folds.pop("target", "auto"), False, folds, functions)
+    return made
+
+
+def check_names(
+    given: Mapping[str, Any],
+    own: Iterable[str],
+    where: str,
+    without: Collection[str] = (),
+) -> None:
+    """Refuse options that neither a function nor `iterate` has.
+
+    Parameters
+    ----------
+    given : mapping
+    own : iterable of str
+        Parameters of the function.
+    where : str
+        The function, for errors.
+    without : collection of str
+        Options of `iterate` that the function does not take.
+
+    Raises
+    ------
+    ArgumentError
+        With the nearest name.
+    """
+    known = (*own, *(name for name in NAMES if name not in without))
+    for name in given:
+        if name not in known and not name.startswith("_"):
+            raise ArgumentError(
+                f"there is no option {name!r}",
+                where=where,
+                expected=", ".join(known),
+                fix=near_name(name, known),
+            )
+
+
+# -- checkpoints of calls
 
 _BY_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -126,11 +302,6 @@ def _of(folder: Any, every: Any, identity: Identity) -> Checkpoints:
     made = Checkpoints(folder, every)
     made._identity = identity
     return made
-
-
-def single(folder: Any, every: Any) -> Checkpoints:
-    """Return the checkpoints of one `iterate`."""
-    return _of(folder, every, Identity("iterate", is_single=True))
 
 
 def rounds(
@@ -320,21 +491,18 @@ def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | No
 
 @contextmanager
 def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
-    with nullcontext() if checkpoint is None else single(checkpoint, every):
+    with ExitStack() as ends:
+        if checkpoint is not None:
+            single = Identity("iterate", is_single=True)
+            ends.enter_context(_of(checkpoint, every, single))
         call = current_call.get()
-        with _apart(call):
+        token = current_call.set(None)
+        try:
             yield call
-
-
-@contextmanager
-def _apart(call: Call | None) -> Iterator[None]:
-    token = current_call.set(None)
-    try:
-        yield
-    finally:
-        current_call.reset(token)
-        if call is not None:
-            call.leave()
+        finally:
+            current_call.reset(token)
+            if call is not None:
+                call.leave()
 
 
 class Session:

@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,13 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.activity import ACTIVITY, doing
-from featgraph.base.dataclass import dataclass, field
-from featgraph.base.errors import (
-    CheckpointWarning,
-    DistributedError,
-    FileFormatError,
-    StateError,
-)
+from featgraph.base.dataclass import dataclass
+from featgraph.base.errors import CheckpointWarning, DistributedError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import require_fixed
 from featgraph.program.active import ActiveSet
@@ -49,7 +44,7 @@ from featgraph.runtime.checkpoints.resume_point import (
     pack_run,
     put_back,
     unpack_run,
-    values_of,
+    unpacking,
 )
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.stopping import StoppingTest
@@ -264,15 +259,6 @@ class Identity:
         return {"function": self.function, "arguments": self.arguments or {}}
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """The opened folder, its writer, and the agreement of ranks."""
-
-    folder: CheckpointFolder | None
-    writer: Writer
-    agreement: RankAgreement
-
-
 class Call:
     """A call whose runs are checkpointed.
 
@@ -287,7 +273,8 @@ class Call:
 
     def __init__(self, path: Path, every: float, identity: Identity) -> None:
         self._path, self._every, self._identity = path, every, identity
-        self._opened: _Opened | None = None
+        #: Open between the first run and the end of the call.
+        self._writer: Writer | None = None
         #: The saved round, and the number of runs since it began.
         self._place = [0, 0]
         self._round: dict[str, Any] | None = None
@@ -308,34 +295,36 @@ class Call:
         OSError
             If the folder cannot be written.
         """
-        if self._opened is not None:
+        if self._writer is not None:
             return
         require_fixed(graph, "checkpoint=")
         agreement = RankAgreement(graph, self._every)
         ACTIVITY.checkpoints = os.path.abspath(self._path)
         folder = agreement.first(lambda: CheckpointFolder(self._path))
-        self._opened = _Opened(folder, Writer(folder), agreement)
+        self._writer = Writer(folder, agreement)
 
-        def find() -> Found | None:
+        def find() -> list[Any] | None:
             found = None if folder is None else folder.newest()
-            if found is not None:
-                call = found[1].get("call", {})
-                refuse_other(os.fspath(found[0]), call, self._identity.as_saved)
-            return found
+            if found is None:
+                return None
+            where = os.fspath(found[0])
+            refuse_other(where, found[1].get("call", {}), self._identity.as_saved)
+            return [where, found[1]]
 
         with doing("loading", self._path):
-            self._found = agreement.find_first(find)
+            found = agreement.sent(agreement.first(find))
+        self._found = None if found is None else (Path(found[0]), found[1])
 
     def close(self) -> None:
         """Finish the checkpoint that is being written."""
-        if self._opened is None:
+        writer, self._writer = self._writer, None
+        if writer is None:
             return
         try:
-            self._opened.writer.wait()
+            writer.wait()
         finally:
-            if self._opened.folder is not None:
-                self._opened.folder.close()
-            self._opened = None
+            if writer.folder is not None:
+                writer.folder.close()
 
     # -- position in the call
 
@@ -354,36 +343,33 @@ class Call:
 
     def first_values(self, state: State) -> dict[str, str] | None:
         """Return digests of a run's initial values, unless arguments determine them."""
-        if self._identity.arguments is not None or self._opened is None:
+        if self._identity.arguments is not None or self._writer is None:
             return None
-        snapshot = Snapshot(0, values_of(state, copied=False))
-        digests: dict[str, str] = self._opened.agreement.text(
-            lambda: digests_of(state.graph, snapshot)
-        )
-        return digests
+        found = digests_of(state.graph, Snapshot(0, state._columns))
+        return self._writer.agreement.sent(found)  # type: ignore[no-any-return]
 
     # -- writing
 
     @property
     def supersteps_left(self) -> int:
         """Number of supersteps before ranks agree again whether to write."""
-        return 1 if self._opened is None else self._opened.agreement.supersteps_left
+        return 1 if self._writer is None else self._writer.agreement.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
         """Whether to write after some more supersteps, on which all ranks agree."""
-        if self._found is not None or self._opened is None:
+        if self._found is not None or self._writer is None:
             return False
-        is_free = self._every == 0 or self._opened.writer.is_free
-        return self._opened.agreement.is_time(supersteps) and is_free
+        is_free = self._every == 0 or self._writer.is_free
+        return self._writer.agreement.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
         """Whether to write after a run, or before a round."""
-        if self._found is not None or self._opened is None:
+        if self._found is not None or self._writer is None:
             return False
-        soonest = max(_SOONEST, self._opened.writer.seconds / _SHARE)
+        soonest = max(_SOONEST, self._writer.seconds / _SHARE)
         is_at_once = self._identity.is_single or not self._has_written
         least = 0.0 if is_at_once else min(self._every, soonest)
-        return self._opened.agreement.has_been(least)
+        return self._writer.agreement.has_been(least)
 
     def write(
         self,
@@ -394,20 +380,16 @@ class Call:
         ended: bool = False,
     ) -> None:
         """Start writing a checkpoint of the current point of the call."""
-        if self._opened is None:
+        if self._writer is None:
             return
         body = {
-            "call": self._identity.as_saved,
-            "place": list(self._place),
-            "round": self._round,
-            "iterate": iterate,
-            "supersteps": supersteps,
-            "ended": ended,
-        }
-        content = Content(body, graph, {**parts, **self._round_parts})
+            "call": self._identity.as_saved, "place": list(self._place),
+            "round": self._round, "iterate": iterate,
+            "supersteps": supersteps, "ended": ended,
+        }  # fmt: skip
         self._has_written = True
-        self._opened.writer.write(content)
-        self._opened.agreement.begin()
+        self._writer.write(graph, body, parts | self._round_parts)
+        self._writer.agreement.begin()
 
     # -- rounds
 
@@ -426,18 +408,11 @@ class Call:
         snapshot = read_state(path / "round", state.graph)
         packed = Packed(read_state(path / "round_record", state.graph))
         put_back(state, _copied(snapshot), snapshot.left)
-        try:
+        with unpacking("the record of rounds"):
             number = int(saved["number"])
             for name, values in arrays.items():
                 values[...] = packed.get(saved["arrays"][name], values.dtype)
             runs[:] = [_unpacked(run, packed, state.graph) for run in saved["runs"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(
-                "not a checkpoint of these rounds",
-                where=os.fspath(path),
-                got=repr(error)[:200],
-                fix="to begin anew, give another folder as checkpoint=",
-            ) from error
         self._keep_round(number, runs, arrays, snapshot)
         if body["iterate"] is None:
             self._found = None
@@ -508,11 +483,6 @@ class RankAgreement:
         self._ranks, self._every = graph.ranks, every
         self.begin()
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the rank that reads and writes."""
-        return self._ranks is None or self._ranks.engine.rank == 0
-
     def begin(self) -> None:
         """Start the time to the next checkpoint."""
         self._begun = time.monotonic()
@@ -555,57 +525,22 @@ class RankAgreement:
         """Run a function on the first rank; if it raises, all ranks raise."""
         if self._ranks is None:
             return function()
-
-        def run() -> _R | None:
-            return function() if self.is_first else None
-
+        is_first = self._ranks.engine.rank == 0
+        run = function if is_first else lambda: None
         return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
 
-    def text(self, function: Callable[[], Any]) -> Any:
-        """Run a function on all ranks; return the result of the first, in JSON."""
-        found = function()
-        return self._sent(found)
-
-    def find_first(
-        self, function: Callable[[], tuple[Path, dict[str, Any]] | None]
-    ) -> tuple[Path, dict[str, Any]] | None:
-        """Return a path and a record that the first rank has found, or None."""
-        found = self.first(function)
-        if self._ranks is None:
-            return found
-        sent = self._sent(None if found is None else [str(found[0]), found[1]])
-        return None if sent is None else (Path(sent[0]), sent[1])
-
-    def _sent(self, value: Any) -> Any:
+    def sent(self, value: Any) -> Any:
+        """Return the value of the first rank, in JSON types, on all ranks."""
         if self._ranks is None:
             return value
-        text = json.dumps(value).encode() if self.is_first else b""
+        text = json.dumps(value if self._ranks.engine.rank == 0 else None).encode()
         mine = np.frombuffer(text, np.uint8)
-        parts = self._ranks.engine.all_gather(mine, about="what a checkpoint says")
+        parts = self._ranks.engine.all_gather(mine, about="the record of a checkpoint")
         return json.loads(parts[0].tobytes())
 
 
 #: Errors of a write that are not bugs.
 _FAILURES = (OSError, MemoryError)
-
-
-@dataclass(frozen=True)
-class Content:
-    """The content of a checkpoint.
-
-    Attributes
-    ----------
-    body : dict
-        Its record, in JSON types.
-    graph : Graph
-        The graph of all its parts.
-    parts : dict of str to Snapshot
-        The saved States, by the name of their folder; nothing else writes to them.
-    """
-
-    body: dict[str, Any]
-    graph: Graph
-    parts: dict[str, Snapshot] = field(default_factory=dict)
 
 
 class Writer:
@@ -618,10 +553,13 @@ class Writer:
     ----------
     folder : CheckpointFolder or None
         None on all ranks except the first.
+    agreement : RankAgreement
     """
 
-    def __init__(self, folder: CheckpointFolder | None) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: CheckpointFolder | None, agreement: RankAgreement
+    ) -> None:
+        self.folder, self.agreement = folder, agreement
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._has_warned = False
@@ -633,15 +571,27 @@ class Writer:
         """Whether no checkpoint is being written."""
         return self._thread is None or not self._thread.is_alive()
 
-    def write(self, content: Content) -> None:
-        """Start writing a checkpoint, after the previous one is complete."""
+    def write(
+        self, graph: Graph, body: dict[str, Any], parts: dict[str, Snapshot]
+    ) -> None:
+        """Start writing a checkpoint, after the previous one is complete.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph of all parts.
+        body : dict
+            The record, in JSON types.
+        parts : dict of str to Snapshot
+            The saved States, by the name of their folder; nothing else writes to them.
+        """
         self.wait()
-        if content.graph.ranks is not None:
-            self._write(content)
+        if graph.ranks is not None:
+            self._write(graph, body, parts)
             self._report()
             return
         self._thread = threading.Thread(
-            target=self._write, args=(content,), name="featgraph checkpoint"
+            target=self._write, args=(graph, body, parts), name="featgraph checkpoint"
         )
         self._thread.start()
 
@@ -652,27 +602,28 @@ class Writer:
             self._thread = None
         self._report()
 
-    def _write(self, content: Content) -> None:
-        begun = time.perf_counter()
+    def _write(
+        self, graph: Graph, body: dict[str, Any], parts: dict[str, Snapshot]
+    ) -> None:
+        begun, folder = time.perf_counter(), self.folder
         try:
             with doing("writing", "a checkpoint"), ExitStack() as ends:
-                self._write_on(content, ends)
+
+                def begin() -> Path:
+                    new = nullcontext(Path()) if folder is None else folder.beside()
+                    return ends.enter_context(new)
+
+                about = "writing a checkpoint"
+                new = (
+                    begin() if graph.ranks is None else graph.ranks.on_all(begin, about)
+                )
+                for name, snapshot in parts.items():
+                    write_state(new / name, graph, snapshot)
+                if folder is not None:
+                    folder.finish(new, body)
         except BaseException as error:
             self._error = error
         self.seconds = time.perf_counter() - begun
-
-    def _write_on(self, content: Content, ends: ExitStack) -> None:
-        folder, graph = self._folder, content.graph
-
-        def begin() -> Path:
-            return Path() if folder is None else ends.enter_context(folder.beside())
-
-        about = "writing a checkpoint"
-        beside = begin() if graph.ranks is None else graph.ranks.on_all(begin, about)
-        for name, snapshot in content.parts.items():
-            write_state(beside / name, graph, snapshot)
-        if folder is not None:
-            folder.finish(beside, content.body)
 
     def _report(self) -> None:
         """Warn once that writes fail; the run goes on, and later writes are tried."""

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,15 @@ from featgraph.runtime.loops.pending import Pending, host_left
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import RunState, all_pending
 
-__all__ = ["Packed", "go_on", "pack_run", "put_back", "take", "unpack_run", "values_of"]
+__all__ = [
+    "Packed",
+    "go_on",
+    "pack_run",
+    "put_back",
+    "take",
+    "unpack_run",
+    "unpacking",
+]
 
 Array = npt.NDArray[Any]
 
@@ -35,6 +45,23 @@ _LISTS = {
     "thresholds": np.float64,
 }
 _WORD_LISTS = ("directions", "aggregates")
+
+
+@contextmanager
+def unpacking(part: str) -> Iterator[None]:
+    """Return a context that raises FileFormatError for missing and wrong entries."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(
+            "not a checkpoint of this run, or an altered one",
+            where=part,
+            got=repr(error)[:200],
+            fix="remove the newest folder of the checkpoints, to load the older one; "
+            "or to begin anew, give another folder as checkpoint=",
+        ) from error
 
 
 class Packed:
@@ -68,7 +95,7 @@ class Packed:
         FileFormatError
             If it is missing, or another one.
         """
-        try:
+        with unpacking("an array"):
             shape = tuple(int(n) for n in record["shape"])
             wanted = np.dtype(record["dtype"] if dtype is None else dtype)
             if record["dtype"] != wanted.name or min(shape, default=0) < 0:
@@ -79,8 +106,6 @@ class Packed:
             found: Array = np.asarray(column.values).reshape(shape)
             if found.dtype != wanted:
                 raise ValueError(found.dtype)
-        except (KeyError, TypeError, ValueError) as error:
-            raise wrong_record(f"an array: {record}") from error
         return found
 
 
@@ -110,7 +135,7 @@ def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
 
 def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None:
     """Fill a new record from a packed one, in place."""
-    try:
+    with unpacking("the record of a run"):
         for name, dtype in _LISTS.items():
             getattr(run, name)[:] = packed.get(record[name], dtype).tolist()
         for name in _WORD_LISTS:
@@ -119,45 +144,11 @@ def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None
         run.notes.clear()
         for name, values in record["notes"].items():
             run.notes[str(name)] = packed.get(values, np.float64).tolist()
-        run.supersteps, run.converged = (
-            int(record["supersteps"]),
-            bool(record["converged"]),
-        )
+        run.supersteps = int(record["supersteps"])
+        run.converged = bool(record["converged"])
         if record["active_sets"] is not None:
             sets = packed.get(record["active_sets"], np.uint32)
             run.active_sets = [ActiveSet.from_words(vertex_count, w) for w in sets]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise wrong_record("the record of a run") from error
-
-
-def wrong_record(what: str) -> FileFormatError:
-    """Return the error for a checkpoint with a wrong record."""
-    return FileFormatError(
-        "not a checkpoint, or an altered one",
-        got=what[:200],
-        fix="remove the newest folder of the checkpoints, to load the older one",
-    )
-
-
-def values_of(
-    state: State, without: frozenset[str] = frozenset(), *, copied: bool = True
-) -> dict[str, Column]:
-    """Return the properties of a State in host memory, copied or as they are."""
-    return {
-        name: _column(state, name, column, copied)
-        for name, column in state._columns.items()
-        if name not in without
-    }
-
-
-def _column(state: State, name: str, column: Column, copied: bool) -> Column:
-    values = state.stored(name)
-    is_ours = values is column.current() or values is column.values
-    if copied and is_ours:
-        return column.copy(values)
-    return Column(column.type, values, column.per_direction)
 
 
 def take(
@@ -188,7 +179,12 @@ def take(
         "limit": float(limit).hex(),
         "is_met": bool(run_state.watching.is_met),
     }
-    return Snapshot(state.superstep, values_of(state, without), left), rest
+    columns = {
+        name: column.copy(column.on_host())
+        for name, column in state._columns.items()
+        if name not in without
+    }
+    return Snapshot(state.superstep, columns, left), rest
 
 
 def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
@@ -215,16 +211,12 @@ def go_on(run_state: RunState, left: dict[Any, Left], rest: dict[str, Any]) -> N
         If the checkpoint is of another run.
     """
     device = run_state.device
-    try:
+    with unpacking("pending vertices"):
         lefts = [left[str(place)] for place in range(len(run_state.runs))]
         counts = [None if c is None else int(c) for c in rest["counts"]]
         turn, limit = int(rest["turn"]), float.fromhex(rest["limit"])
         if not 0 <= turn < len(lefts) == len(left) == len(counts):
-            raise ValueError("turn")
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise wrong_record(f"what is pending: {error!r}") from error
+            raise ValueError(f"turn {turn} of {len(counts)} foldmaps")
     for place, found in enumerate(lefts):
         words, also = (
             None if w is None else device.sets.upload(w)

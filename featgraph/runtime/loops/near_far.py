@@ -8,9 +8,9 @@ they count are not passed on. With a distance as the key this is delta-stepping.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,24 @@ class NearFar:
             )
 
 
+class Keys(NamedTuple):
+    """The keys that separate near vertices from far ones in a compiled loop.
+
+    Attributes
+    ----------
+    number : int
+        Index of the property of keys; -1 if no vertices wait.
+    sign, delta, limit : float
+        Vertices with ``sign * key <= limit`` are near; `delta` is the step of the
+        limit.
+    """
+
+    number: int = -1
+    sign: float = 1.0
+    delta: float = 0.0
+    limit: float = 0.0
+
+
 class Waiting:
     """Splits the active sets of a run by a moving threshold.
 
@@ -156,6 +174,19 @@ class Waiting:
         self.delta = float(delta)
         #: A key is near if the key times `sign` is at most this.
         self.limit = -math.inf
+
+    def keys(self, plan: FoldPlan) -> Keys:
+        """Return the keys for a compiled loop of a plan."""
+        number = plan.facts.queue_keys.index(self.key)
+        return Keys(number, self.sign, self.delta, self.limit)
+
+    def follow(self, limits: Sequence[float]) -> list[float]:
+        """Take the limit after a compiled loop; return the threshold of each superstep.
+
+        `limits` has the limit of each superstep, and of the next one.
+        """
+        *past, self.limit = limits
+        return [self.sign * limit for limit in past]
 
     @property
     def threshold(self) -> float:

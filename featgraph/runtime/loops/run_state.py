@@ -338,14 +338,15 @@ class QueueRun:
         Vertices committed by each superstep.
     seconds : list of float
         The time of each superstep.
-    thresholds : list of float
-        The threshold of each superstep, if some vertices wait.
     words : words
         The set that is due next.
-    size : int
-        Its number of vertices.
+    active, waiting : int
+        Its numbers of active vertices (near ones, if some wait) and of waiting ones.
     edges : int
-        Number of edges that were followed.
+        On the CPU, the number of edges that were followed; on a GPU, that of edges out
+        of the active vertices.
+    limits : sequence of float
+        The limit of each superstep, and of the next one, if some vertices wait.
     stages : int
         Number of stages that ran in between (0098).
     has_ended : bool
@@ -354,10 +355,11 @@ class QueueRun:
 
     counts: list[int]
     seconds: list[float]
-    thresholds: list[float]
     words: Any
-    size: int
+    active: int
+    waiting: int
     edges: int
+    limits: Sequence[float] = ()
     stages: int = 0
     has_ended: bool = False
 

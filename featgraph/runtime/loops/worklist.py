@@ -24,6 +24,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
+from featgraph.runtime.loops.near_far import Keys
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import SHARED, QueueRun, RunState, Watched
@@ -99,20 +100,22 @@ class WorklistLoop:
         # After an interrupt, supersteps count as those of the caller, which make
         # everything due: `RunState.store_pending`.
         ran = self._queue.run_several(pending, most)
+        if ran is not None and ran.limits and run_state.waiting is not None:
+            run.thresholds += run_state.waiting.follow(ran.limits)
         if ran is None or not ran.counts:
             return None
         number = len(ran.counts)
         run.add_all(ran.counts, ran.seconds, ["push"] * number, ["recomputed"] * number)
-        run.thresholds += ran.thresholds
         if run.evaluated is not None:
             run.evaluated += ran.edges
         if ran.stages:  # as after `RunState.begin`
             scalars = run_state.scalars[0].read()
             run_state.runs[0].forget()
             run.converged = ran.has_ended
-        is_all = 0 < ran.size == run_state.state.graph.living_count
+        size = ran.active + ran.waiting
+        is_all = 0 < size == run_state.state.graph.living_count
         pending.words = None if is_all else ran.words
-        pending.count, pending.scalars = ran.size, scalars
+        pending.count, pending.scalars = size, scalars
         run_state.superstep = run_state.state.superstep
         run_state.stage += 1
         return True
@@ -181,9 +184,7 @@ class CpuQueue:
         if queue is None:
             raise TypeError("a kernel without a loop")
         self.superstep, self.waiting, self.queue = step.plain, run_state.waiting, queue
-        self._key, self._stage = -1, stage
-        if self.waiting is not None:
-            self._key = step.plan.facts.queue_keys.index(self.waiting.key)
+        self._stage = stage
         self._has_run = self._was_left = False
         self._graph = run_state.state.graph
         self._count = step.plain.bound.graph.vertex_count
@@ -206,7 +207,7 @@ class CpuQueue:
             return self._arrays
         self._buffers, count = buffers, self._count
         lists = buffers.temporary("queue lists", "uint32", (3, count))
-        far = 2 * count if self._key >= 0 else 0
+        far = 0 if self.waiting is None else 2 * count
         known = {
             "sources": lists[0], "passed": lists[1], "due": lists[2],
             "marks": _zeros(buffers, "queue marks", "int32", count),
@@ -262,6 +263,7 @@ class CpuQueue:
         step, waiting, count = self.superstep, self.waiting, self._count
         active, begun = pending.words, time.perf_counter()
         buffers = step.bound.buffers
+        keys = Keys() if waiting is None else waiting.keys(step.plan)
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
         sizes, counts = np.zeros(6, np.int64), np.empty(most, np.int64)
@@ -276,10 +278,8 @@ class CpuQueue:
             "chunk": 0,
             "d": step.bound.data(Frontier(in_place=in_place), None),
             "most": most, "most_edges": most_edges, "most_work": _MOST_WORK,
-            "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
-            "sign": 1.0 if waiting is None else waiting.sign,
-            "delta": 0.0 if waiting is None else waiting.delta,
-            "limit": 0.0 if waiting is None else waiting.limit,
+            "key": keys.number, "sign": keys.sign, "delta": keys.delta,
+            "limit": keys.limit, "sizes": sizes, "limits": limits, "counts": counts,
         }  # fmt: skip
         stage = self._stage
         staged = None if stage is None else stage.bring(step.kernel, known)
@@ -298,25 +298,23 @@ class CpuQueue:
             number, size, far_count, edges, stages, has_ended = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
             # If no vertex waits, the lists swap at the start of each superstep.
-            left = "passed" if self._key < 0 and number % 2 == 0 else "sources"
+            left = "passed" if waiting is None and number % 2 == 0 else "sources"
             self._loops.fill_set(arrays[left], size, words)
             if waiting is not None:
                 fill = self._loops.fill_waiting
-                size += fill(arrays["far"], far_count, arrays["waits"], words)
+                far_count = fill(arrays["far"], far_count, arrays["waits"], words)
         except BaseException:
             arrays["waits"].fill(0)
             raise
         self._has_run = True
         may_work = edges + most_edges <= _MOST_WORK
-        self._was_left = size > 0 and number < most and may_work
-        thresholds: list[float] = []
-        if waiting is not None:
-            waiting.limit = float(limits[number])
-            thresholds = (waiting.sign * limits[:number]).tolist()
+        self._was_left = size + far_count > 0 and number < most and may_work
+        limits = limits[: 0 if waiting is None else number + 1]
         seconds = [(time.perf_counter() - begun) / max(number, 1)] * number
-        done = counts[:number].tolist()
-        more = stages, bool(has_ended)
-        return QueueRun(done, seconds, thresholds, words, size, edges, *more)
+        return QueueRun(
+            counts[:number].tolist(), seconds, words, size, far_count, edges,
+            limits.tolist(), stages, bool(has_ended),
+        )  # fmt: skip
 
     def _call(self, values: list[Any]) -> None:
         """Run the loop, which returns the list of vertices that are due next."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from featgraph.base.config import config
-from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda.driver import address_of
 from featgraph.device import queue_cuda as words_of
@@ -23,13 +22,14 @@ from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.printing.module import Queue
 from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import COMPILER, Job
+from featgraph.runtime.loops.near_far import Keys
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.run_state import QueueRun, RunState
 from featgraph.runtime.recording.control import WORDS
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 
-__all__ = ["LOGGED", "CudaQueue", "Keys", "LoopReport", "QueueMemory", "is_compiled"]
+__all__ = ["LOGGED", "CudaQueue", "QueueMemory", "is_compiled"]
 
 Array = Any
 Words = Any
@@ -39,57 +39,6 @@ LOGGED = (WORDS - words_of.LOG) // words_of.OF_AN_ENTRY
 _READ_AT_FIRST = 40
 #: Prefix of the names of its memory.
 _OWN = "queue"
-
-
-@dataclass
-class LoopReport:
-    """The results of a loop.
-
-    Attributes
-    ----------
-    counts : list of int
-        Vertices committed by each superstep.
-    seconds : list of float
-        Time of each superstep.
-    active, edges : int
-        Active vertices after the loop (near ones, if some wait), and their out-edges.
-    waiting : int
-        Number of waiting vertices.
-    limits : tuple of float
-        The limit of each superstep, and of the next one, if vertices wait.
-    stages : int
-        Number of stages that ran in between.
-    has_ended : bool
-        Whether the last stage committed nothing.
-    """
-
-    counts: list[int]
-    seconds: list[float]
-    active: int
-    edges: int
-    waiting: int = 0
-    limits: tuple[float, ...] = ()
-    stages: int = 0
-    has_ended: bool = False
-
-
-@dataclass
-class Keys:
-    """The keys that separate near vertices from far ones.
-
-    Attributes
-    ----------
-    number : int
-        Index of the property of keys; -1 if no vertices wait.
-    sign, delta, limit : float
-        Vertices with ``sign * key <= limit`` are near; `delta` is the step of the
-        limit.
-    """
-
-    number: int = -1
-    sign: float = 1.0
-    delta: float = 0.0
-    limit: float = 0.0
 
 
 class QueueMemory:
@@ -188,7 +137,7 @@ class QueueMemory:
         )
         return lists, self._far
 
-    def read(self, keys: Keys) -> LoopReport:
+    def read(self, keys: Keys, left: Words) -> QueueRun:
         """Wait for the end of the loop; return its results."""
         if self._marks_steps:
             self._device.fill(self._lists[-1], 0)
@@ -207,8 +156,8 @@ class QueueMemory:
         limits = () if keys.number < 0 else self._read_limits(number)
         stages, last = int(words[words_of.STAGES]), int(words[words_of.STAGED])
         has_ended = stages > 0 and active == 0 and last == number
-        return LoopReport(
-            counts, seconds, active, edges, waiting, limits, stages, has_ended
+        return QueueRun(
+            counts, seconds, left, active, waiting, edges, limits, stages, has_ended
         )
 
     def _read_limits(self, number: int) -> tuple[float, ...]:
@@ -296,7 +245,7 @@ class CudaQueue:
         Returns
         -------
         QueueRun or None
-            None if the active vertices have too many out-edges.
+            None if the loop is not compiled.
         """
         kernel = self._find_kernel()
         if kernel is None:
@@ -306,7 +255,7 @@ class CudaQueue:
             ran = self._run(kernel, pending, most)
         if not ran.counts:
             self._patience *= 2
-            return None
+            return ran
         self._patience = 1
         took = time.perf_counter() - begun
         ran.seconds[0] += max(took - sum(ran.seconds), 0.0)
@@ -361,7 +310,8 @@ class CudaQueue:
         # Both buffers are equal after this, and after the loop.
         bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
         data = bound.data(Frontier(), None)
-        keys = self._keys()
+        waiting = self._waiting
+        keys = Keys() if waiting is None else waiting.keys(self._step.plan)
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
         function = kernel.queue if staged is None else staged.function
@@ -369,7 +319,7 @@ class CudaQueue:
             given = data, *lists, *rows, *memory.entries, *more
             blocks = min(BLOCKS, device.multiprocessors)
             device.launches(function, blocks, queue.entry.block, given)
-            report = memory.read(keys)
+            ran = memory.read(keys, lists[0].left)
         except BaseException as error:
             memory.forget()
             bound.stale.fail(buffers)
@@ -378,25 +328,15 @@ class CudaQueue:
             if raised is error:
                 raise
             raise raised from error
-        number = len(report.counts)
-        is_over = report.active + report.edges > MOST_ACTIVE
-        self._waits = self._patience if is_over else 0
-        if report.stages:
+        number, stages = len(ran.counts), ran.stages
+        self._waits = self._patience if ran.active + ran.edges > MOST_ACTIVE else 0
+        if stages:
             self._stage.end()
         if number:
-            ran = number + report.stages
-            buffers.end_in_place(dict.fromkeys(queue.commits), ran)
-        thresholds: list[float] = []
-        if self._waiting is not None:
-            *limits, self._waiting.limit = report.limits
-            thresholds = [self._waiting.sign * limit for limit in limits]
-        if self._waiting is None:
-            run_state.runs[0].note_edges(lists[0].left, report.edges)
-        return QueueRun(
-            report.counts, report.seconds, thresholds, lists[0].left,
-            report.active + report.waiting, report.edges, report.stages,
-            report.has_ended,
-        )  # fmt: skip
+            buffers.end_in_place(dict.fromkeys(queue.commits), number + stages)
+        if waiting is None:
+            run_state.runs[0].note_edges(ran.words, ran.edges)
+        return ran
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
         """Return the loop with the stage in it, if compiled, and its arguments."""
@@ -420,14 +360,6 @@ class CudaQueue:
             )
             COMPILER.add(_jobs[staged])
         return _jobs[staged].is_done
-
-    def _keys(self) -> Keys:
-        """Return the keys that separate near vertices from far ones."""
-        waiting = self._waiting
-        if waiting is None:
-            return Keys()
-        number = self._step.plan.facts.queue_keys.index(waiting.key)
-        return Keys(number, waiting.sign, waiting.delta, waiting.limit)
 
 
 def _job(kernel: Kernel, device: Any) -> Job:

@@ -149,7 +149,7 @@ def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
                 sent = itertools.count()
                 hook(*sends, lambda *_: next(sent) > 0 or engine.size == 2)
             else:
-                hook(Writer, "_write_on", next_one)
+                hook(Writer, "_write", next_one)
 
     if "bytes" in fault:
         hook(*sends, lambda part, *_: getattr(part, "nbytes", 0) >= fault["bytes"])

@@ -14,13 +14,24 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.facts import NestFacts, layout_of
+from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.facts import NestFacts, element, layout_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import along_to_push
 from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.tree.nodes import Areas, Comment, Copy, Run, Settle, Then
-from featgraph.fold.tree.statements import Body, code, when
+from featgraph.fold.tree.nodes import (
+    AllFound,
+    Areas,
+    Comment,
+    Contribute,
+    Copy,
+    Run,
+    Settle,
+    Start,
+    Then,
+)
+from featgraph.fold.tree.statements import Body, code, expression, when
 
 __all__ = ["Worklist"]
 
@@ -34,6 +45,8 @@ class Worklist:
         The phase, with edges in push direction.
     repeats : bool
         Whether the first functions are idempotent, so that they may run repeatedly.
+    of_an_edge : NestFacts
+        Facts for `tried_at_once`: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class Worklist:
         )
         self.facts = NestFacts(context, plan, phase, callees, schedule)
         self.facts.layout = layout_of(plan, self.pushed)
+        self.of_an_edge = replace(self.facts)
 
     def front(self) -> Body:
         """Return the numbers of features, and the work areas."""
@@ -63,6 +77,17 @@ class Worklist:
         dropped = self.copied(next_dropped([f.body for f in self.before]))
         runs = self.runs(self.before) + when(["not alive"], dropped)
         return self.front() + runs + code("return alive")
+
+    def contributes(self) -> Body:
+        """Return the contributions of an edge to all gathers."""
+        return [Contribute(f.name) for f in self.gathers]
+
+    def tried_at_once(self) -> Body:
+        """Return the contributions of one edge, and the test that they settle `v`."""
+        facts = self.of_an_edge
+        filled = [facts.filled(f.name) for f in self.gathers]
+        out = self.front() + [Start(a.name) for a in filled] + self.contributes()
+        return [*out, AllFound([expression(found(a, element(a))) for a in filled])]
 
     def settled(self) -> Body:
         """Return the functions of a vertex behind all edges, without restores."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.accumulators import found
-from featgraph.fold.passes.nests.facts import element
 from featgraph.fold.passes.nests.homes import InRows
 from featgraph.fold.passes.worklists.common import Worklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import overwrites, settles_at_once
 from featgraph.fold.schedules.cpu import CpuSchedule
-from featgraph.fold.tree.nodes import AllFound, Contribute, ForEdges, Only, Start
+from featgraph.fold.tree.nodes import ForEdges, Only, Start
 from featgraph.fold.tree.statements import Body, code, expression, noted, when
 
 __all__ = ["CpuWorklist"]
@@ -80,8 +78,6 @@ class CpuWorklist(Worklist):
         Whether current and next buffers are the same.
     at_once : bool
         Whether one edge can settle a vertex.
-    of_an_edge : NestFacts
-        Facts for `settled_at_once`: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -90,7 +86,6 @@ class CpuWorklist(Worklist):
         super().__init__(context, plan, callees, CpuSchedule())
         self.overwrites = overwrites(plan)
         self.at_once = settles_at_once(plan)
-        self.of_an_edge = replace(self.facts)
         self.facts.binding = replace(self.facts.binding, in_rows=True)
 
     @property
@@ -111,7 +106,7 @@ class CpuWorklist(Worklist):
     def superstep(self) -> Body:
         """Return a superstep from ``sources`` to ``passed``, the committed vertices."""
         takes: Body = code("row = int64(uint32(met - 1))")
-        takes += [Contribute(f.name) for f in self.gathers]
+        takes += self.contributes()
         takes = [Only(expression("met > 0"), takes, seldom=not self.at_once)]
         edges = ForEdges("u", [*self._meet_by_edge(), *takes])
         out = self.front() + code("due_count, passed_count = 0, 0")
@@ -137,12 +132,11 @@ class CpuWorklist(Worklist):
 
         It returns whether the edge settles `v`, and whether `v` commits.
         """
-        facts = self.of_an_edge
-        filled = [facts.filled(f.name) for f in self.gathers]
-        out = self.front() + [Start(a.name) for a in filled]
-        out += [Contribute(f.name) for f in self.gathers]
-        out += [AllFound([expression(found(a, element(a))) for a in filled])]
-        out += code("alive = False") + when(["all_found"], self.settled())
+        out = (
+            self.tried_at_once()
+            + code("alive = False")
+            + when(["all_found"], self.settled())
+        )
         return out + code("return all_found, alive")
 
     def _meet_by_edge(self) -> Body:

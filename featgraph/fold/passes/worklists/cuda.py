@@ -5,7 +5,7 @@ the first time is appended to a list; accumulators are entries in memory, at the
 Behind a grid barrier, listed vertices run the functions behind the gathers, and commit
 to both buffers: no other vertex reads these entries until the next barrier.
 
-If any one contribution settles a vertex (0082, the functions ``..._at_once``), it runs
+If any one contribution settles a vertex (0082, the methods ``..._at_once``), it runs
 the rest within the edge. Then a superstep has one barrier, accumulators stay in
 registers, and there is no list of visited vertices.
 """
@@ -14,24 +14,15 @@ from __future__ import annotations
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.accumulators import found
-from featgraph.fold.passes.nests.facts import NestFacts, element
 from featgraph.fold.passes.nests.homes import AtVertices
 from featgraph.fold.passes.worklists.common import Worklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import first_settles
 from featgraph.fold.schedules.thread import ThreadSchedule
 from featgraph.fold.tree.layout import Walk
-from featgraph.fold.tree.nodes import AllFound, Contribute, Start
 from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
-__all__ = [
-    "CudaWorklist",
-    "ends_if_again",
-    "gather_at_once",
-    "loop_at_once",
-    "settled_at_once",
-]
+__all__ = ["CudaWorklist"]
 
 _WARPS = """
 first_chunk = int32(cuda.grid(1) >> 5)
@@ -66,11 +57,6 @@ def _degree(worklist: Worklist) -> Body:
     return layout.row("v") + code(f"out_degree = int64({layout.degree})")
 
 
-def _contributes(worklist: Worklist) -> Body:
-    """Return the contributions of an edge to all gathers."""
-    return [Contribute(f.name) for f in worklist.gathers]
-
-
 _LOOP_AT_ONCE = """
 step_number, meets = int64(0), int64(0)
 BEGIN
@@ -86,45 +72,7 @@ queues.leave(lists, step_number)
 """
 
 
-def loop_at_once(begin: Body, gather: Body) -> Body:
-    """Return the loop over supersteps with one barrier each; `gather` is one."""
-    return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
-
-
-def settled_at_once(worklist: Worklist, facts: NestFacts) -> Body:
-    """Return the function that settles `v` by one edge from ``u``, if possible.
-
-    It returns whether `v` commits, which is True for one edge only. Loads of all tests
-    are issued before the first branch. With `facts`, accumulators of one edge are in
-    registers.
-    """
-    filled = [facts.filled(f.name) for f in worklist.gathers]
-    out = worklist.front() + [Start(a.name) for a in filled] + _contributes(worklist)
-    out += [AllFound([expression(found(a, element(a))) for a in filled])]
-    out += code(
-        "alive = goes_on_0(v, d)\n"
-        "is_met = queues.is_unsettled(lists, v, step_number)\n"
-        "is_met = is_met & alive & all_found & inside_edge\n"
-        "alive = False"
-    )
-    written = frozenset(facts.phase.writes_next)
-    commits = worklist.copied(written, commits=True) + ends_if_again("step_number")
-    ends = when(["alive"], commits, worklist.dropped())
-    out += when(["is_met"], code("is_met = queues.settles(lists, v, step_number)"))
-    out += when(["is_met"], worklist.settled() + ends)
-    return out + code("return alive")
-
-
-def gather_at_once(worklist: Worklist) -> Body:
-    """Return the loop that settles vertices along the edges out of the sources."""
-    body = _degree(worklist) + code(
-        "alive = settled_0(u, v, e, d, lists, step_number, inside_edge)\n"
-        "queues.append_row(alive, v, out_degree, lists, step_number + 1)"
-    )
-    return _in_warps(worklist) + _each_edge(worklist, body)
-
-
-def ends_if_again(number: str) -> Body:
+def _ends_if_again(number: str) -> Body:
     """Return the test that ends the loop if a source is due itself.
 
     A source that continues must wait for all edges, so single kernels take over.
@@ -253,8 +201,6 @@ class CudaWorklist(Worklist):
     ----------
     at_once : bool
         Whether one edge settles a vertex, with one barrier a superstep.
-    of_an_edge : NestFacts
-        Facts for that case: accumulators of one edge are in registers.
     """
 
     def __init__(
@@ -262,7 +208,6 @@ class CudaWorklist(Worklist):
     ) -> None:
         super().__init__(context, plan, callees, ThreadSchedule())
         self.at_once = first_settles(plan.analysis.functions, plan.phases, plan.options)
-        self.of_an_edge = replace(self.facts)
         self.facts.binding = replace(self.facts.binding, at_vertices=True)
 
     @property
@@ -326,7 +271,7 @@ class CudaWorklist(Worklist):
         """Return the body that lists initially active vertices."""
         append, found = self._append("is_active", "0", "0"), _degree(self)
         if self.at_once:
-            found += ends_if_again("-1")
+            found += _ends_if_again("-1")
         bits = code(_EACH_BIT, DEGREE=found, APPEND=append)
         words = code(_EACH_ACTIVE, WORD=agreed(bits, "warp"))
         return _in_warps(self) + agreed(words, "warp")
@@ -342,7 +287,7 @@ class CudaWorklist(Worklist):
     def push(self) -> Body:
         """Return the body that contributes along edges to vertices that continue."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
-        return _in_warps(self) + _each_edge(self, when(wanted, _contributes(self)))
+        return _in_warps(self) + _each_edge(self, when(wanted, self.contributes()))
 
     def gather(self) -> Body:
         """Return the body that lists vertices and contributes in one walk.
@@ -350,11 +295,38 @@ class CudaWorklist(Worklist):
         The test of a vertex has the same result in all threads, so none of them waits
         for the first.
         """
-        claim = code("is_met = queues.claim(lists, v)") + _contributes(self)
+        claim = code("is_met = queues.claim(lists, v)") + self.contributes()
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
         body = code("is_met = False") + when(tests, claim)
         body += code("queues.append(is_met, v, lists, step_number)")
         return _in_warps(self) + _each_edge(self, body) + self._each_source()
+
+    def settled_at_once(self) -> Body:
+        """Return the function that settles `v` by one edge from ``u``, if possible.
+
+        It returns whether `v` commits, which is True for one edge only. Loads of all
+        tests are issued before the first branch.
+        """
+        out = self.tried_at_once() + code(
+            "alive = goes_on_0(v, d)\n"
+            "is_met = queues.is_unsettled(lists, v, step_number)\n"
+            "is_met = is_met & alive & all_found & inside_edge\n"
+            "alive = False"
+        )
+        written = frozenset(self.facts.phase.writes_next)
+        commits = self.copied(written, commits=True) + _ends_if_again("step_number")
+        ends = when(["alive"], commits, self.dropped())
+        settles = code("is_met = queues.settles(lists, v, step_number)")
+        out += when(["is_met"], settles) + when(["is_met"], self.settled() + ends)
+        return out + code("return alive")
+
+    def gather_at_once(self) -> Body:
+        """Return the loop that settles vertices along the edges out of the sources."""
+        body = _degree(self) + code(
+            "alive = settled_0(u, v, e, d, lists, step_number, inside_edge)\n"
+            "queues.append_row(alive, v, out_degree, lists, step_number + 1)"
+        )
+        return _in_warps(self) + _each_edge(self, body)
 
     def commit(self) -> Body:
         """Return the body that listed vertices run behind all edges."""
@@ -376,7 +348,7 @@ class CudaWorklist(Worklist):
         """Return the loop; `first` are arguments of list functions, then all others."""
         begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
         if self.at_once:
-            return loop_at_once(begin, gather)
+            return code(_LOOP_AT_ONCE, BEGIN=begin, GATHER=gather)
         if not self.repeats:
             gather = code(f"meet_0({arguments})\nmeets = queues.meet(lists, meets)")
             gather += code(f"push_0({arguments})")
