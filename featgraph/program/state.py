@@ -23,7 +23,7 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.requests import distributed_builders
-from featgraph.program.column import Column, Place
+from featgraph.program.column import Column, Place, versions
 from featgraph.program.following import (
     Puts,
     Seen,
@@ -533,10 +533,13 @@ class State:
             checked_put(self, name, ids, values)()
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
-        """Register the result of a reduce at a place."""
+        """Register a new result of a reduce at a place."""
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
+        elif known.held == (place, name):
+            known.values, known.version = None, next(versions)
+            return
         self._columns[name] = made = Column(type_, None, False)
         made.held = place, name
 

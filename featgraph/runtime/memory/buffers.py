@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
 __all__ = [
+    "CLOCK",
     "EDGE_STATE",
     "Buffers",
     "Places",
@@ -52,6 +53,8 @@ _WHY = ("a pass over the edges that were left ran none", "a worker waited for 60
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
+#: The memory that holds the number of the superstep, as `Buffers.temporary` takes it.
+CLOCK = "superstep", "int64", (1,)
 #: Most bytes of values on the device that are copied to known memory rather than used
 #: in place: a copy takes 40 us (NVIDIA H200), recording supersteps again 1 ms or more.
 _MOST_MOVED = 1 << 26
@@ -456,17 +459,22 @@ class Buffers:
             kit.note(key, made)
         return made
 
+    def advance_clock(self) -> None:
+        """Advance the number of the superstep in memory, which is known."""
+        self.device.add_one(self.temporary(*CLOCK))
+        self.clock += 1  # type: ignore[operator]
+
     def swap(self, stale: Mapping[str, Stale]) -> None:
         """Swap current and next buffers.
 
         The next buffer then differs from the current one at the entries of `stale`.
         """
         current, next_ = dict(self.current), dict(self.next)
+        state: Any = self._state()
         for name in stale:
             current[name], next_[name] = next_[name], current[name]
+            state._columns[name].mark_written(self)
         changed, pools = {**self.stale, **stale}, self.pools[::-1]
-        note_written(self, stale)
-        state = self.state
         number = state.superstep + 1
         # No calls below: Python handles an interrupt before or after all assignments.
         self.current, self.next, self.stale = current, next_, changed
