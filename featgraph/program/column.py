@@ -81,7 +81,7 @@ class Column:
         self.edges: Stamp | None = None
         self.fill = fill
         self._memory: Array | None = None
-        self.put(values)
+        self.values, self.version = values, next(versions)
 
     @property
     def count(self) -> int:

@@ -299,10 +299,14 @@ class State:
 
     def follow(self) -> Seen:
         """Add entries for changes of the graph; return the current version."""
+        graph, then = self.graph, self._seen
+        is_same = graph.stamps.version is then.stamp and self.puts.count == then.puts
+        if is_same and graph.changing is None:
+            return then
         now = seen_now(self)
-        if now != self._seen:
-            if now.stamp is not self._seen.stamp:
-                follow(self, self._seen)
+        if now != then:
+            if now.stamp is not then.stamp:
+                follow(self, then)
             self._seen = now
         return now
 

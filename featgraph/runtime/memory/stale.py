@@ -131,9 +131,7 @@ class StaleEntries:
             if stale is None or (not reads and is_whole):
                 continue
             if isinstance(stale, str):
-                current = buffers.property(name)
-                if not buffers.places.copy(next_, current):
-                    self._device.copy(next_, current)
+                buffers.copy(next_, buffers.property(name))
             else:
                 self._refresh(buffers, name, stale, None if reads else written)
 

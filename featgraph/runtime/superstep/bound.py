@@ -94,8 +94,8 @@ class BoundState:
     """A State on a device, bound to one kernel.
 
     Results of reduces have memory from the beginning, so that all supersteps make the
-    same calls. It refers to the State weakly. After the State has been deleted, another State of
-    the same types on the same graph may take its place: see `let_go`.
+    same calls. It refers to the State weakly. After the State has been deleted, another
+    State of the same types on the same graph may take its place: see `let_go`.
 
     Parameters
     ----------
@@ -188,7 +188,8 @@ class BoundState:
         """Bind to a State, and move it to the device."""
         self.find_state: Callable[[], Any] = weakref.ref(state)
         self.buffers = buffers = buffers_of(state, self.device)
-        buffers.places.reserve(self.kernel.kernel_source)
+        if buffers.places is not None:
+            buffers.places.reserve(self.kernel.kernel_source)
         for name in self.plan.facts.writes:
             buffers.own(name)
 
@@ -240,8 +241,8 @@ class BoundState:
 
     def fits(self, buffers: Buffers) -> bool:
         """Whether the bound arguments are still those of the graph."""
-        is_same = buffers.graph is self.graph
-        return is_same and self.graph.stamps.binds_as(self.stamps)
+        now, then = self.graph.stamps, self.stamps
+        return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
     def arrive(self) -> Buffers:
         """Move the State to the device; return its buffers."""
@@ -311,7 +312,8 @@ class BoundState:
         """Return the state of each edge: 0 not run, 1 stopped, 2 passed last."""
         shape = (max(self.graph.edge_count, 1),)
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
-        if is_first and not self.buffers.places.clear(flags):
+        places = self.buffers.places
+        if is_first and (places is None or not places.clear(flags)):
             self.device.fill(flags, 0)
         return flags
 

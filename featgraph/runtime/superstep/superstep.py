@@ -52,6 +52,8 @@ class Superstep:
     bound : BoundState
         The State, bound to the kernel.
     phases : tuple of BoundPhase
+    is_prepared : bool
+        Whether the schedule of a phase prepares arrays.
     made_for : (int, Stamp, Stamp) or None
         The version of the State's types, and shape and version of its graph, for which
         kernel and values of edges have been checked.
@@ -76,6 +78,8 @@ class Superstep:
         self._is_checked = self.plan.options.checked
         ends = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
         self._ends = ends[-1] if ends else {"passed"}
+        has_targets = self._ends != {"passed"}
+        self._reports_targets = has_targets or self.plan.facts.tells_targets
 
     def _bind(self, state: State) -> None:
         """Bind the kernel to the State and its graph."""
@@ -83,6 +87,7 @@ class Superstep:
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
+        self.is_prepared = any(own.is_prepared for own in self.phases)
 
     def take_up(self, state: State) -> None:
         """Run supersteps on another State of the same types on the same graph."""
@@ -204,7 +209,9 @@ class Superstep:
         if buffers.clock is not None:
             buffers.advance_clock()
         bound.stale.commit(buffers, frontier.passed)
-        active = self._active_after(frontier)
+        active = frontier.passed
+        if self._reports_targets or active is None:
+            active = self._active_after(frontier)
         if ghosts is None:
             return active
         return ghosts.announce(buffers, frontier.passed, active)
