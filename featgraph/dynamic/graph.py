@@ -628,7 +628,7 @@ missing=0, vertices=0)
 
     # -- what the runtime asks
 
-    @property  # type: ignore[override]
+    @property
     def changing(self) -> views.RunArrays:
         """The arrays of the graph, and queries on its edges by States and results."""
         return self._layout

@@ -178,7 +178,7 @@ class DistributedGraph(Graph):
         """The part of this rank as a graph, with vertex ids of its own."""
         return self.shard.local  # type: ignore[no-any-return]
 
-    @property  # type: ignore[override]
+    @property
     def ranks(self) -> DistributedGraph:
         """The graph itself: its collective operations."""
         return self

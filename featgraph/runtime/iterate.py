@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from featgraph.base.arguments import shown
@@ -39,7 +40,6 @@ from featgraph.runtime.loops.near_far import (
     NEAR_FAR,
     NearFar,
     Waiting,
-    checked_near_far,
 )
 from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
 from featgraph.runtime.loops.recorded_sets import (
@@ -318,7 +318,7 @@ def _run(
     """Run supersteps until nothing is due, or a function of the user ends the run."""
     until, callback, then = calls
     state, ends = order.run_state.state, False
-    with rare_collections(state.graph.ranks is not None):
+    with rare_collections() if order.run_state.is_shared else nullcontext():
         while run.supersteps < max_supersteps and not run.converged:
             order.follow(run)
             before, run_state = run.supersteps, order.run_state
@@ -355,7 +355,7 @@ def _run(
         order.run_state.recorded.end(run)
     if session is not None:
         session.end(run, order.run_state, ends or run.converged)
-    exchange_of(state.graph, order.run_state.device).catch_up()
+    order.run_state.exchange.catch_up()
     if isinstance(state.residency, Buffers):
         state.residency.check_stalled()
 
@@ -597,7 +597,7 @@ def _make_waiting(
     settings: RunOptions, steps: list[FoldmapRun], watched: Watched
 ) -> Waiting | None:
     """Return the split of near and far vertices, if any are to wait."""
-    near_far = checked_near_far(settings.near_far)
+    near_far = settings.near_far
     if near_far is None:
         return None
     plans = [step.plan for step in steps]

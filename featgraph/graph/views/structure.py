@@ -181,7 +181,7 @@ class Structure:
     @property
     def living_count(self) -> int:
         """The number of vertices that are not dead; V if none was ever deleted."""
-        return self.vertex_count
+        return self._edges.vertex_count
 
     @property
     def given_edge_count(self) -> int:

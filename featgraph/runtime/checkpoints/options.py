@@ -155,10 +155,12 @@ def checked_options(
     """
     made, folds = dict[str, Any](), dict[str, Any]()
     for name, value in given.items():
-        default, check = _CHECKS.get(name, (value, None))
-        is_checked = check is None or value is default
-        made[name] = value if is_checked else check(name, value)
-        if check is None and name != "active":
+        made[name] = value
+        if name in _CHECKS:
+            default, check = _CHECKS[name]
+            if value is not default:
+                made[name] = check(name, value)
+        elif name != "active":
             folds[name] = value
     if given.get("supersteps") is not None and given.get("max_supersteps") is not None:
         raise PlanError(

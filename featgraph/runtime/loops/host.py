@@ -42,7 +42,6 @@ class HostLoop:
         self.traced: Traced | None = None
         #: Returns the time of other supersteps since the current one began, in s.
         self.others_s: Callable[[], float] = float
-        self._is_shared = run_state.state.graph.ranks is not None
         self._waited_s = 0.0
         self._forms: dict[str, int] = {}
         self._sent_behind = 0
@@ -63,7 +62,7 @@ class HostLoop:
             return unproven is not None
         place, changed = due_next
         step, pending = run_state.runs[place], run_state.pending[place]
-        if self._is_shared:
+        if run_state.is_shared:
             self._begin()
         begun = time.perf_counter()
         due = None if run_state.is_dense else pending.words
@@ -106,7 +105,7 @@ class HostLoop:
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
         """Recompute aggregates that patches have rounded: convergence must be exact."""
-        if self._is_shared:
+        if self._run_state.is_shared:
             self._begin()
         begun = time.perf_counter()
         number = self._run_state.state.superstep
@@ -157,7 +156,7 @@ class HostLoop:
         seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
-        if self._is_shared:
+        if run_state.is_shared:
             pieces = exchange.sent_behind - self._sent_behind
             run.waits.append(exchange.waited_s - self._waited_s)
             run.pieces.append(pieces)

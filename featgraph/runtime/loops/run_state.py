@@ -61,6 +61,8 @@ class RunState:
         Number of times that the run has started again, or changed to other sets.
     is_dense : bool
         Whether every vertex is active in every superstep.
+    is_shared : bool
+        Whether other ranks take part.
     living_count : int
         Number of vertices that are not dead.
     """
@@ -79,6 +81,7 @@ class RunState:
         self.foldmaps = [step.foldmap for step in steps]
         self.state, self.device = steps[0].state, steps[0].device
         self.exchange = steps[0].plain.bound.exchange
+        self.is_shared = self.state.graph.ranks is not None
         self.is_dense = steps[0].change_driven is False
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
@@ -235,8 +238,8 @@ class RunState:
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
         """Return the watched results of a foldmap: arrays, and True for the largest."""
-        found, buffers = [], self.runs[place].plain.bound.arrive()
-        current = buffers.current
+        buffers: Any = self.state.residency  # a superstep has run
+        found, current = [], buffers.current
         for name, is_largest in self.runs[place].watched.extremes:
             found.append((current[name], is_largest))
         return found

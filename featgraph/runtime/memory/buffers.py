@@ -284,7 +284,8 @@ class Buffers:
         column = self.find_state()._columns.get(name)
         if column is None:
             return
-        column.require_own(f"a function that writes property {name!r}")
+        if column.type.column:
+            column.require_own(f"a function that writes property {name!r}")
         if name in self._shared:
             self.unshare(name)
         if isinstance(column.values, Reordered):

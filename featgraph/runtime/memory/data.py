@@ -45,7 +45,7 @@ class DataFields:
         self._arrays = arrays
         self._counts: list[tuple[int, str]] = []
         self._scalars: list[tuple[int, _Scalar]] = []
-        self._temporaries: list[tuple[int, str, str, tuple[int, ...]]] = []
+        self._temporaries: list[tuple[int, tuple[str, str, tuple[int, ...]]]] = []
         #: Fields that the superstep passes.
         self._extra: list[tuple[int, str]] = []
         for place, field in enumerate(source.fields):
@@ -65,7 +65,7 @@ class DataFields:
                 self._scalars.append((place, scalar))
             elif field.source == "temporary":
                 shape = (arrays.vertex_count, *source.plan.item_shape(field.of))
-                self._temporaries.append((place, field.name, field.dtype, shape))
+                self._temporaries.append((place, (field.name, field.dtype, shape)))
             elif field.name in _COUNTS and graph.ranks is None:
                 self._counts.append((place, field.name))
             elif field.name in _COUNTS:
@@ -120,7 +120,7 @@ class DataFields:
             if value is not scalar.given:
                 scalar.put(value)
             found[place] = scalar.typed
-        for place, *key in self._temporaries:
+        for place, key in self._temporaries:
             found[place] = buffers.temporary(*key)
         for place, name in self._extra:
             is_given = name in extra

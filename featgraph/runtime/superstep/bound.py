@@ -132,6 +132,8 @@ class BoundState:
     results : dict of str to (key, key)
         Result of a reduce -> its memory in `Buffers.temporaries`: in one axis, as
         kernels of the reduce write it, and in its shape.
+    result_types : dict of str to PropertyType
+        Result of a reduce -> its type.
     partials : dict of int to key
         Index of a reduce -> memory of its partial results.
     """
@@ -173,7 +175,7 @@ class BoundState:
             for number, phase in enumerate(self.plan.phases)
             if phase.kind.reduces
         }
-        self._result_types = {
+        self.result_types = {
             name: PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
             for name, found in reductions.items()
         }
@@ -261,7 +263,8 @@ class BoundState:
         state = self.find_state()
         for name in self._reduced:
             if name not in state._columns:  # a reduce fills it after `d` is made
-                self.store_result(name, frontier)
+                state.put_result(name, self.result_types[name], self.buffers)
+                self.place_result(name, frontier)
         extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
             extra = {**extra, "fault": fault}
@@ -288,17 +291,14 @@ class BoundState:
             is_whole = not self.plan.phases[number].in_a_tree
             buffers.temporary(*key, is_whole=is_whole)
 
-    def store_result(self, name: str, frontier: Frontier) -> None:
-        """Register the memory of a reduce's result with the State."""
-        buffers = self.buffers
-        result = buffers.temporaries[self.results[name][1]]
-        self.find_state().put_result(name, self._result_types[name], buffers)
-        if buffers.current.get(name) is not result:
-            buffers.current[name], frontier.data = result, None
+    def place_result(self, name: str, frontier: Frontier) -> None:
+        """Have later phases read a result in the memory that its reduce writes."""
+        memory = self.buffers.temporaries[self.results[name][1]]
+        self.buffers.current[name], frontier.data = memory, None
 
     def renew_reductions(self) -> None:
         """Register new results of reduces in the same memory with the State."""
-        for name, type_ in self._result_types.items():
+        for name, type_ in self.result_types.items():
             self.state.put_result(name, type_, self.buffers)
 
     def go_on(self) -> None:

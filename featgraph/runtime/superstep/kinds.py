@@ -352,7 +352,10 @@ def finish_reduce(
     if last is not None:
         bound.exchange.settle()
         bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
-    bound.store_result(phase.into, frontier)
+    name, buffers = phase.into, bound.buffers
+    bound.find_state().put_result(name, bound.result_types[name], buffers)
+    if buffers.current.get(name) is not buffers.temporaries[bound.results[name][1]]:
+        bound.place_result(name, frontier)
 
 
 def _fill_value(text: str, field: Field) -> Any:
