@@ -540,9 +540,9 @@ def pagerank(
     out = None if renormalize else values_on_host(state, "out")
     if out is None:
         end[renormalize](state, **where)
-    else:
-        np.asarray(state.view("share"))[:] *= _sent(out)[:, None]
     ranks: Any = state.view("share")
+    if out is not None:
+        np.asarray(ranks)[:] *= _sent(out)[:, None]
     if all(values is None or values.ndim < 2 for values in given.values()):
         ranks = ranks.reshape(len(ranks))
     return PageRankResult(

@@ -54,11 +54,16 @@ class Activity:
         """Record that a phase of a superstep begins."""
         self.superstep, self.phase = superstep, phase
         if self.page is not None:
-            text = phase.encode()[: PLACE_BYTES - _PLACE.size]
-            # Readers may come at any time: the length is zero while the text changes.
-            self.page[: _PLACE.size] = _PLACE.pack(superstep, 0)
-            self.page[_PLACE.size : _PLACE.size + len(text)] = text
-            self.page[: _PLACE.size] = _PLACE.pack(superstep, len(text))
+            self.show()
+
+    def show(self) -> None:
+        """Copy superstep and phase to the page."""
+        superstep, text = self.superstep, self.phase.encode()
+        text = text[: PLACE_BYTES - _PLACE.size]
+        # Readers may come at any time: the length is zero while the text changes.
+        self.page[: _PLACE.size] = _PLACE.pack(superstep, 0)
+        self.page[_PLACE.size : _PLACE.size + len(text)] = text
+        self.page[: _PLACE.size] = _PLACE.pack(superstep, len(text))
 
     @property
     def kind(self) -> str:

@@ -88,7 +88,7 @@ class Filled:
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return math.prod(self.shape) * int(self.value.dtype.itemsize)
 
 
 @dataclass(eq=False)

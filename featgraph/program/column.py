@@ -19,12 +19,12 @@ from featgraph.graph.inputs.take import storage_array
 from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["Column"]
+__all__ = ["Column", "versions"]
 
 Array = npt.NDArray[Any]
 #: Counter of the versions of all columns: a column that replaces another has a later
 #: version.
-_versions = itertools.count(1)
+versions = itertools.count(1)
 
 
 class Place(Protocol):
@@ -81,7 +81,7 @@ class Column:
         self.edges: Stamp | None = None
         self.fill = fill
         self._memory: Array | None = None
-        self.put(values)
+        self.values, self.version = values, next(versions)
 
     @property
     def count(self) -> int:
@@ -156,7 +156,7 @@ class Column:
 
     def touch(self) -> None:
         """Advance the version after a write in place by the caller."""
-        self.version = next(_versions)
+        self.version = next(versions)
         if self.held is not None:
             place, name = self.held
             place.touched(name)
@@ -166,7 +166,7 @@ class Column:
 
         A copy at another place is dropped.
         """
-        self.version = next(_versions)
+        self.version = next(versions)
         if self.held is not None and place is not self.held[0]:
             held, name = self.held
             held.written(name)

@@ -23,7 +23,7 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.requests import distributed_builders
-from featgraph.program.column import Column, Place
+from featgraph.program.column import Column, Place, versions
 from featgraph.program.following import (
     Puts,
     Seen,
@@ -299,10 +299,14 @@ class State:
 
     def follow(self) -> Seen:
         """Add entries for changes of the graph; return the current version."""
+        graph, then = self.graph, self._seen
+        is_same = graph.stamps.version is then.stamp and self.puts.count == then.puts
+        if is_same and graph.changing is None:
+            return then
         now = seen_now(self)
-        if now != self._seen:
-            if now.stamp is not self._seen.stamp:
-                follow(self, self._seen)
+        if now != then:
+            if now.stamp is not then.stamp:
+                follow(self, then)
             self._seen = now
         return now
 
@@ -533,10 +537,13 @@ class State:
             checked_put(self, name, ids, values)()
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
-        """Register the result of a reduce at a place."""
+        """Register a new result of a reduce at a place."""
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
+        elif known.held == (place, name):
+            known.values, known.version = None, next(versions)
+            return
         self._columns[name] = made = Column(type_, None, False)
         made.held = place, name
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from featgraph.base.arguments import shown
@@ -21,10 +22,12 @@ from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.saved import Left
 from featgraph.program.state import State
 from featgraph.runtime.checkpoints.public import (
+    EVERY,
     Session,
     checked_options,
     iterating,
 )
+from featgraph.runtime.checkpoints.resumable_call import Call
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.background import COMPILER, LONG
@@ -41,7 +44,6 @@ from featgraph.runtime.loops.near_far import (
     NEAR_FAR,
     NearFar,
     Waiting,
-    checked_near_far,
 )
 from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
 from featgraph.runtime.loops.recorded_sets import (
@@ -90,7 +92,7 @@ def iterate(
     asynchronous: bool = False,
     near_far: NearFar | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: float = 60.0,
+    every: float = EVERY,
     repartition: str | bool | int | None = None,
     **options: Any,
 ) -> Run:
@@ -203,21 +205,19 @@ def iterate(
     stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
-    identity = {name: checked[name] for name in _IDENTITY} | {"until": test}
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
     ):
-        is_seen = any(function is not None for function in calls)
-        session = Session(saved, foldmaps, state, options | identity, is_seen)
         device = choose_device(target, state.graph)
+        is_seen = not (call is None and callback is None and then is None)
         settings = RunOptions(
-            foldmaps, state, device, None if session.goes_on else active,
-            recompute_every, near_far, calls, watch, test, stage,
-            options | {"asynchronous": asynchronous}, records, checked["due"],
-            is_apart=saved is None and not is_seen,
+            foldmaps, state, device, active, recompute_every, near_far, calls, watch,
+            test, stage, options | {"asynchronous": asynchronous}, records,
+            checked["due"], is_apart=saved is None and not is_seen,
         )  # fmt: skip
+        session = None if saved is None else _session(saved, settings, checked)
         moves = make_moves(repartition, state, options)
         order = LoopOrder(settings, *make_run_state(settings), most=limit, moves=moves)
         run_state = order.run_state
@@ -234,12 +234,15 @@ def iterate(
         state.live.append(order.left_over)
         try:
             run_state.release()
-            session.begin(run, run_state)
-            bar.update(run.supersteps)
-            if not session.has_ended:
+            if session is not None:
+                session.begin(run, run_state)
+            if bar is not None:
+                bar.update(run.supersteps)
+            if session is None or not session.has_ended:
                 _run(run, order, bar, limit, calls, session)
         finally:
-            bar.close()
+            if bar is not None:
+                bar.close()
             order.run_state.store_pending()
             state.live.remove(order.left_over)
             order.end(run)
@@ -247,6 +250,17 @@ def iterate(
     if supersteps is None and not run.converged and run.supersteps >= limit:
         _warn_of_limit(run)
     return run
+
+
+def _session(call: Call, settings: RunOptions, checked: dict[str, Any]) -> Session:
+    """Return the checkpoints of a run, which may determine its active vertices."""
+    identity = {name: checked[name] for name in _IDENTITY} | {"until": settings.test}
+    is_seen = any(function is not None for function in settings.calls)
+    options = settings.options | identity
+    session = Session(call, settings.foldmaps, settings.state, options, is_seen)
+    if session.goes_on:
+        settings.active = None
+    return session
 
 
 def _stage(
@@ -278,10 +292,10 @@ def _warn_of_limit(run: Run) -> None:
 
 def _limit(settings: dict[str, Any]) -> int:
     """Return the most supersteps."""
-    given = [settings[name] for name in ("supersteps", "max_supersteps")]
-    if settings["due"] is not None:
-        given.append(len(settings["due"]))
-    return next((number for number in given if number is not None), 1000)
+    for name in ("supersteps", "max_supersteps"):
+        if settings[name] is not None:
+            return int(settings[name])
+    return 1000 if settings["due"] is None else len(settings["due"])
 
 
 def _checked_foldmaps(steps: Any) -> list[FoldMap]:
@@ -303,12 +317,12 @@ def _run(
     bar: Any,
     max_supersteps: int,
     calls: tuple[Callable[..., Any] | None, ...],
-    session: Session,
+    session: Session | None,
 ) -> None:
     """Run supersteps until nothing is due, or a function of the user ends the run."""
     until, callback, then = calls
     state, ends = order.run_state.state, False
-    with rare_collections(state.graph.ranks is not None):
+    with rare_collections() if order.run_state.is_shared else nullcontext():
         while run.supersteps < max_supersteps and not run.converged:
             order.follow(run)
             before, run_state = run.supersteps, order.run_state
@@ -323,16 +337,18 @@ def _run(
                 break
             if run.supersteps >= LONG:
                 COMPILER.begin()
-            bar.update(run.supersteps - before)
-            bar.set_postfix(active=run.active_counts[-1])
+            if bar is not None:
+                bar.update(run.supersteps - before)
+                bar.set_postfix(active=run.active_counts[-1])
             if run_state.watching.is_met or (until is not None and until(state)):
                 run.converged = True
             if callback is not None and callback(run, state):
                 ends = True
                 break
-            session.look(run, run_state)
-            if not run.converged:
-                order.look(run)
+            if session is not None:
+                session.look(run, run_state)
+            if order.moves is not None and not run.converged:
+                order.move(order.moves, run)
         else:
             order.follow(run)
             run.converged = run.converged or (
@@ -341,8 +357,9 @@ def _run(
     order.note_sent(run)
     if order.run_state.recorded is not None:
         order.run_state.recorded.end(run)
-    session.end(run, order.run_state, ends or run.converged)
-    exchange_of(state.graph, order.run_state.device).catch_up()
+    if session is not None:
+        session.end(run, order.run_state, ends or run.converged)
+    order.run_state.exchange.catch_up()
     if isinstance(state.residency, Buffers):
         state.residency.check_stalled()
 
@@ -368,6 +385,7 @@ class LoopOrder:
         The loops that can run supersteps, in the order in which they are tried.
     refused : dict of str to str
         Reasons why the other loops cannot.
+    moves : Moves or None
 
     Raises
     ------
@@ -384,26 +402,24 @@ class LoopOrder:
         most: int,
         moves: Moves | None,
     ) -> None:
-        self._settings, self._most, self._moves = settings, most, moves
+        self._settings, self._most, self.moves = settings, most, moves
         self._begin(run_state, watched)
 
     def _begin(self, run_state: RunState, watched: Watched) -> None:
         if self._most > len(run_state.runs):  # the test may read all edges
             commit_in_place(run_state.runs)
-        if self._moves is not None:
+        if self.moves is not None:
             watched = replace(watched, is_timed=True)
         loops, self.refused = make_loops(run_state, watched)
         self.run_state = run_state
         self._sent = run_state.exchange.sent_bytes
         self.loops: Sequence[SuperstepLoop] = loops
-        run_state.moves = self._moves
+        run_state.moves = self.moves
 
-    def look(self, run: Run) -> None:
+    def move(self, moves: Moves, run: Run) -> None:
         """Move vertices between ranks if that pays; called after each superstep."""
-        if self._moves is None:
-            return
         before = self.run_state
-        go_on = self._moves.move(run, before, self._most - run.supersteps)
+        go_on = moves.move(run, before, self._most - run.supersteps)
         if go_on is None:
             return
         before.let_go()
@@ -413,8 +429,10 @@ class LoopOrder:
     def follow(self, run: Run) -> None:
         """Add vertices made due by batches of the graph, by puts and by ``due=``."""
         before = self.run_state
-        before.follow(run)
-        if before.state.follow() == before.seen:
+        if before.recorded is not None or before.played is not None:
+            before.follow(run)
+        seen = before.state.follow()
+        if seen is before.seen or seen == before.seen:
             return
         before.store_pending()
         run_state = self._renew(before)
@@ -449,8 +467,8 @@ class LoopOrder:
         run.kernels = [step.kernel for step in self.run_state.runs]
         state, device = self.run_state.state, self.run_state.device
         run.preparation = buffers_of(state, device).preparation
-        if self._moves is not None:
-            self._moves.end(run)
+        if self.moves is not None:
+            self.moves.end(run)
 
 
 #: In the order in which they are tried: the last one can run every superstep.
@@ -583,7 +601,7 @@ def _make_waiting(
     settings: RunOptions, steps: list[FoldmapRun], watched: Watched
 ) -> Waiting | None:
     """Return the split of near and far vertices, if any are to wait."""
-    near_far = checked_near_far(settings.near_far)
+    near_far = settings.near_far
     if near_far is None:
         return None
     plans = [step.plan for step in steps]

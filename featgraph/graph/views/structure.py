@@ -66,6 +66,10 @@ class Structure:
     _found: tuple[Stamp, dict[str, Any]]
     #: Replaced by another object when the graph changes: see `GraphView`.
     stamps: Stamps
+    #: Arrays of a graph that changes in batches, and queries on its edges; else None.
+    changing: Any = None
+    #: Collective operations with other ranks; None on one rank.
+    ranks: Any = None
 
     def __init__(self, edges: EdgeList) -> None:
         if not isinstance(edges, EdgeList):
@@ -96,11 +100,6 @@ class Structure:
             self._found = self.stamps.version, found
         return found
 
-    @property
-    def changing(self) -> Any:
-        """Of a graph that changes in batches, what runs ask of its edges; else None."""
-        return None
-
     def __reduce__(self) -> tuple[Any, ...]:
         # By way of EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
@@ -124,11 +123,6 @@ class Structure:
     def part(self) -> Any:
         """The graph whose rows this rank's kernels sweep: the graph itself."""
         return self
-
-    @property
-    def ranks(self) -> Any:
-        """Collective operations with other ranks; None on one rank."""
-        return None
 
     @property
     def vertex_numbers(self) -> NDArray[np.int32]:
@@ -187,8 +181,7 @@ class Structure:
     @property
     def living_count(self) -> int:
         """The number of vertices that are not dead; V if none was ever deleted."""
-        living = self.living
-        return self.vertex_count if living is None else int(np.count_nonzero(living))
+        return self._edges.vertex_count
 
     @property
     def given_edge_count(self) -> int:

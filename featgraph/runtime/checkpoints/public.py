@@ -61,6 +61,7 @@ from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = [
+    "EVERY",
     "NAMES",
     "Checkpoints",
     "Session",
@@ -150,22 +151,25 @@ def require_sets(name: str, value: Any) -> list[ActiveSet]:
 
 _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
-#: Option of `iterate` -> function that checks its name and value.
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "max_supersteps": partial(_optional, require_count),
-    "supersteps": partial(_optional, require_count),
-    "until": partial(require_callable, expected=_BEHIND),
-    "callback": partial(require_callable, expected=_BEHIND),
-    "then": partial(require_callable, expected=_THEN),
-    "progress": require_flag,
-    "record_active": require_flag,
-    "due": lambda name, value: _optional(require_sets, name, value),
-    "watch": partial(_optional, require_text),
-    "recompute_every": partial(_optional, partial(require_count, least=1)),
-    "near_far": lambda name, value: checked_near_far(value),
-    "checkpoint": lambda name, value: None if value is None else require_folder(value),
-    "every": lambda name, value: require_every(value),
-    "repartition": lambda name, value: checked_repartition(value),
+#: Default of ``every=``.
+EVERY = 60.0
+#: Option of `iterate` -> its default, which needs no check, and a function that checks
+#: the name and another value.
+_CHECKS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
+    "max_supersteps": (None, require_count),
+    "supersteps": (None, require_count),
+    "until": (None, partial(require_callable, expected=_BEHIND)),
+    "callback": (None, partial(require_callable, expected=_BEHIND)),
+    "then": (None, partial(require_callable, expected=_THEN)),
+    "progress": (False, require_flag),
+    "record_active": (False, require_flag),
+    "due": (None, require_sets),
+    "watch": (None, require_text),
+    "recompute_every": (64, partial(_optional, partial(require_count, least=1))),
+    "near_far": (None, lambda name, value: checked_near_far(value)),
+    "checkpoint": (None, lambda name, value: require_folder(value)),
+    "every": (EVERY, lambda name, value: require_every(value)),
+    "repartition": (None, lambda name, value: checked_repartition(value)),
 }
 #: All options of `iterate`.
 NAMES = ("active", "target", *_CHECKS, *OPTIONS)
@@ -181,10 +185,15 @@ def checked_options(
     ArgumentError, StateError, PlanError
         For an unknown option, and for a wrong value.
     """
-    made = {
-        name: _CHECKS[name](name, value) if name in _CHECKS else value
-        for name, value in given.items()
-    }
+    made, folds = dict[str, Any](), dict[str, Any]()
+    for name, value in given.items():
+        made[name] = value
+        if name in _CHECKS:
+            default, check = _CHECKS[name]
+            if value is not default:
+                made[name] = check(name, value)
+        elif name != "active":
+            folds[name] = value
     if given.get("supersteps") is not None and given.get("max_supersteps") is not None:
         raise PlanError(
             "supersteps is a number of supersteps, and max_supersteps a limit",
@@ -193,7 +202,6 @@ def checked_options(
             f"max_supersteps={given['max_supersteps']}",
             fix="drop one of the two",
         )
-    folds = {n: v for n, v in made.items() if n not in _CHECKS and n != "active"}
     if folds:
         parse_options(folds.pop("target", "auto"), False, folds, functions)
     return made
@@ -201,7 +209,7 @@ def checked_options(
 
 def check_names(
     given: Mapping[str, Any],
-    own: Iterable[str],
+    own: Collection[str],
     where: str,
     without: Collection[str] = (),
 ) -> None:
@@ -210,7 +218,7 @@ def check_names(
     Parameters
     ----------
     given : mapping
-    own : iterable of str
+    own : collection of str
         Parameters of the function.
     where : str
         The function, for errors.
@@ -222,9 +230,10 @@ def check_names(
     ArgumentError
         With the nearest name.
     """
-    known = (*own, *(name for name in NAMES if name not in without))
     for name in given:
-        if name not in known and not name.startswith("_"):
+        is_known = name in own or (name in NAMES and name not in without)
+        if not is_known and not name.startswith("_"):
+            known = [*own, *(n for n in NAMES if n not in without)]
             raise ArgumentError(
                 f"there is no option {name!r}",
                 where=where,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from featgraph.base.cached import cached_property
-from featgraph.cuda.arguments import picker
 from featgraph.fold.compiling.kernel import DueSetKernel, Kernel
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW, rows_along
 from featgraph.fold.printing.module import Entry
@@ -96,6 +95,10 @@ class BoundEntry:
         The phase of the plan that it runs.
     place : dict of str to int
         The index of each argument.
+    constants : list
+        The arguments that are the same at each launch; None for all others.
+    given : list of (int, str)
+        Index and name of each argument of a superstep.
     is_swept : bool
         Whether it sweeps chunks, which `sweep` takes one by one (CPU).
     is_cut : bool
@@ -129,30 +132,27 @@ class BoundEntry:
         least = self.phase.mapping.hub_degree or HUB_DEGREE
         long_row = LONG_ROW if self.phase.kind.intersects else least
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}
-        values: list[Any] = []
-        given: list[tuple[int, str]] = []
+        self.constants: list[Any] = []
+        self.given: list[tuple[int, str]] = []
         for argument in kernel.kernel_source.arguments_of(entry):
             known = sizes.get(argument.name)
             if argument.kind == "graph":
                 known = arrays[argument.array]
             elif argument.kind == "superstep" and known is None:
-                given.append((len(values), argument.name))
-            values.append(known)
-        chunks = values[self.place["chunks"]] if self.is_swept else ()
+                self.given.append((len(self.constants), argument.name))
+            self.constants.append(known)
+        chunks = self.constants[self.place["chunks"]] if self.is_swept else ()
         self.is_cut = chunks is None or len(chunks) > 2
-        #: Constant arguments, arguments of a superstep, and the order of both.
-        self._stays, self._pick_given = tuple(values), picker([n for _, n in given])
-        order = list(range(len(values)))
-        for number, (place, _) in enumerate(given):
-            order[place] = len(values) + number
-        self._in_order = picker(order)
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
         """Return the arguments of a launch: the constant ones and those of a superstep.
 
         Arguments that the device sets are None.
         """
-        return [*self._in_order((*self._stays, *self._pick_given(given)))]
+        values = self.constants.copy()
+        for place, name in self.given:
+            values[place] = given[name]
+        return values
 
     @cached_property
     def function(self) -> Any:

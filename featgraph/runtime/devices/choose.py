@@ -74,7 +74,7 @@ class CpuDevice(CpuSweeps):
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array that kernels write before they use it."""
-        return self.empty(shape, dtype)
+        return np.empty(shape, dtype)
 
     def make_spare_memory(self) -> None:
         """Return None: no memory of the host is kept."""

@@ -20,7 +20,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -48,7 +47,6 @@ __all__ = [
     "CpuKeys",
     "CpuSets",
     "CpuSweeps",
-    "all_threads",
     "is_single_threaded",
 ]
 
@@ -79,18 +77,29 @@ class KnownSets:
     """Cache of the nonzero words of recent sparse sets."""
 
     def __init__(self) -> None:
-        self._known: deque[tuple[Any, SparseSet]] = deque(maxlen=_MOST_KNOWN)
+        #: ``id(set)`` -> a weak reference to it, and its words; the oldest first.
+        self._known: dict[int, tuple[Any, SparseSet]] = {}
 
     def find(self, words: Any) -> SparseSet | None:
         """Return the words of a cached set, or None."""
-        for reference, found in self._known:
-            if reference() is words:
-                return found
-        return None
+        known = self._known.get(id(words))
+        return known[1] if known is not None and known[0]() is words else None
 
     def note(self, words: Any, found: SparseSet) -> None:
         """Add the words of a set to the cache."""
-        self._known.appendleft((weakref.ref(words), found))
+        known = self._known
+        known.pop(id(words), None)
+        for oldest in list(known)[: 1 - _MOST_KNOWN]:  # other threads may add sets
+            known.pop(oldest, None)
+        known[id(words)] = weakref.ref(words), found
+
+
+class WordIndices(dict[int, npt.NDArray[np.int64]]):
+    """The indices of all words of a set, by their number; made at the first use."""
+
+    def __missing__(self, count: int) -> npt.NDArray[np.int64]:
+        self[count] = made = np.arange(count)
+        return made
 
 
 Array = Any
@@ -116,7 +125,7 @@ class CpuSets:
 
     def __init__(self) -> None:
         self.known = KnownSets()
-        self._all_words: dict[int, Array] = {}
+        self.every_word = WordIndices()
 
     @cached_property
     def loops(self) -> Any:
@@ -172,16 +181,9 @@ class CpuSets:
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return the number of edges of a set's vertices in rows along some edges."""
         known = self.known.find(words)
-        at = self.every_word(words.size) if known is None else known.at
+        at = self.every_word[words.size] if known is None else known.at
         count = graph.kernel("count", along)
         return int(count.function(words, at, *count.rows))
-
-    def every_word(self, count: int) -> Array:
-        """Return the indices of all words of a set."""
-        every = self._all_words.get(count)
-        if every is None:
-            every = self._all_words[count] = np.arange(count)
-        return every
 
     def expand(
         self,
@@ -215,10 +217,10 @@ class CpuSets:
     def _sweep(self, name: str, along: str, graph: DeviceGraph, *given: Array) -> None:
         """Run a kernel over all words; on this thread if there is one chunk."""
         kernel = graph.kernel(name, along)
-        if kernel.is_one_chunk or is_single_threaded():
+        if kernel.is_one_chunk or _lost_threads:
             kernel.function(0, 0, kernel.word_count, *given, *kernel.rows)
         else:
-            with all_threads():
+            with _all_threads:
                 kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
 
     def _finds_sooner(
@@ -296,7 +298,9 @@ class CpuSets:
         reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
         """Return the size of a set, and the largest or smallest entry of results."""
-        found = [float(np.max(a) if is_max else np.min(a)) for a, is_max in results]
+        found = []
+        for array, is_largest in results:
+            found.append(float(array.max() if is_largest else array.min()))
         return self.count(words), found
 
     def differ(self, last: Array, now: Array) -> bool:
@@ -373,18 +377,20 @@ class CpuSweeps:
 
         All chunks run on this thread in a process that cannot start threads.
         """
-        values, place, few = bound.fill(given), bound.place, None
+        values, place, few = bound.constants.copy(), bound.place, None
+        for at, name in bound.given:  # `BoundEntry.fill`, without a call
+            values[at] = given[name]
         if "swept_words" in place:
             few = self._find_swept(place, values, given.get("spreads", False))
         chunks = values[place["chunks"]] if bound.is_swept else None
-        if chunks is not None and (chunks.size == 2 or is_single_threaded()):
+        if chunks is not None and (chunks.size == 2 or _lost_threads):
             for name in ("turns", "chunks"):  # the later argument first: places shift
                 if name in place:
                     del values[place[name]]
             for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
                 bound.sweep(number, start, stop, *values)
         else:
-            with all_threads():
+            with _all_threads:
                 bound.function(*values)
         if few is not None:
             passed = given["passed"]
@@ -401,7 +407,7 @@ class CpuSweeps:
             values[place["due"]] = values[place["due"]].copy()
         few = None if spreads else self.sets.known.find(swept)
         if few is None:
-            values[place["swept_words"]] = self.sets.every_word(swept.size)
+            values[place["swept_words"]] = self.sets.every_word[swept.size]
             return None
         values[place["swept_words"]] = few.at
         values[place["chunks"]] = _cut(few)
@@ -423,6 +429,7 @@ def _cut(few: SparseSet) -> Array:
 _PATIENCE_S = 60.0
 
 _lost_threads = False
+#: Held while a kernel runs on Numba's threads.
 _all_threads = threading.Lock()
 _held: Any = None
 
@@ -430,11 +437,6 @@ _held: Any = None
 def is_single_threaded() -> bool:
     """Whether this process must not start Numba's threads."""
     return _lost_threads
-
-
-def all_threads() -> threading.Lock:
-    """Return the lock to hold while a kernel runs on Numba's threads."""
-    return _all_threads
 
 
 def _hold_compiler() -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from featgraph.base.errors import PlanError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.options import IN_PLACE, Changes, join_changes
-from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device, Reach, is_dense
 from featgraph.runtime.loops.background import is_ready
+from featgraph.runtime.loops.stopping import WatchedResults
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     is_push_shorter,
@@ -115,6 +115,8 @@ class FoldmapRun:
     ----------
     plain : Superstep
         Recomputes aggregates.
+    plan : FoldPlan
+        The plan of its kernel.
     work : str
         Treatment of aggregates in the last superstep: "recomputed", "kept" (recomputed
         and kept), "patched", or "-" without a gather.
@@ -134,6 +136,7 @@ class FoldmapRun:
         self.options = options
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
+        self.plan = self.plain.plan
         self.only = foldmap.restriction(state, device)
         #: Due vertices that `only` excludes.
         self.left_out: LeftOut | None = None
@@ -145,8 +148,8 @@ class FoldmapRun:
         self.in_place = False
         self._traits = traits = _traits_of(self.plain, state.graph)
         #: Whether a gather is pulled or pushed; "-" without one.
-        self.direction = self.plain.plan.facts.direction
-        self._can_choose = self.plain.plan.facts.may_push
+        self.direction = self.plan.facts.direction
+        self._can_choose = self.plan.facts.may_push
         self.change_driven = options.get("change_driven", "auto")
         #: Whether the run allows for incremental aggregates.
         self.may_be_incremental = True
@@ -154,28 +157,26 @@ class FoldmapRun:
         self.work = "-"
         #: Whether "auto" may make aggregates incremental.
         self.may_pay = _may_pay(state.graph, traits.width)
+        self._may_ever_patch = self.may_pay or self.change_driven is True
         self._patching: Superstep | None = None
         self._incremental: Incremental | None = None
         #: Supersteps that patched sums or products of reals since the last recompute.
         self.patched_supersteps = 0
         #: Whether each vertex has a thread of its own.
         self.is_alone = traits.is_alone
-        self.announces = self.plain.plan.facts.is_announced
+        self.announces = self.plan.facts.is_announced
         #: Whether vertices that are not due may be evaluated, too.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
         self._knows_all = False
         #: Whether the last superstep could have been pushed.
-        self._looks_ahead = False
+        self.looks_ahead = False
         #: Whether exactly the active vertices are due.
         self.is_played = False
         #: The reach of the next superstep, if it was found after the last one.
         self._reach: Reach | None = None
-
-    @property
-    def plan(self) -> FoldPlan:
-        """The plan of the kernel that recomputes."""
-        return self.plain.plan
+        #: The watched results that it computes.
+        self.watched = WatchedResults()
 
     @property
     def on(self) -> Words | None:
@@ -201,7 +202,7 @@ class FoldmapRun:
         frontier.only, frontier.left_out = self.only, self.left_out
         frontier.spreads, frontier.options = self.spreads, self.options
         everything = frontier.all_due or frontier.active is None
-        if not self._is_incremental(frontier.active_count):
+        if not (self._may_ever_patch and self._is_incremental(frontier.active_count)):
             if self._incremental is not None:
                 self._incremental.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
@@ -213,9 +214,9 @@ class FoldmapRun:
             self._knows_all = self._knows_all or everything
             if self._can_choose and not everything:
                 return self._shorter(frontier)
-            self._looks_ahead = False
+            self.looks_ahead, self._reach = False, None
             return self.plain
-        self._looks_ahead = False
+        self.looks_ahead, self._reach = False, None
         self._knows_all = self._knows_all or everything
         patching, frontier.incremental = self._prepare()
         is_patched = self._begin(patching, frontier.incremental, changed)
@@ -223,9 +224,17 @@ class FoldmapRun:
         return patching
 
     def end(self) -> None:
-        """Count the superstep that has run."""
-        if self.work == "patched" and self._incremental is not None:
-            self._count_patches(self._incremental)
+        """Count a superstep that has patched aggregates.
+
+        Sums are recomputed after some of them: roundings add up.
+        """
+        self.patched_supersteps += 1
+        known = self._incremental
+        if self.recompute_every is None or known is None or known.is_exact:
+            return
+        if self.patched_supersteps >= self.recompute_every:
+            known.recompute(known.patched)
+            self.patched_supersteps = 0
 
     def _shorter(self, frontier: Frontier) -> Superstep:
         """Return the superstep along fewer edges: pulled or pushed."""
@@ -234,8 +243,8 @@ class FoldmapRun:
         arrays = buffers_of(self.state, self.device).graph
         reach, self._reach = self._reach, None
         self.direction = "pull"
-        self._looks_ahead = self._may_push(count)
-        if not self._looks_ahead:
+        self.looks_ahead = self._may_push(count)
+        if not self.looks_ahead:
             frontier.base = sets.expand(active, arrays, count)
             return self.plain
         if reach is None or reach.active is not active:
@@ -287,8 +296,7 @@ class FoldmapRun:
         Its count is read together with others. None if there is no choice, judged by
         the last superstep, or if counting needs no wait.
         """
-        self._reach = None
-        if self._looks_ahead:
+        if self.looks_ahead:
             arrays = self.plain.bound.buffers.graph
             self._reach = self.device.sets.reach(committed, arrays)
         return self._reach
@@ -413,15 +421,6 @@ class FoldmapRun:
         if ghosts is not None:  # aggregates may copy their rows
             ghosts.refresh_all(buffers)
         return incremental.begin(buffers, changed)
-
-    def _count_patches(self, incremental: Incremental) -> None:
-        """Recompute patched aggregates after some supersteps: roundings add up."""
-        self.patched_supersteps += 1
-        if self.recompute_every is None or incremental.is_exact:
-            return
-        if self.patched_supersteps >= self.recompute_every:
-            incremental.recompute(incremental.patched)
-            self.patched_supersteps = 0
 
 
 def _may_pay(graph: Graph, width: int) -> bool:

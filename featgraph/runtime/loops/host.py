@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
+from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Run
@@ -52,19 +54,19 @@ class HostLoop:
     def run(self, run: Run, most: int) -> bool:
         """Run the next foldmap with due vertices; False if none has any."""
         run_state = self._run_state
-        run_state.refresh_version()
-        place = run_state.find_due()
-        if place is None:
+        due_next = run_state.find_due()
+        if due_next is None:
             unproven = run_state.unproven()
             if unproven is not None:
                 self._prove(*unproven, run)
             return unproven is not None
+        place, changed = due_next
         step, pending = run_state.runs[place], run_state.pending[place]
-        changed = pending.words is not None and run_state.has_all_due(place)
-        self._begin()
+        if run_state.is_shared:
+            self._begin()
         begun = time.perf_counter()
         due = None if run_state.is_dense else pending.words
-        count = pending.active_count
+        count = None if pending.words is None else pending.count
         decisions = run_state.decisions(place) if self._traces else ()
         far = far_count = None
         if run_state.waiting is not None and not changed:
@@ -77,7 +79,7 @@ class HostLoop:
             tracks=pending.scalars is not None,
         )  # fmt: skip
         # An interrupt between a kernel and its bookkeeping would lose a commit.
-        with deferred_interrupts(step.in_place):
+        with deferred_interrupts() if step.in_place else _AT_ONCE:
             number = run_state.state.superstep
             try:
                 chosen = step.choose(frontier, announced)
@@ -85,7 +87,8 @@ class HostLoop:
                     run.evaluated += chosen.count_edges(frontier)
                 committed = chosen.run(frontier)
                 del frontier  # its sets go back to their pool
-                step.end()
+                if step.work == "patched":
+                    step.end()
                 self._note(place, run, committed, begun, decisions)
             except BaseException:
                 run_state.cannot_announce(number)
@@ -102,7 +105,8 @@ class HostLoop:
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
         """Recompute aggregates that patches have rounded: convergence must be exact."""
-        self._begin()
+        if self._run_state.is_shared:
+            self._begin()
         begun = time.perf_counter()
         number = self._run_state.state.superstep
         try:
@@ -124,7 +128,7 @@ class HostLoop:
         self, words: Any, waiting: Waiting, step: FoldmapRun
     ) -> tuple[Any, Any, int, int | None]:
         """Return the near and far vertices of an announced set, and their numbers."""
-        device, count = self._run_state.device, self._run_state.state.graph.living_count
+        device, count = self._run_state.device, self._run_state.living_count
         everyone = self._run_state.runs[0].plain.bound.everyone.words
         announced = everyone if words is None else words
         near, number, others = waiting.split(announced, step.look_ahead)
@@ -140,26 +144,33 @@ class HostLoop:
             run_state.recorded.add(committed)
         if run_state.played is not None:
             committed = run_state.played.next(committed)
-        results = run_state.watched_results(place)
-        number, seen = self._counted(step, committed, results, begun)
-        graph = run_state.state.graph
+        results = run_state.watched_results(place) if step.watched.extremes else ()
+        reach, exchange = None, run_state.exchange
+        if run_state.moves is not None:
+            number, seen = self._timed(run_state.moves, committed, results, begun)
+        else:
+            is_alone = len(run_state.runs) == 1 and run_state.waiting is None
+            if step.looks_ahead and is_alone:
+                reach = step.look_ahead(committed)
+            number, seen = exchange.count_and_look(committed, results, reach)
         seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
-        if graph.ranks is not None:
-            pieces = run_state.exchange.sent_behind - self._sent_behind
-            run.waits.append(run_state.exchange.waited_s - self._waited_s)
+        if run_state.is_shared:
+            pieces = exchange.sent_behind - self._sent_behind
+            run.waits.append(exchange.waited_s - self._waited_s)
             run.pieces.append(pieces)
-            for form, sent in run_state.exchange.forms.items():
+            for form, sent in exchange.forms.items():
                 more = sent - self._forms.get(form, 0)
                 if more:
                     run.forms[form] = run.forms.get(form, 0) + more
-        run_state.watching.note(step.plan, seen)
+        if seen:
+            run_state.watching.note(step.watched, seen)
         if run.active_sets is not None and run_state.recorded is None:
             words = run_state.device.sets.snapshot(committed)
-            holder = run_state.exchange.holder
-            run.active_sets.append(ActiveSet.held(graph.vertex_count, holder, words))
-        everything = 0 < number == graph.living_count  # there may be no vertex
+            count = run_state.state.graph.vertex_count
+            run.active_sets.append(ActiveSet.held(count, exchange.holder, words))
+        everything = 0 < number == run_state.living_count  # there may be no vertex
         union = run_state.device.sets.union
         committed_set = None if everything else committed
         pending = run_state.pending
@@ -176,24 +187,23 @@ class HostLoop:
             )  # fmt: skip
         run_state.superstep = run_state.state.superstep
 
-    def _counted(
-        self, step: FoldmapRun, committed: Any, results: Any, begun: float
+    def _timed(
+        self, moves: Moves, committed: Any, results: Any, begun: float
     ) -> tuple[int, list[float]]:
         """Return the number of committed vertices, and extremes of results.
 
-        If ranks may get other vertices, they exchange their times with it.
+        Ranks may get other vertices, and exchange their times with it.
         """
-        run_state, exchange = self._run_state, self._run_state.exchange
-        if run_state.moves is not None:
-            waited = exchange.waited_s - self._waited_s
-            own = time.perf_counter() - begun - waited
-            number, seen, taken = exchange.count_and_time(committed, results, own)
-            run_state.moves.add(taken)
-            return number, seen
-        reach = None
-        if len(run_state.runs) == 1 and run_state.waiting is None:
-            reach = step.look_ahead(committed)
-        return exchange.count_and_look(committed, results, reach)
+        exchange = self._run_state.exchange
+        waited = exchange.waited_s - self._waited_s
+        own = time.perf_counter() - begun - waited
+        number, seen, taken = exchange.count_and_time(committed, results, own)
+        moves.add(taken)
+        return number, seen
+
+
+#: Interrupts are handled when they come.
+_AT_ONCE: AbstractContextManager[None] = nullcontext()
 
 
 def _nothing() -> None:

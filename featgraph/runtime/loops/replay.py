@@ -466,7 +466,7 @@ class DeviceReplay:
 
     def _tested(self, traced: Traced) -> int:
         """Return the 1-based index of the tested value of a superstep, or 0."""
-        return self._run_state.watching.tested(self._run_state.runs[traced.place].plan)
+        return self._run_state.runs[traced.place].watched.tested
 
     def account(self, first: int = 0) -> bool:
         """Record the supersteps that have run, except one that another rank has left.

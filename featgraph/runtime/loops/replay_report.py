@@ -76,7 +76,7 @@ class ReplayReport:
             self._run.pieces.append(traced.pieces)
         step = run_state.runs[place]
         if seen:
-            run_state.watching.note(step.plan, seen)
+            run_state.watching.note(step.watched, seen)
         step.patched_supersteps += traced.work == "patched"
         run_state.turn = (place + 1) % len(run_state.runs)
         return True
@@ -108,10 +108,10 @@ class ReplayReport:
             t.pieces for t in self._cycle if t.pieces is not None
         ] * cycles
         # With one foldmap, all supersteps of the cycle are its own.
-        plans = [step.plan for step in self._run_state.runs]
-        if len(plans) > 1:
-            plans = [plans[t.place] for t in self._cycle]
-        self._run_state.watching.note_all(plans, seen[:many])
+        watched = [step.watched for step in self._run_state.runs]
+        if len(watched) > 1:
+            watched = [watched[t.place] for t in self._cycle]
+        self._run_state.watching.note_all(watched, seen[:many])
         self.done += many
         for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):
             self.add(*rest)

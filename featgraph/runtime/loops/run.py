@@ -205,18 +205,10 @@ class Run:
         self.aggregates += works
 
 
-class _NoBar:
-    """A progress bar that shows nothing."""
-
-    def update(self, count: int) -> None: ...
-    def set_postfix(self, **values: Any) -> None: ...
-    def close(self) -> None: ...
-
-
 def progress_bar(wanted: bool, total: int) -> Any:
-    """Return a progress bar; one that shows nothing unless `wanted`."""
+    """Return a progress bar; None unless `wanted`."""
     if not wanted:
-        return _NoBar()
+        return None
     from tqdm.auto import tqdm
 
     return tqdm(total=total, unit="superstep")

@@ -25,7 +25,7 @@ from featgraph.runtime.loops.pending import (
 )
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.stopping import Watching
-from featgraph.runtime.memory.buffers import ScalarsRead, buffers_of
+from featgraph.runtime.memory.buffers import ScalarsRead
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = [
@@ -61,6 +61,10 @@ class RunState:
         Number of times that the run has started again, or changed to other sets.
     is_dense : bool
         Whether every vertex is active in every superstep.
+    is_shared : bool
+        Whether other ranks take part.
+    living_count : int
+        Number of vertices that are not dead.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class RunState:
         self.foldmaps = [step.foldmap for step in steps]
         self.state, self.device = steps[0].state, steps[0].device
         self.exchange = steps[0].plain.bound.exchange
+        self.is_shared = self.state.graph.ranks is not None
         self.is_dense = steps[0].change_driven is False
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
@@ -98,6 +103,9 @@ class RunState:
         self.then: FoldMap | None = None
         #: The scalars that each foldmap reads.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
+        self.living_count = self.state.graph.living_count
+        for step in steps:
+            step.watched = watching.results_of(step.plan)
 
     def begin(self, active: Any) -> bool:
         """Continue with these active vertices and no others; False for none."""
@@ -155,9 +163,15 @@ class RunState:
 
     def is_due(self, place: int) -> bool:
         """Whether a foldmap has due vertices."""
+        is_all = self.pending[place].words is None
+        return is_all or self.reads_others(place) or self._has_pending(place)
+
+    def _has_pending(self, place: int) -> bool:
+        """Whether a foldmap has pending vertices, if the scalars are as it read them.
+
+        Not all vertices are pending.
+        """
         pending, step = self.pending[place], self.runs[place]
-        if pending.words is None or self.reads_others(place):
-            return True
         count = pending.count  # 0 only if nothing was committed
         if count is None:
             count = self.exchange.count(pending.words)
@@ -176,8 +190,10 @@ class RunState:
     def has_work(self) -> bool:
         """Whether any foldmap has due vertices, or rounded aggregates."""
         self.refresh_version()
-        places = range(len(self.runs))
-        return any(self.is_due(p) for p in places) or self.unproven() is not None
+        for place in range(len(self.runs)):
+            if self.is_due(place):
+                return True
+        return self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
         """Return a foldmap with aggregates rounded by patches, and their vertices."""
@@ -187,13 +203,24 @@ class RunState:
                 return place, words
         return None
 
-    def find_due(self) -> int | None:
-        """Return the next foldmap with due vertices, and advance the turn."""
-        count = len(self.runs)
+    def find_due(self) -> tuple[int, bool] | None:
+        """Return the next foldmap with due vertices, and advance the turn.
+
+        With it: whether its scalars make all vertices due, whatever is active (S7).
+        """
+        state, count = self.state, len(self.runs)
+        if state.version != self.version or state.superstep != self.superstep:
+            self.refresh_version()
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
-            if self.is_due(place):
-                return place
+            pending = self.pending[place]
+            if pending.words is None:
+                return place, False
+            if self.reads_others(place):
+                return place, True
+            if self._has_pending(place):
+                is_late = self.runs[place].plan.facts.has_late_reduce
+                return place, is_late and pending.scalars is not None
         return None
 
     def cannot_announce(self, number: int) -> None:
@@ -211,9 +238,11 @@ class RunState:
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
         """Return the watched results of a foldmap: arrays, and True for the largest."""
-        extremes = self.watching.given_by(self.runs[place].plan)
-        current = buffers_of(self.state, self.device).current
-        return [(current[name], is_largest) for name, is_largest in extremes]
+        buffers: Any = self.state.residency  # a superstep has run
+        found, current = [], buffers.current
+        for name, is_largest in self.runs[place].watched.extremes:
+            found.append((current[name], is_largest))
+        return found
 
     def note_scalars(self, place: int) -> None:
         """Store the scalars that a foldmap has read, after its superstep.
@@ -229,12 +258,6 @@ class RunState:
         """Whether scalars that a foldmap reads have changed since it last ran."""
         before = self.pending[place].scalars
         return before is not None and before != self.scalars[place].read()
-
-    def has_all_due(self, place: int) -> bool:
-        """Whether every vertex is due for a foldmap, whatever is active (S7)."""
-        is_late = self.runs[place].plan.facts.has_late_reduce
-        is_first = self.pending[place].scalars is None
-        return self.reads_others(place) or (is_late and not is_first)
 
     def decisions(self, place: int) -> tuple[Any, ...]:
         """Return the choices that the number of active vertices determines."""

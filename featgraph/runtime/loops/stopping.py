@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 
-__all__ = ["Extreme", "StoppingTest", "Watching", "above", "below", "make_watching"]
+__all__ = [
+    "Extreme", "StoppingTest", "WatchedResults", "Watching", "above", "below",
+    "make_watching",
+]  # fmt: skip
 
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
@@ -143,6 +146,23 @@ def _test(name: Any, side: str, limit: Any) -> StoppingTest:
 Extreme = tuple[str, bool]
 
 
+class WatchedResults(NamedTuple):
+    """The watched results that a foldmap computes.
+
+    Attributes
+    ----------
+    extremes : tuple of Extreme
+    logged : int or None
+        Index of the logged extreme.
+    tested : int
+        1-based index of the tested extreme, the last one; 0 for none.
+    """
+
+    extremes: tuple[Extreme, ...] = ()
+    logged: int | None = None
+    tested: int = 0
+
+
 @dataclass
 class Watching:
     """The results that a run watches.
@@ -172,63 +192,33 @@ class Watching:
             wanted.append((self.test.name, self.test.side == "below"))
         #: The watched extremes, without duplicates.
         self.extremes = tuple(dict.fromkeys(wanted))
-        #: Plan -> index of the logged extreme among those that it computes, and 1-based
-        #: index of the tested one.
-        self._places: dict[FoldPlan, tuple[int | None, int]] = {}
 
-    def given_by(self, plan: FoldPlan) -> tuple[Extreme, ...]:
-        """Return the extremes of results that a foldmap computes."""
-        return tuple(e for e in self.extremes if e[0] in plan.facts.reductions)
+    def results_of(self, plan: FoldPlan) -> WatchedResults:
+        """Return the watched results that a foldmap computes."""
+        given = tuple(e for e in self.extremes if e[0] in plan.facts.reductions)
+        logged, test = (self.log, True), self.test
+        place = given.index(logged) if logged in given else None
+        is_given = test is not None and test.name in plan.facts.reductions
+        return WatchedResults(given, place, len(given) if is_given else 0)
 
-    def tested(self, plan: FoldPlan) -> int:
-        """Return the 1-based index of the tested extreme of a foldmap, or 0.
-
-        It is the last one.
-        """
-        return self._place_of(plan)[1]
-
-    def note(self, plan: FoldPlan, values: Sequence[float]) -> None:
+    def note(self, watched: WatchedResults, values: Sequence[float]) -> None:
         """Log and test the extremes of a superstep of a foldmap, in order.
 
         Further values are ignored.
         """
-        self.note_all([plan], [values])
+        if watched.logged is not None:
+            self.values.append(values[watched.logged])
+        if watched.tested and self.test is not None:
+            self.is_met = self.test.holds(values[watched.tested - 1])
 
     def note_all(
-        self, plans: Sequence[FoldPlan], seen: Sequence[Sequence[float]]
+        self, watched: Sequence[WatchedResults], seen: Sequence[Sequence[float]]
     ) -> None:
         """Log and test the extremes of supersteps of alternating foldmaps."""
-        if not self.extremes:
-            return
-        places, count = [self._place_of(plan) for plan in plans], len(plans)
-        if count == 1:
-            [(logged, _)] = places
-            if logged is not None:
-                self.values += [values[logged] for values in seen]
-        else:
+        count = len(watched)
+        if self.extremes:
             for number, values in enumerate(seen):
-                logged, _ = places[number % count]
-                if logged is not None:
-                    self.values.append(values[logged])
-        if self.test is None:
-            return
-        for number in range(len(seen) - 1, -1, -1):  # the last one decides
-            _, tested = places[number % count]
-            if tested:
-                self.is_met = self.test.holds(seen[number][tested - 1])
-                return
-
-    def _place_of(self, plan: FoldPlan) -> tuple[int | None, int]:
-        """Return the indices of the logged and the tested extreme of a foldmap."""
-        known = self._places.get(plan)
-        if known is None:
-            given, logged = self.given_by(plan), (self.log, True)
-            place = given.index(logged) if logged in given else None
-            test = self.test
-            is_given = test is not None and test.name in plan.facts.reductions
-            tested = len(given) if is_given else 0
-            self._places[plan] = known = place, tested
-        return known
+                self.note(watched[number % count], values)
 
 
 def make_watching(

@@ -272,7 +272,8 @@ class CpuQueue:
         in_place = self.queue.overwrites
         step.bound.stale.begin(in_place)
         # Afterwards both buffers, if there are two, are equal.
-        step.bound.stale.freshen(buffers, step.plan.phases[0], step.bound.empty_words())
+        none = step.device.sets.empty(step.bound.word_count)
+        step.bound.stale.freshen(buffers, step.plan.phases[0], none)
         known = {
             **arrays,
             "chunk": 0,
@@ -375,10 +376,11 @@ class LoopStage:
         except FeatGraphError:
             return None
         bound = self._bound = stage.bound
-        buffers, results = bound.arrive(), bound.plan.facts.reductions
+        buffers, keys = bound.arrive(), bound.results.items()
+        memory = buffers.temporaries
         are_there = all(
-            name in bound.state and buffers.current.get(name) is bound.reduced(name)
-            for name in results
+            name in bound.state and buffers.current.get(name) is memory[whole]
+            for name, (whole, _) in keys
         )
         if stage.kernel.not_staged or not are_there:
             return None
@@ -392,7 +394,8 @@ class LoopStage:
                 "chunks": bound.graph["vertex_chunks"],
             }  # fmt: skip
         for own in (own for own in stage.phases if own.phase.kind.reduces):
-            rows, reduced = bound.parts(own.number), bound.reduced(own.phase.into)
+            rows = memory[bound.partials[own.number]]
+            reduced = memory[bound.results[own.phase.into][0]]
             if own.number in staged.source.once:
                 rows = np.empty_like(rows, shape=(2, rows.shape[1]))
                 known[f"once_{own.number}"] = np.empty_like(reduced)

@@ -308,7 +308,8 @@ class CudaQueue:
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
         # Both buffers are equal after this, and after the loop.
-        bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
+        none = device.sets.empty(bound.word_count)
+        bound.stale.freshen(buffers, kernel.plan.phases[0], none)
         data = bound.data(Frontier(), None)
         waiting = self._waiting
         keys = Keys() if waiting is None else waiting.keys(self._step.plan)

@@ -10,7 +10,7 @@ for values of edges (0063).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
 __all__ = [
+    "CLOCK",
     "EDGE_STATE",
     "Buffers",
     "Places",
@@ -52,6 +53,8 @@ _WHY = ("a pass over the edges that were left ran none", "a worker waited for 60
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
+#: The memory that holds the number of the superstep, as `Buffers.temporary` takes it.
+CLOCK = "superstep", "int64", (1,)
 #: Most bytes of values on the device that are copied to known memory rather than used
 #: in place: a copy takes 40 us (NVIDIA H200), recording supersteps again 1 ms or more.
 _MOST_MOVED = 1 << 26
@@ -80,13 +83,16 @@ class Buffers:
     """Current and next values of a State on a device: the `Place` of its columns."""
 
     def __init__(self, state: State, device: Device) -> None:
-        self._state = weakref.ref(state)
+        #: Returns the State; None if it was deleted.
+        self.find_state: Callable[[], Any] = weakref.ref(state)
         self.device = device
         self.graph = graph_arrays(state.graph.part, device, state.graph)
         #: Capacities of vertices and edges of the arrays.
         self.room = self.graph.room
-        #: Places of edge values under a memory limit.
-        self.places = Places(self)
+        #: Places of edge values under a memory limit; None without one.
+        self.places: Places | None = None
+        if self.graph.placement is not None:
+            self.places = Places(self, self.graph.placement)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
         #: Properties whose buffer belongs to the graph.
@@ -107,10 +113,7 @@ class Buffers:
         #: Pools of sets of the next superstep, and of the one after it, by number of
         #: words. They swap as buffers do.
         self.pools: tuple[dict[int, list[Any]], ...] = ({}, {})
-        # Results of reduces come and go, and are no part of the kit's key.
-        columns = state._columns.items()
-        names = tuple(n for n, column in columns if column.type.kind is not _VECTOR)
-        lent = self.graph.lend_kit(names, self)
+        lent = self.graph.lend_kit(state._columns, self)
         if lent is not None:
             self._kit, self._give_back = lent
             self.pools = self._kit.pools
@@ -136,16 +139,16 @@ class Buffers:
     @property
     def state(self) -> State:
         """The State that the values belong to."""
-        state = self._state()
+        state = self.find_state()
         if state is None:
             raise ReferenceError("the State is gone")
-        return state
+        return state  # type: ignore[no-any-return]
 
     # -- Place
 
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
-        column = self.state._columns[name]
+        column = self.find_state()._columns[name]
         if column.type.kind is not _VECTOR:
             return self._downloaded(name)
         self._land(name)
@@ -153,7 +156,7 @@ class Buffers:
 
     def _land(self, name: str) -> None:
         """Copy a vector to the State, too: only reduces write it on the device."""
-        column = self.state._columns[name]
+        column = self.find_state()._columns[name]
         if column.values is None:
             column.values = np.array(self._downloaded(name))
 
@@ -164,7 +167,7 @@ class Buffers:
             self._shared.remove(name)
             found = None
         # The buffer of a vector may be the memory of a reduce's result.
-        is_own = self.state._columns[name].type.kind is not _VECTOR
+        is_own = self.find_state()._columns[name].type.kind is not _VECTOR
         if found is not None and is_own and self.device.recorder is not None:
             self.outdated[name] = found
         self.stale[name] = ALL
@@ -177,13 +180,14 @@ class Buffers:
         Vectors are shared from the host.
         """
         found = self.current.get(name)
-        if self.state._columns[name].type.kind is _VECTOR:
+        if self.find_state()._columns[name].type.kind is _VECTOR:
             self._land(name)
             return None
         if found is None:
             return None
-        on_host = self.places.on_host(name, found, self._shape(name, found))
-        return self.held(name, found) if on_host is None else on_host
+        shape = self._shape(name, found)
+        on_host = self.places and self.places.on_host(name, found, shape)
+        return self.device.rows.held(found, shape) if on_host is None else on_host
 
     def held(self, name: str, array: Any) -> Any:
         """Return an array in the shape of a property's values."""
@@ -191,26 +195,26 @@ class Buffers:
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
         """Return the shape of the values in a buffer of a property."""
-        type_, rows = self.state._columns[name].type, array.shape[0]
-        count, room = self._sizes_of(name)
+        state, rows = self.find_state(), array.shape[0]
+        type_ = state._columns[name].type
+        count, room = self._sizes_of(state, type_.kind)
         return (min(count, rows) if rows == room else rows, *type_.item_shape)
 
-    def _sizes_of(self, name: str) -> tuple[int, int]:
+    def _sizes_of(self, state: State, kind: PropertyKind) -> tuple[int, int]:
         """Return the number of entries of a property, and its capacity."""
-        is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
-        changing = self.state.graph.changing
+        is_edge, changing = kind is PropertyKind.EDGE, state.graph.changing
         if is_edge and changing is not None:
             return changing.stored_count, self.room[is_edge]
         count = self.graph.count("edge_count" if is_edge else "vertex_count")
         return count, self.room[is_edge]
 
-    def _with_room(self, name: str, values: Any) -> Any:
+    def _with_room(self, kind: PropertyKind, values: Any) -> Any:
         """Return values padded with zeros to the capacity of the graph.
 
         Values are returned as they are if the graph has no spare capacity.
         """
-        count, room = self._sizes_of(name)
-        if room == count:
+        room = self.room[kind is PropertyKind.EDGE]
+        if values.shape[0] == room:
             return values
         values = host_values(values)
         made = np.zeros((room, *values.shape[1:]), values.dtype)
@@ -221,10 +225,10 @@ class Buffers:
         """Return the values of a buffer on the host."""
         self.check_stalled()
         found = self.current[name]
-        if self.state._columns[name].type.kind is _VECTOR:
+        if self.find_state()._columns[name].type.kind is _VECTOR:
             return self.device.download(found)
         shape = self._shape(name, found)
-        on_host = self.places.on_host(name, found, shape)
+        on_host = self.places and self.places.on_host(name, found, shape)
         if on_host is not None:
             return np.array(on_host)
         return self.device.rows.download(found, shape)
@@ -234,11 +238,10 @@ class Buffers:
         if name in self._shared:
             shared = self.current[name]
             shape, dtype = tuple(shared.shape), shared.dtype.name
-            made = self.places.another(name, shape, dtype)
+            made = self.places and self.places.another(name, shape, dtype)
             if made is None:
                 made = self.device.empty(shape, dtype)
-            if not self.places.copy(made, shared):
-                self.device.copy(made, shared)
+            self.copy(made, shared)
             self.current[name] = made
             self._shared.remove(name)
 
@@ -262,14 +265,15 @@ class Buffers:
 
     def touched(self, name: str) -> None:
         """Mark the current values as written in place by the caller."""
-        column = self.state._columns[name]
+        column = self.find_state()._columns[name]
         if column.type.kind is _VECTOR:
             self._land(name)
         if column.type.kind is _VECTOR or column.borrowed is not None:
             column.mark_written(None)
         elif name in self.current:
             self.stale[name] = ALL
-            self.places.touched(self.current[name])
+            if self.places is not None:
+                self.places.touched(self.current[name])
             ranks = self.state.graph.ranks
             if ranks is not None:
                 self.unsent[name] = ranks.exchange(self.device).own(None)
@@ -277,11 +281,13 @@ class Buffers:
 
     def own(self, name: str) -> None:
         """Copy values in memory of the caller, so that they can be written."""
-        column = self.state._columns.get(name)
+        column = self.find_state()._columns.get(name)
         if column is None:
             return
-        column.require_own(f"a function that writes property {name!r}")
-        self.unshare(name)
+        if column.type.column:
+            column.require_own(f"a function that writes property {name!r}")
+        if name in self._shared:
+            self.unshare(name)
         if isinstance(column.values, Reordered):
             column.values = replace(column.values, is_shared=False)
         if column.borrowed is None:
@@ -296,7 +302,7 @@ class Buffers:
         """Move all values to the State, so that another device can take over."""
         self.renew_ghosts()
         for name in self.current:
-            column = self.state._columns[name]
+            column = self.find_state()._columns[name]
             if column.borrowed is None:
                 column.take_back(np.array(self._downloaded(name)))
         self.drop()
@@ -304,7 +310,7 @@ class Buffers:
     def drop(self) -> None:
         """Release all buffers: the values are in the State, or are replaced."""
         for name in self.current:
-            self.state._columns[name].held = None
+            self.find_state()._columns[name].held = None
         # Bound supersteps may outlive this object; arrays of the device must not.
         for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()
@@ -343,14 +349,15 @@ class Buffers:
         """Return the current buffer of a property."""
         found = self.current.get(name)
         if found is None:
-            column = self.state._columns[name]
+            column = self.find_state()._columns[name]
             if isinstance(column.values, Reordered) and column.values.is_shared:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
             elif column.type.kind is _VECTOR:
                 found = _upload_vector(self, name, column.values)
             else:
-                found = self._upload(name, column.values)
+                values = self._with_room(column.type.kind, column.values)
+                found = self._upload(name, values)
             self.current[name] = found
             column.held = self, name
             if not isinstance(column.values, np.ndarray):
@@ -364,9 +371,8 @@ class Buffers:
         are used in place. Small ones are copied to the memory of an earlier State:
         recorded supersteps refer to its address and would be recorded again elsewhere.
         """
-        values = self._with_room(name, values)
         memory = self.outdated.pop(name, None)
-        placed = self.places.upload(name, values, memory)
+        placed = self.places and self.places.upload(name, values, memory)
         if placed is not None:
             return placed
         is_copied = isinstance(values, Filled | np.ndarray) or (
@@ -442,7 +448,7 @@ class Buffers:
         self, key: tuple[str, str, tuple[int, ...]], is_whole: bool
     ) -> Any:
         name, dtype, shape = key
-        placed = self.places.working_memory(name, shape, dtype)
+        placed = self.places and self.places.working_memory(name, shape, dtype)
         if placed is not None:
             return placed
         kit = self._kit
@@ -456,17 +462,27 @@ class Buffers:
             kit.note(key, made)
         return made
 
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of a property to another one."""
+        if self.places is None or not self.places.copy(target, source):
+            self.device.copy(target, source)
+
+    def advance_clock(self) -> None:
+        """Advance the number of the superstep in memory, which is known."""
+        self.device.add_one(self.temporary(*CLOCK))
+        self.clock += 1  # type: ignore[operator]
+
     def swap(self, stale: Mapping[str, Stale]) -> None:
         """Swap current and next buffers.
 
         The next buffer then differs from the current one at the entries of `stale`.
         """
         current, next_ = dict(self.current), dict(self.next)
+        state = self.find_state()
         for name in stale:
             current[name], next_[name] = next_[name], current[name]
+            state._columns[name].mark_written(self)
         changed, pools = {**self.stale, **stale}, self.pools[::-1]
-        note_written(self, stale)
-        state = self.state
         number = state.superstep + 1
         # No calls below: Python handles an interrupt before or after all assignments.
         self.current, self.next, self.stale = current, next_, changed
@@ -486,7 +502,7 @@ class Buffers:
 
 def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
     """Return the stale entries of a next buffer, with some more entries."""
-    if buffers.state._columns[name].type.kind is PropertyKind.EDGE:
+    if buffers.find_state()._columns[name].type.kind is PropertyKind.EDGE:
         return ALL
     more = ActiveSet(buffers.graph.vertex_count, ids).on(buffers.device)
     return more if known is None else buffers.device.sets.union(words_of(known), more)
@@ -509,9 +525,9 @@ def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
         found = buffers._kit.take(use, current.shape, current.dtype)
         if found is not None:
             return found
-    type_ = buffers.state._columns[name].type
+    type_ = buffers.find_state()._columns[name].type
     dtype, shape = type_.dtype, (current.shape[0], *type_.item_shape)
-    placed = buffers.places.next_of(name, shape, dtype)
+    placed = buffers.places and buffers.places.next_of(name, shape, dtype)
     if placed is not None:
         return placed
     made = buffers.device.rows.empty(shape, dtype)
@@ -522,7 +538,7 @@ def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
 
 def note_written(buffers: Buffers, names: Iterable[str]) -> None:
     """Advance the versions of properties that kernels have written."""
-    columns = buffers.state._columns
+    columns = buffers.find_state()._columns
     for name in names:
         columns[name].mark_written(buffers)
 
@@ -585,8 +601,11 @@ class ScalarsRead:
 
         Values are read again if a column has another version.
         """
-        columns = self._state._columns
-        seen = [(n, columns[n].version) for n in self._names if n in columns]
+        columns, seen = self._state._columns, []
+        for name in self._names:
+            column = columns.get(name)
+            if column is not None:
+                seen.append((name, column.version))
         if seen != self._seen:
             self._values = tuple(
                 [(n, np.asarray(columns[n].on_host()).tobytes()) for n, _ in seen]
@@ -601,27 +620,26 @@ EDGE_STATE = "edge_state"
 
 
 class Places:
-    """Memory for edge values of one State, under a memory limit if there is one.
+    """Memory for edge values of one State, under a memory limit.
 
-    Methods return None or False where the values are on the device without a limit.
+    Methods return None or False for values that stay on the device.
 
     Parameters
     ----------
     buffers : Buffers
         The buffers of the State.
+    placement : Placement
+        The placement of the graph's arrays.
     """
 
-    def __init__(self, buffers: Any) -> None:
+    def __init__(self, buffers: Any, placement: Placement) -> None:
         self._buffers = weakref.proxy(buffers)  # `buffers` refers to this object
-        self._placement: Placement | None = buffers.graph.placement
+        self._placement = placement
 
     def of(self, name: str) -> Placement | None:
-        """Return the placement of a property of edges; None without a limit."""
-        place = self._placement
-        if place is None:
-            return None
-        column = self._buffers.state._columns[name]
-        return place if column.type.kind is PropertyKind.EDGE else None
+        """Return the placement of a property of edges; None for other properties."""
+        kind = self._buffers.state._columns[name].type.kind
+        return self._placement if kind is PropertyKind.EDGE else None
 
     def reserve(self, source: KernelSource) -> None:
         """Reserve the memory that a kernel needs.
@@ -631,10 +649,7 @@ class Places:
         DeviceMemoryError
             If it does not fit even with all edges streamed.
         """
-        place = self._placement
-        if place is None:
-            return
-        state = self._buffers.state
+        place, state = self._placement, self._buffers.state
         needs = needs_of(source, state.signature, state.graph.part)
         edges = {self._counted_as(n): size for n, size in needs.edges.items()}
         needs = replace(needs, edges=edges)
@@ -689,15 +704,12 @@ class Places:
 
     def touched(self, array: Array) -> None:
         """Count a write to an array by the caller: copies of it are outdated."""
-        if self._placement is not None:
-            self._placement.touched(array)
+        self._placement.touched(array)
 
     def copy(self, target: Array, source: Array) -> bool:
         """Copy values to another array."""
-        place = self._placement
-        return place is not None and place.copy(target, source)
+        return self._placement.copy(target, source)
 
     def clear(self, memory: Array) -> bool:
         """Set all elements of working memory to zero."""
-        place = self._placement
-        return place is not None and place.fill(memory, 0)
+        return self._placement.fill(memory, 0)

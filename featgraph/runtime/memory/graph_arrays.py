@@ -27,6 +27,8 @@ from featgraph.graph.views.view import (
     prefix,
 )
 from featgraph.program.active import pack_mask, resized
+from featgraph.program.column import Column
+from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
@@ -150,11 +152,16 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return limit == (None if self.placement is None else self.placement.limit)
 
     def lend_kit(
-        self, names: tuple[str, ...], to: object
+        self, columns: Mapping[str, Column], to: object
     ) -> tuple[Kit, Callable[[], object]] | None:
-        """Return memory of a deleted State: see `SpareMemory.lend`."""
+        """Return memory of a deleted State with such columns: see `SpareMemory.lend`.
+
+        Results of reduces come and go: memory does not depend on them.
+        """
         if self._spare is None:
             return None
+        kinds = {name: column.type.kind for name, column in columns.items()}
+        names = tuple(n for n, kind in kinds.items() if kind is not PropertyKind.VECTOR)
         return self._spare.lend(names, to, self._arrays)
 
     @property

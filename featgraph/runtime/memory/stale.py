@@ -52,6 +52,7 @@ class StaleEntries:
         self._of_vertices = frozenset(
             name for name, t in signature.items() if t.kind is PropertyKind.VERTEX
         )
+        self._of_edges = [n for n in self._written if n not in self._of_vertices]
         self._device = device
         #: Properties that phases of the superstep in progress have accessed.
         self._touched: set[str] = set()
@@ -110,7 +111,9 @@ class StaleEntries:
                 has_dead = written.has_dead and name in self._of_vertices
                 is_all, written = not written.has_ghosts, written.words
             self._touched.add(name)
-            next_ = buffers.next_of(name)
+            next_ = buffers.next.get(name)
+            if next_ is None:
+                next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
             is_whole = stale is written or (is_all and not self._has_ghosts)
             if has_dead:  # no phase writes their entries
@@ -128,9 +131,7 @@ class StaleEntries:
             if stale is None or (not reads and is_whole):
                 continue
             if isinstance(stale, str):
-                current = buffers.property(name)
-                if not buffers.places.copy(next_, current):
-                    self._device.copy(next_, current)
+                buffers.copy(next_, buffers.property(name))
             else:
                 self._refresh(buffers, name, stale, None if reads else written)
 
@@ -170,14 +171,11 @@ class StaleEntries:
         elif self._in_place:
             buffers.end_in_place(dict.fromkeys(self._written, ALL))
         else:
-            sources, of_vertices = self._sources, self._of_vertices
-            self._sources = {}
-            buffers.swap(
-                {
-                    name: passed if name in of_vertices else sources.get(name)
-                    for name in self._written
-                }
-            )
+            sources, self._sources = self._sources, {}
+            stale = dict.fromkeys(self._written, passed)
+            for name in self._of_edges:
+                stale[name] = sources.get(name)
+            buffers.swap(stale)
 
     def repeat(self, buffers: Buffers, in_place: bool) -> None:
         """End a superstep that the device has repeated without the host.

@@ -93,8 +93,9 @@ def _content_version(state: State) -> tuple[Any, int]:
 class BoundState:
     """A State on a device, bound to one kernel.
 
-    It refers to the State weakly. After the State has been deleted, another State of
-    the same types on the same graph may take its place: see `let_go`.
+    Results of reduces have memory from the beginning, so that all supersteps make the
+    same calls. It refers to the State weakly. After the State has been deleted, another
+    State of the same types on the same graph may take its place: see `let_go`.
 
     Parameters
     ----------
@@ -104,6 +105,8 @@ class BoundState:
 
     Attributes
     ----------
+    find_state : callable
+        Returns the State; None if it was deleted.
     buffers : Buffers
         The State's buffers, as of the last `arrive`.
     graph : GraphArrays
@@ -122,6 +125,17 @@ class BoundState:
         Edges of which something has changed, if phases sweep those only.
     sliced : SlicedSweeps or None
         Sliced sweeps of edges in host memory; None if all edges are on the device.
+    stamps : Stamps
+        The stamps of the graph at which its arrays were bound.
+    word_count : int
+        Number of words of a set of vertices.
+    results : dict of str to (key, key)
+        Result of a reduce -> its memory in `Buffers.temporaries`: in one axis, as
+        kernels of the reduce write it, and in its shape.
+    result_types : dict of str to PropertyType
+        Result of a reduce -> its type.
+    partials : dict of int to key
+        Index of a reduce -> memory of its partial results.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -144,22 +158,28 @@ class BoundState:
         self.stale = StaleEntries(source, state.signature, device, everyone.has_ghosts)
         self.changed = self._changed_edges()
         self._data = DataFields(source, state.graph, buffers.graph)
-        self._word_count = word_count(self.graph.vertex_count)
-        self._stamps = buffers.graph.stamps
+        self.word_count = word_count(self.graph.vertex_count)
+        self.stamps = buffers.graph.stamps
         self.sliced = buffers.graph.sliced_sweeps(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
-        #: Result -> its memory, of one axis, as arguments of `Buffers.temporary`.
-        self._of_results = {
-            name: (f"reduced {name}", found.dtype, (math.prod(found.shape),))
+        self.results = {
+            name: tuple(
+                (f"reduced {name}", found.dtype, shape)
+                for shape in ((math.prod(found.shape),), found.shape)
+            )
             for name, found in reductions.items()
         }
-        #: Index of a reduce -> the same for its partial results.
-        self._of_parts: dict[int, tuple[str, str, tuple[int, ...]]] = {}
-        self._result_types = {
+        self.partials = {
+            number: self._key_of_partials(number)
+            for number, phase in enumerate(self.plan.phases)
+            if phase.kind.reduces
+        }
+        self.result_types = {
             name: PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
             for name, found in reductions.items()
         }
+        self._make_results()
         #: Whether another State may take the place of this one. Not on ranks, and not
         #: under a memory limit, where memory is counted by State.
         self._may_be_taken_up = (
@@ -168,9 +188,10 @@ class BoundState:
 
     def _take(self, state: State) -> None:
         """Bind to a State, and move it to the device."""
-        self._state = weakref.ref(state)
+        self.find_state: Callable[[], Any] = weakref.ref(state)
         self.buffers = buffers = buffers_of(state, self.device)
-        buffers.places.reserve(self.kernel.kernel_source)
+        if buffers.places is not None:
+            buffers.places.reserve(self.kernel.kernel_source)
         for name in self.plan.facts.writes:
             buffers.own(name)
 
@@ -180,11 +201,14 @@ class BoundState:
         False if arrays of the graph have moved since.
         """
         self._take(state)
-        return self.fits(self.buffers)
+        if not self.fits(self.buffers):
+            return False
+        self._make_results()
+        return True
 
     def works_on(self, state: State) -> bool:
         """Bind to a State unless bound to another one; return whether it is bound."""
-        if self._state() is not state and not self.take_up(state):
+        if self.find_state() is not state and not self.take_up(state):
             return False
         return self.fits(self.arrive())
 
@@ -193,7 +217,7 @@ class BoundState:
 
         None may, either, while the State lives: then the foldmap was deleted.
         """
-        if not self._may_be_taken_up or self._state() is not None:
+        if not self._may_be_taken_up or self.find_state() is not None:
             return False
         vars(self).pop("buffers", None)  # may have been dropped before
         self.stale.begin()
@@ -212,20 +236,23 @@ class BoundState:
     @property
     def state(self) -> State:
         """The State."""
-        state = self._state()
+        state = self.find_state()
         if state is None:
             raise ReferenceError("the State is gone")
-        return state
+        return state  # type: ignore[no-any-return]
 
     def fits(self, buffers: Buffers) -> bool:
         """Whether the bound arguments are still those of the graph."""
-        now, then = self.graph.stamps, self._stamps
+        now, then = self.graph.stamps, self.stamps
         return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
     def arrive(self) -> Buffers:
         """Move the State to the device; return its buffers."""
-        self.buffers = buffers_of(self.state, self.device)
-        return self.buffers
+        buffers, state = self.buffers, self.find_state()
+        if state.residency is not buffers or buffers.room != buffers.graph.room:
+            self.buffers = buffers = buffers_of(state, self.device)
+            self._make_results()
+        return buffers
 
     def bring(self) -> None:
         """Upload everything that kernels read, ahead of a superstep."""
@@ -233,48 +260,46 @@ class BoundState:
 
     def data(self, frontier: Frontier, fault: Any) -> Any:
         """Return the namedtuple `d`."""
-        state = self.state
+        state = self.find_state()
         for name in self._reduced:
             if name not in state._columns:  # a reduce fills it after `d` is made
-                self.store_reduction(name, self.reduced(name))
+                state.put_result(name, self.result_types[name], self.buffers)
+                self.place_result(name, frontier)
         extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)
-        return self.kernel.module.Data(*values)
+        return tuple.__new__(self.kernel.module.Data, values)
 
-    def reduced(self, name: str) -> Any:
-        """Return the memory of a result, of one axis; it starts as zeros."""
-        return self.buffers.temporary(*self._of_results[name])
+    def _key_of_partials(self, number: int) -> tuple[str, str, tuple[int, ...]]:
+        """Return the key of the partial results of a reduce, by its phase."""
+        phase = self.plan.phases[number]
+        found = self.plan.facts.reductions[phase.into]
+        rows = self.device.reduce_rows(self.graph, phase)
+        size = phase.mapping.part_size or math.prod(found.shape)
+        return f"partials {number}", found.partial_dtype, (rows, size)
 
-    def parts(self, number: int) -> Any:
-        """Return the memory of the partial results of a reduce, by its phase."""
-        phase, of_phase = self.plan.phases[number], self._of_parts.get(number)
-        if of_phase is None:
-            found = self.plan.facts.reductions[phase.into]
-            rows = self.device.reduce_rows(self.graph, phase)
-            size = phase.mapping.part_size or math.prod(found.shape)
-            of_phase = f"partials {number}", found.partial_dtype, (rows, size)
-            self._of_parts[number] = of_phase
-        # Each block writes its row; of a tree, a rank may write only some rows.
-        return self.buffers.temporary(*of_phase, is_whole=not phase.in_a_tree)
+    def _make_results(self) -> None:
+        """Allocate results of reduces, which start as zeros, and partial results."""
+        buffers = self.buffers
+        for whole, in_shape in self.results.values():
+            made = buffers.temporary(*whole)
+            if in_shape not in buffers.temporaries:
+                buffers.temporaries[in_shape] = made.reshape(in_shape[-1])
+        for number, key in self.partials.items():
+            # Each block writes its row; of a tree, a rank may write only some rows.
+            is_whole = not self.plan.phases[number].in_a_tree
+            buffers.temporary(*key, is_whole=is_whole)
 
-    def store_reduction(self, name: str, reduced: Any) -> None:
-        """Register the memory of a reduce's result with the State."""
-        shape = self.plan.facts.reductions[name].shape
-        if reduced.shape != shape:
-            reduced = reduced.reshape(shape)
-        self.state.put_result(name, self._result_types[name], self.buffers)
-        self.buffers.current[name] = reduced
+    def place_result(self, name: str, frontier: Frontier) -> None:
+        """Have later phases read a result in the memory that its reduce writes."""
+        memory = self.buffers.temporaries[self.results[name][1]]
+        self.buffers.current[name], frontier.data = memory, None
 
     def renew_reductions(self) -> None:
         """Register new results of reduces in the same memory with the State."""
-        for name, type_ in self._result_types.items():
+        for name, type_ in self.result_types.items():
             self.state.put_result(name, type_, self.buffers)
-
-    def end_superstep(self) -> None:
-        """Advance counters in device memory, before a superstep is committed."""
-        self._data.end_superstep(self.buffers)
 
     def go_on(self) -> None:
         """Update the State after supersteps that ran on the device without the host."""
@@ -283,15 +308,12 @@ class BoundState:
         if self.changed is not None:
             self.changed.go_on(self.state)
 
-    def empty_words(self) -> Words:
-        """Return a set without vertices."""
-        return self.device.sets.empty(self._word_count)
-
     def edge_state(self, *, is_first: bool) -> Any:
         """Return the state of each edge: 0 not run, 1 stopped, 2 passed last."""
         shape = (max(self.graph.edge_count, 1),)
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
-        if is_first and not self.buffers.places.clear(flags):
+        places = self.buffers.places
+        if is_first and (places is None or not places.clear(flags)):
             self.device.fill(flags, 0)
         return flags
 
@@ -322,6 +344,10 @@ class BoundPhase:
         prepares.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
+    has_forms : bool
+        Whether it can run in other forms than "plain".
+    in_form : dict of str to list of BoundEntry
+        The entries that `entries` has bound.
     """
 
     def __init__(self, bound: BoundState, number: int) -> None:
@@ -356,11 +382,12 @@ class BoundPhase:
         self._own_arrays = graph = self._graph = bound.graph
         self._arrays = bound.exchange.rows_for(self.phase, graph)
         self._device = bound.device
-        self._in_form: dict[str, list[BoundEntry]] = {}
+        self.in_form: dict[str, list[BoundEntry]] = {}
         # Persistent kernels have no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
         self._can_be_packed = kernel.plan.can_take("packed", self.phase)
+        self.has_forms = self._can_be_listed or self._can_be_packed
         self.graph_arrays = frozenset(
             argument.array
             for entry in kernel.entries
@@ -426,10 +453,10 @@ class BoundPhase:
 
     def entries(self, form: str) -> list[BoundEntry]:
         """Return the bound entries of a form."""
-        found = self._in_form.get(form)
+        found = self.in_form.get(form)
         if found is None:
             found = [self._bind(*each) for each in self._kernels(form)]
-            self._in_form[form] = found
+            self.in_form[form] = found
         return found
 
     def _kernels(self, form: str) -> list[tuple[Kernel, Entry]]:

@@ -230,16 +230,18 @@ class FoldMap:
         made_for = state.types_version, graph.part.stamps.shape, graph.stamps.version
         if found is None or found.made_for != made_for:
             check_edges(state)
-            exchange_of(state.graph, device)  # checks that ranks have one target
+            if graph.ranks is not None:
+                exchange_of(graph, device)  # checks that ranks have one target
             kernel = self.kernel(state, device.name, options, incremental=incremental)
-            found = _with_kernel(known, kernel, device)
+            found = _with_kernel(known, kernel, device) if known else None
             found = found or _taken_up(kernel, state, device)
             known[key] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
             for note in PREPARED:
                 note(self, state, options, incremental, found)
         found.bound.graph.follow()
-        found.make_ready(options)
+        if found.is_prepared:
+            found.make_ready(options)
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
@@ -326,12 +328,13 @@ class FoldMap:
         """
         types = state.types
         options_text = repr(options) if options else ""
-        traits = traits or graph_traits(state.graph.part, target)
+        part = state.graph.part
+        traits = traits or graph_traits(part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
-            sizes = graph_sizes(state.graph.part, target).rounded()
+            sizes = graph_sizes(part, target).rounded()
             traits = replace(traits, sizes=sizes)
         short_key = types, target, config.checked, options_text, incremental, traits
-        known = self._found.setdefault(state.graph.part.stamps.shape, {})
+        known = self._found.setdefault(part.stamps.shape, {})
         found = known.get(short_key)
         if found is not None:
             return found

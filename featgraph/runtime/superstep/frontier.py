@@ -122,6 +122,8 @@ class Frontier:
         which one has returned False, if a later phase or the commit reads them.
     targets : words or None
         Targets of edges whose last function returned True.
+    data : namedtuple or None
+        The argument `d` of the next phases; None until it is made, or made again.
     """
 
     active: Words = None
@@ -140,6 +142,7 @@ class Frontier:
     passed: Words = None
     stopped: Words = None
     targets: Words = None
+    data: Any = None
 
     def make_all_due(self) -> None:
         """Make every vertex due for the remaining phases."""
@@ -220,9 +223,12 @@ class Due:
 
     def vertices(self, frontier: Frontier) -> Words:
         """Return the vertices that run next: reached or targets, and not stopped."""
+        is_plain = frontier.only is None and frontier.stopped is None
+        if is_plain and frontier.all_due:
+            return self._full
         due = self.reached(frontier)
         is_all = isinstance(due, VertexSet)
-        if is_all and frontier.only is None and frontier.stopped is None:
+        if is_all and is_plain:
             return due
         if frontier.targets is not None and not is_all:
             due = self._device.sets.union(due, frontier.targets)

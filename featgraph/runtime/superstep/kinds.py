@@ -47,12 +47,14 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     due, phase = bound.due.vertices(frontier), own.phase
     bound.stale.freshen(bound.buffers, phase, due)
     is_all = isinstance(due, VertexSet)
-    words = due.words if is_all else due
+    words, sources = due.words if is_all else due, bound.everyone.words
+    if not frontier.all_due:
+        sources = _active_sources(bound, phase, frontier)
     given: Given = {
         "due": words,
         "all_swept": is_all,
-        "active_sources": _active_sources(bound, phase, frontier),
-        "passed": bound.empty_words(),
+        "active_sources": sources,
+        "passed": bound.device.sets.empty(bound.word_count),
         "some_due": frontier.some_due,
     }
     if not (frontier.all_due or is_all):
@@ -82,14 +84,24 @@ def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Word
 def finish_vertices(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    _settle(bound, own, frontier, given["due"], given["passed"])
-    _restore(bound, own, given["due"], given["passed"])
+    """Update the sets of passed and stopped vertices, if a later step reads them.
 
-
-def _restore(bound: BoundState, own: BoundPhase, due: Words, passed: Words) -> None:
-    """Restore values that other vertices read, at vertices that did not pass."""
+    Values that other vertices read are restored at vertices that did not pass.
+    """
+    due, passed, before = given["due"], given["passed"], frontier.passed
     for name in own.phase.restores_behind:
         bound.stale.restore(bound.buffers, name, due, passed)
+    if before is None and own.is_last:
+        frontier.passed = passed
+        return
+    sets = bound.device.sets
+    stopped = sets.without(due, passed)
+    if before is not None:
+        passed = sets.union(sets.without(before, stopped), passed)
+    frontier.passed = passed
+    if frontier.stopped is not None:
+        stopped = sets.union(frontier.stopped, stopped)
+    frontier.stopped = stopped
 
 
 def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
@@ -114,24 +126,6 @@ def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Give
     }
 
 
-def _settle(
-    bound: BoundState, own: BoundPhase, frontier: Frontier, due: Words, passed: Words
-) -> None:
-    """Update the sets of passed and stopped vertices, if a later step reads them."""
-    before = frontier.passed
-    if before is None and own.is_last:
-        frontier.passed = passed
-        return
-    device = bound.device
-    stopped = device.sets.without(due, passed)
-    if before is not None:
-        passed = device.sets.union(device.sets.without(before, stopped), passed)
-    frontier.passed = passed
-    if frontier.stopped is not None:
-        stopped = device.sets.union(frontier.stopped, stopped)
-    frontier.stopped = stopped
-
-
 # -- edges
 
 
@@ -142,10 +136,10 @@ def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Giv
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
     is_first = own.is_first_of_edges
     # A later edge phase skips the edges that an earlier one has stopped.
-    swept = sources if is_first else bound.empty_words()
+    swept = sources if is_first else bound.device.sets.empty(bound.word_count)
     bound.stale.freshen(bound.buffers, phase, swept)
     bound.stale.remember_sources(phase, sources)
-    frontier.targets = bound.empty_words()
+    frontier.targets = bound.device.sets.empty(bound.word_count)
     given: Given = {
         "sources": words_of(sources),
         "all_swept": isinstance(sources, VertexSet),
@@ -164,7 +158,7 @@ def _prepare_changed(
     """Prepare edge functions on the changed out-edges of their sources."""
     changed.begin(bound.buffers, bound.graph.edge_count)
     bound.stale.leave_to_kernel(bound.buffers, own.phase)
-    frontier.targets = bound.empty_words()
+    frontier.targets = bound.device.sets.empty(bound.word_count)
     sources = bound.due.sources(own.phase, frontier)
     return {
         "sources": words_of(sources),
@@ -205,7 +199,7 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
         due = device.sets.intersection(words_of(due), allowed)
     bound.stale.freshen(bound.buffers, phase, swept, sources)
     bound.stale.remember_sources(phase, sources)
-    frontier.targets = bound.empty_words()
+    frontier.targets = bound.device.sets.empty(bound.word_count)
     given: Given = {
         "active_sources": words_of(bound.due.active(frontier)),
         "swept": words_of(swept),
@@ -215,7 +209,7 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
         "sources": words_of(sources),
         "all_sources": all_sources,
         "targets": frontier.targets,
-        "passed": bound.empty_words(),
+        "passed": bound.device.sets.empty(bound.word_count),
     }
     if not given["all_swept"]:
         given["active_count"] = frontier.active_count
@@ -226,8 +220,7 @@ def finish_pulled(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     due = words_of(bound.due.vertices(frontier))
-    _settle(bound, own, frontier, due, given["passed"])
-    _restore(bound, own, due, given["passed"])
+    finish_vertices(bound, own, frontier, {"due": due, "passed": given["passed"]})
 
 
 # -- exclusive edge functions
@@ -238,7 +231,7 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
     buffers, device = bound.buffers, bound.device
     bound.stale.freshen(buffers, phase, sources)
-    frontier.targets = bound.empty_words()
+    frontier.targets = bound.device.sets.empty(bound.word_count)
     given: Given = {
         "sources": words_of(sources),
         "all_sources": isinstance(sources, VertexSet),
@@ -303,19 +296,20 @@ def finish_triangles(
 
 def prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Prepare a reduce over the vertices that the foldmap is restricted to."""
-    buffers, name = bound.buffers, own.phase.into
-    bound.stale.freshen(buffers, own.phase, bound.full)
-    reduction = bound.plan.facts.reductions[name]
-    reduced, parts = bound.reduced(name), bound.parts(own.number)
+    buffers, phase = bound.buffers, own.phase
+    if phase.touches_next:
+        bound.stale.freshen(buffers, phase, bound.full)
+    parts = buffers.temporaries[bound.partials[own.number]]
     given: Given = {
         "due": bound.full.words if frontier.only is None else frontier.only.words,
         "partials": parts,
-        "reduced": reduced,
+        "reduced": buffers.temporaries[bound.results[phase.into][0]],
     }
-    if own.phase.in_a_tree:
+    if phase.in_a_tree:
         given["memory"] = partial(_memory_of, buffers, own.number, parts.dtype)
-    if reduction.is_read and frontier.tracks:
-        given["last"] = _last_result(bound, name, frontier)
+    is_read = bound.plan.facts.reductions[phase.into].is_read
+    if is_read and frontier.tracks and not frontier.all_due:
+        given["last"] = _last_result(bound, phase.into, frontier)
     return given
 
 
@@ -327,13 +321,12 @@ def _memory_of(
 
 
 def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
-    """Return a copy of the last result of a reduce; None if it is not needed.
+    """Return a copy of the last result of a reduce.
 
-    If all vertices are due already, another result makes no more of them due.
+    None if there is none: then all vertices are due.
     """
     if name not in bound.state:
         frontier.make_all_due()
-    if frontier.all_due:
         return None
     current = bound.buffers.property(name)
     shape, dtype = (current.size,), name_of(current.dtype)
@@ -349,16 +342,20 @@ def finish_reduce(
 
     If it differs from the last result, everything is due for the remaining phases (S7).
     """
-    name, reduced, last = own.phase.into, given["reduced"], given.get("last")
-    combine = bound.plan.facts.reductions[name].combine
-    if own.phase.in_a_tree:
-        bound.exchange.combine_in_a_tree(given, combine)
-    else:
-        bound.exchange.combine(reduced, combine)
+    phase, reduced, last = own.phase, given["reduced"], given.get("last")
+    if phase.in_a_tree or bound.ghosts is not None:
+        combine = bound.plan.facts.reductions[phase.into].combine
+        if phase.in_a_tree:
+            bound.exchange.combine_in_a_tree(given, combine)
+        else:
+            bound.exchange.combine(reduced, combine)
     if last is not None:
         bound.exchange.settle()
         bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
-    bound.store_reduction(name, reduced)
+    name, buffers = phase.into, bound.buffers
+    bound.find_state().put_result(name, bound.result_types[name], buffers)
+    if buffers.current.get(name) is not buffers.temporaries[bound.results[name][1]]:
+        bound.place_result(name, frontier)
 
 
 def _fill_value(text: str, field: Field) -> Any:

@@ -51,6 +51,8 @@ class Superstep:
     bound : BoundState
         The State, bound to the kernel.
     phases : tuple of BoundPhase
+    is_prepared : bool
+        Whether the schedule of a phase prepares arrays.
     made_for : (int, Stamp, Stamp) or None
         The version of the State's types, and shape and version of its graph, for which
         kernel and values of edges have been checked.
@@ -75,6 +77,8 @@ class Superstep:
         self._is_checked = self.plan.options.checked
         ends = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
         self._ends = ends[-1] if ends else {"passed"}
+        has_targets = self._ends != {"passed"}
+        self._reports_targets = has_targets or self.plan.facts.tells_targets
 
     def _bind(self, state: State) -> None:
         """Bind the kernel to the State and its graph."""
@@ -82,20 +86,11 @@ class Superstep:
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
-        self._reduces = [own for own in self.phases if own.phase.kind.reduces]
-        self._make_results()
-
-    def _make_results(self) -> None:
-        """Allocate results, so that all supersteps make the same calls."""
-        for own in self._reduces:
-            self.bound.reduced(own.phase.into)
-            self.bound.parts(own.number)
+        self.is_prepared = any(own.is_prepared for own in self.phases)
 
     def take_up(self, state: State) -> None:
         """Run supersteps on another State of the same types on the same graph."""
-        if self.bound.take_up(state):
-            self._make_results()
-        else:
+        if not self.bound.take_up(state):
             self._bind(state)
 
     def renew(self, made_for: tuple[int, Stamp, Stamp]) -> None:
@@ -142,33 +137,41 @@ class Superstep:
             The committed vertices, and the targets of edges if the foldmap reports
             them; only targets if it ends in edge functions.
         """
-        frontier, buffers = frontier or Frontier(), self.bound.arrive()
-        if not self.bound.fits(buffers):
-            self._bind(self.bound.state)
-        bound, device, ghosts = self.bound, self.device, self.bound.ghosts
+        frontier, bound = frontier or Frontier(), self.bound
+        buffers, graph = bound.arrive(), bound.graph
+        moved = buffers.graph is not graph or graph.stamps is not bound.stamps
+        if moved and not bound.fits(buffers):
+            self._bind(bound.state)
+            bound = self.bound
+        device, ghosts = self.device, bound.ghosts
         if frontier.active is None:
             frontier.active, frontier.all_due = bound.full, True
         bound.stale.begin(frontier.in_place)
-        launched, superstep = None, bound.state.superstep
+        launched, superstep = None, bound.find_state().superstep
         try:
             for own, prepare, finish in self._steps:
-                ACTIVITY.enter(superstep, own.name)
+                ACTIVITY.superstep, ACTIVITY.phase = superstep, own.name
+                if ACTIVITY.page is not None:
+                    ACTIVITY.show()
                 if ghosts is not None:
                     ghosts.refresh(buffers, own.number)
                 given = prepare(bound, own, frontier)
                 if ghosts is not None:
                     ghosts.refresh_next(buffers, own.number)
-                if own.reads_results:
-                    bound.exchange.settle()
+                    if own.reads_results:
+                        bound.exchange.settle()
                 fault = self._begin_checks() if self._is_checked else None
-                given["d"] = bound.data(frontier, fault)
+                if frontier.data is None:
+                    frontier.data = bound.data(frontier, fault)
+                given["d"], form = frontier.data, "plain"
                 if own.takes_own:
                     given |= own.find_own(bound, frontier.options)
-                form = own.form(given.get("active_count"), frontier.only)
+                if own.has_forms:
+                    form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
                 if own.is_whole:
-                    for launched in own.entries(form):
+                    for launched in own.in_form.get(form) or own.entries(form):
                         device.launch(launched, given)
                 else:
                     for entries, given_now in self._parts(own, frontier, given, form):
@@ -202,9 +205,12 @@ class Superstep:
             if raised is error:
                 raise
             raise raised from error
-        bound.end_superstep()
+        if buffers.clock is not None:
+            buffers.advance_clock()
         bound.stale.commit(buffers, frontier.passed)
-        active = self._active_after(frontier)
+        active = frontier.passed
+        if self._reports_targets or active is None:
+            active = self._active_after(frontier)
         if ghosts is None:
             return active
         return ghosts.announce(buffers, frontier.passed, active)
@@ -241,7 +247,8 @@ class Superstep:
         if "passed" not in self._ends:
             return frontier.targets
         passed = frontier.passed
-        out = self.bound.empty_words() if passed is None else passed
+        bound, device = self.bound, self.device
+        out = device.sets.empty(bound.word_count) if passed is None else passed
         if self.plan.facts.tells_targets or "targets" in self._ends:
             return self.device.sets.union(out, frontier.targets)
         return out
