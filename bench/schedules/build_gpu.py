@@ -84,7 +84,7 @@ def _draw(scale: int, repeat: int, recorder: Recorder) -> None:
 
 
 def _draw_all(drawing: Drawing) -> None:
-    for _ in drawing.pieces():
+    for _ in drawing.pieces()():
         pass
 
 
