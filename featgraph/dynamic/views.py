@@ -428,7 +428,7 @@ class RunArrays:
             return self._hub_list(of, name)
         return None
 
-    def _hub_list(self, of: Rows, name: str) -> Array:
+    def _hub_list(self, of: RowNames, name: str) -> Array:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.devices import gpu_arrays
 

@@ -77,9 +77,9 @@ FAULTS = (
     ("emulator", "fold/passes/nests/diverge.py",
      'return when(["not alive"], [Copy(node.names, node.entity)])', "return []"),
     ("cpu", "fold/passes/bodies/looped.py", "result |= X", "result = X"),
-    ("cpu", "fold/lowering/worklist.py",
-     'return out + when(["alive"], code(_PASSED), dropped)',
-     'return out + when(["alive"], code(_PASSED))'),
+    ("cpu", "fold/passes/worklists/cpu.py",
+     'when(["alive"], code(_PASSED), self.dropped())',
+     'when(["alive"], code(_PASSED))'),
     ("emulator", "runtime/memory/buffers.py",
      "type_.dtype)\n            self.stale[name] ="
      " ALL", "type_.dtype)\n            self.stale[name] = None"),

@@ -12,7 +12,6 @@ import ast
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from featgraph.fold.analysis.access import INDEXED
 from featgraph.fold.analysis.gathers import operand_type
@@ -32,8 +31,6 @@ from featgraph.fold.tree.statements import (
 )
 
 __all__ = ["Call", "Form", "InForm", "diverges"]
-
-_Structure = TypeVar("_Structure", ast.If, ast.For, ast.While)
 
 
 class Form:
@@ -60,7 +57,7 @@ class Form:
     def body(self, body: Sequence[ast.stmt]) -> Body:
         """Return statements for all features."""
 
-    def together(self, node: _Structure) -> _Structure:
+    def together(self, node: ast.If | ast.For | ast.While) -> ast.stmt:
         """Return a branch or loop that is entered by all features or by none."""
         if isinstance(node, ast.For):
             node.iter = self.value(node.iter)
