@@ -23,9 +23,8 @@ from bench.record import Recorder
 from bench.timing import wait_for_gpu
 from featgraph.cuda.values import DeviceValues, host_values
 from featgraph.graph import Adjacency
-from featgraph.graph.building.drawn import Drawing
+from featgraph.graph.building.drawn import Drawing, DrawnRowEdges
 from featgraph.graph.building.row_edges import RowEdges
-from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"repeat": 5}

@@ -24,7 +24,6 @@ from bench.timing import time_calls
 from featgraph.fold.plan.layout import rows_along
 from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
-from featgraph.graph.drawn import drawn_pieces
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = ["DEFAULTS", "add_arguments", "run"]
@@ -85,7 +84,7 @@ def _draw(scale: int, repeat: int, recorder: Recorder) -> None:
 
 
 def _draw_all(drawing: Drawing) -> None:
-    for _ in drawn_pieces(drawing, 0, drawing.count):
+    for _ in drawing.pieces()():
         pass
 
 
