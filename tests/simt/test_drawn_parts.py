@@ -25,7 +25,7 @@ if not dialect.is_installed():
 from featgraph.base.config import config
 from featgraph.cuda import arrays, sorting
 from featgraph.graph.building import drawn, gpu_part_edges
-from featgraph.ranks.loading import inputs, on_gpu, public
+from featgraph.ranks.loading import cutting, on_gpu, public
 from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
@@ -229,7 +229,7 @@ def test_edges_with_sides_that_go_to_gpus(
 ) -> None:
     monkeypatch.setattr(on_gpu, "ROUND_EDGES", 24)
     monkeypatch.setattr(on_gpu, "PIECE_EDGES", 50)
-    monkeypatch.setattr(inputs, "MANY_EDGES", 30)
+    monkeypatch.setattr(cutting, "MANY_EDGES", 30)
     rng, sides = np.random.default_rng(0), (30, 9)
     u = rng.integers(0, 30, 31)
     v = (9 * rng.random(31) ** 3).astype(np.int64)

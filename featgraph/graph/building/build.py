@@ -1,4 +1,9 @@
-"""Adjacencies and edge maps from a checked edge list.
+"""Adjacencies, edge maps and degrees of a checked edge list, by loops on the host.
+
+`few` has the same functions in NumPy, for edges so few that they are built before loops
+are compiled, and `fetch` has them for edges on a GPU, which builds the arrays there;
+all return the same bits. `build_in_edges` comes first: maps of edges go through the
+slots of its rows, which are the edge ids.
 
 Import this module inside functions only: it loads Numba.
 """

@@ -183,7 +183,8 @@ class DrawnRowEdges(GpuRowEdgeList):
         count, given = self.vertex_count, self._drawing.count
         wanted = Wanted(0, count, count, given, True, self.directed)
         part, dtype = Part(self._drawing.pieces(), wanted), self.weights_dtype
-        made = part.edges(dtype, None, {}, self._drawing.weights_to_host)
+        to_host = self._drawing.weights_to_host
+        made = GpuRowEdgeList.of_part(part, dtype, None, {}, to_host)
         rows: Any = made.on_gpu
         return rows, made.there_by_id
 

@@ -213,8 +213,8 @@ class GpuRowEdges(GpuEdges):
         if key not in self._degrees:
             counts = arrays.filled((self.vertex_count,), 0, wanted)
             if side == "in":
-                given = self._offsets_in, 0, counts
-                arrays.launch_over(gpu_part_kernels.put_lengths, counts.size, *given)
+                of_rows = self._offsets_in, 0, counts
+                arrays.launch_over(gpu_part_kernels.put_lengths, counts.size, *of_rows)
             else:
                 given = self._ends_in, counts
                 arrays.launch_over(

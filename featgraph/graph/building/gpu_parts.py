@@ -17,8 +17,7 @@ from featgraph.cuda import arrays, sorting
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building import gpu_part_kernels
 from featgraph.graph.building.gpu_edges import marked, taken
-from featgraph.graph.building.gpu_part_edges import GpuRowEdges, slabs
-from featgraph.graph.building.row_edges import GpuRowEdgeList
+from featgraph.graph.building.gpu_part_edges import slabs
 
 __all__ = [
     "Part",
@@ -260,39 +259,6 @@ class Part:
             )
             at += count
         return made
-
-    def edges(
-        self,
-        dtype: Any,
-        numbers: Callable[[], Array] | None = None,
-        known: dict[str, Any] | None = None,
-        as_given: Callable[[], npt.NDArray[Any] | None] | None = None,
-    ) -> GpuRowEdgeList:
-        """Return the edges of the part as rows, with weights in a dtype.
-
-        Parameters
-        ----------
-        dtype : dtype or None
-        numbers : callable, optional
-            Returns `numbers`. Default: they are streamed at each use.
-        known : dict, optional
-            Known attributes of a graph that is whole. Its edges are in the order of
-            their numbers, those of a part in the order of its rows.
-        as_given : callable, optional
-            As in `GpuRowEdgeList`.
-        """
-        ends, weights = self.rows(dtype)
-        wanted = self.wanted
-        rows = GpuRowEdges(
-            self.offsets,
-            ends,
-            wanted.directed or not wanted.is_both,
-            (numbers or self.numbers) if wanted.is_both else None,
-            max(wanted.given_count, 1),
-            is_by_slot=known is None,
-        )
-        known = {**(known or {}), "in_offsets": self.on_host}
-        return GpuRowEdgeList(rows, weights, known, as_given)
 
     def forget(self) -> None:
         """Release the stream of edges: no more rows can be built."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from featgraph.graph.building.gpu_edges import GpuEdges
     from featgraph.graph.building.gpu_oriented import GpuOriented
     from featgraph.graph.building.gpu_part_edges import GpuRowEdges
+    from featgraph.graph.building.gpu_parts import Part
 
 
 class _TargetOrder(EdgeList):
@@ -182,6 +183,44 @@ class GpuRowEdgeList(_TargetOrder):
         self._by_id, self._known = weights, dict(known or {})
         self._as_given = as_given
         self.weights_dtype = None if weights is None else weights.dtype
+
+    @classmethod
+    def of_part(
+        cls,
+        part: Part,
+        dtype: Any,
+        numbers: Callable[[], Any] | None = None,
+        known: Mapping[str, Any] | None = None,
+        as_given: Callable[[], NDArray[Any] | None] | None = None,
+    ) -> GpuRowEdgeList:
+        """Return the edges of a part, with weights in a dtype.
+
+        Parameters
+        ----------
+        part : Part
+        dtype : dtype or None
+        numbers : callable, optional
+            Returns the number of the edge of each slot. Default: `Part.numbers`, which
+            streams all edges at each use.
+        known : mapping, optional
+            Known attributes of a graph that is whole. Its edges are in the order of
+            their numbers, those of a part in the order of its rows.
+        as_given : callable, optional
+        """
+        from featgraph.graph.building.gpu_part_edges import GpuRowEdges
+
+        ends, weights = part.rows(dtype)
+        wanted = part.wanted
+        rows = GpuRowEdges(
+            part.offsets,
+            ends,
+            wanted.directed or not wanted.is_both,
+            (numbers or part.numbers) if wanted.is_both else None,
+            max(wanted.given_count, 1),
+            is_by_slot=known is None,
+        )
+        known = {**(known or {}), "in_offsets": part.on_host}
+        return cls(rows, weights, known, as_given)
 
     @property
     def given_count(self) -> int:  # type: ignore[override]

@@ -91,8 +91,9 @@ class PlacedRows(ABC):
         before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
         shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
         degrees = self.in_degrees().astype(np.int64, copy=False)
-        found: NDArray[np.int64] = np.cumsum(degrees) - degrees
-        return found + np.repeat(shifts, sizes)
+        before = np.cumsum(degrees) - degrees
+        found: NDArray[np.int64] = before + np.repeat(shifts, sizes)
+        return found
 
     def vertices(self, name: str) -> Array:
         """Return a stored array of these vertices, on the host."""

@@ -2,7 +2,7 @@
 
 A graph without sides is counted by words of 32 vertices, and cut at words; a graph with
 sides is counted by vertex, and cut at any vertex. With ``ranks=`` the last ranks get no
-vertices.
+vertices. What callers leave open, such as the target, is decided alike on all ranks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import numpy.typing as npt
 from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
+from featgraph.cuda.dialect import chosen_target
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.graph.building.edges import MANY_EDGES
 from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import require_same
+from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
 
@@ -31,11 +33,15 @@ __all__ = [
     "cut_evenly",
     "cuts_of_words",
     "kind_of",
+    "on_all_ranks",
+    "target_of",
     "with_idle",
     "working_ranks",
 ]
 
 Array = npt.NDArray[Any]
+#: A name of exchanges about the target, for errors.
+_ABOUT = "edges of a graph"
 
 
 @dataclass(frozen=True)
@@ -224,3 +230,35 @@ def cuts_of_words(
     np.cumsum(words, out=before[1:])
     cuts = even_cuts(before, vertex_count, working, Balance())
     return with_idle(cuts, size)
+
+
+def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) -> str:
+    """Return the target on which all ranks check `total` edges; all ranks call it.
+
+    Parameters
+    ----------
+    target : object
+        The caller's target, the same on all ranks.
+    total : int
+        Number of edges of all ranks.
+    on_gpu : bool
+        Whether the edges of this rank are on a GPU.
+    """
+    require_same(
+        engine,
+        f"target={target!r}",
+        "target= differs between ranks",
+        "one target= on all of them",
+        _ABOUT,
+    )
+    if target is None:
+        return "cuda" if on_all_ranks(engine, on_gpu) else "cpu"
+    default = "cuda" if total >= MANY_EDGES else "cpu"
+    chosen = on_all(engine, lambda: chosen_target(target, default), _ABOUT)
+    return "cuda" if on_all_ranks(engine, chosen == "cuda") else "cpu"
+
+
+def on_all_ranks(engine: Engine, own: bool) -> bool:
+    """Return whether `own` is true on all ranks; all ranks call it."""
+    found = engine.all_reduce(np.array([own], np.int64), "min", about=_ABOUT)
+    return bool(found[0])

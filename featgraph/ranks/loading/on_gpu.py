@@ -142,7 +142,7 @@ def build_on_gpu(
     wanted = _wanted_of(engine, kind, partition, size)
     # Edges are numbered by their index among those that have arrived, in given order.
     part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
-    edges = part.edges(kind.weights_dtype, lambda: places)
+    edges = GpuRowEdgeList.of_part(part, kind.weights_dtype, lambda: places)
     places = part.numbers()
     arrived.let_go()
 
@@ -197,7 +197,7 @@ def part_of_stream(
     count, partition = kind.given_count, cut.partition
     wanted = _wanted_of(engine, kind, partition, count)
     part = Part(_between(pieces, partition), wanted)
-    edges = part.edges(kind.weights_dtype, lambda: numbers())
+    edges = GpuRowEdgeList.of_part(part, kind.weights_dtype, lambda: numbers())
     numbers: Callable[[], Array] = part.numbers
     if keeps_numbers:
         kept = part.numbers()

@@ -69,18 +69,25 @@ from featgraph.ranks.engines.current import (
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
-from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.build import (
+    ABOUT,
+    agree,
+    build,
+    edges_of,
+    entries_of,
+    number_rows,
+)
 from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
 from featgraph.ranks.loading.cutting import (
     Kind,
     cut_evenly,
     cuts_of_words,
+    target_of,
     with_idle,
     working_ranks,
 )
-from featgraph.ranks.loading.inputs import ABOUT, agree, edges_of, entries_of, target_of
 from featgraph.ranks.loading.parts import made_graph
-from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+from featgraph.ranks.loading.rows import HostRows, OwnRows, part_of_rows
 
 __all__ = [
     "drawing_in_parts",
@@ -407,11 +414,14 @@ def load_slices(
         within = np.array([rows.has_edge_within_a_side(own.sources)], np.int64)
         if engine.all_reduce(within, "max", about="edges in a side")[0]:
             raise within_a_side(slices)
-    division, steps = own.division, None
+    division = own.division
     if division.numbers is not None:
         own.sources = rows.renumbered(own.sources, division.numbers)
+    steps: Any = HostRows
     if on_gpu:
-        from featgraph.ranks.loading.on_gpu import GpuRows as steps
+        from featgraph.ranks.loading.on_gpu import GpuRows
+
+        steps = GpuRows
     found = part_of_rows(engine, own, along, about, steps)
     require_sums(slices, engine.all_reduce(sums, "sum", about=about))
     whole = Whole(
@@ -474,7 +484,7 @@ def _own_rows(
         return given, weights
 
     at_place = rows.offsets, rows.degrees, rows.read("sources")
-    known = manifest.given_count, manifest.directed, outs, starts
+    known: Any = manifest.given_count, manifest.directed, outs, starts
     return OwnRows(division, rank, *at_place, read, *known), rows, names, sums
 
 

@@ -33,7 +33,7 @@ from featgraph.ranks.loading.rounds import (
     hand_over,
 )
 
-__all__ = ["CutEdges", "OwnRows", "part_of_rows", "with_room"]
+__all__ = ["CutEdges", "HostRows", "OwnRows", "part_of_rows", "with_room"]
 
 #: An array of the host or of the dialect.
 Array = Any
@@ -120,7 +120,7 @@ class RowSteps(Protocol):
 
 
 def part_of_rows(
-    engine: Engine, own: OwnRows, along: str, about: str, kind: Any = None
+    engine: Engine, own: OwnRows, along: str, about: str, kind: Any
 ) -> Found:
     """Return the part of this rank; all ranks call it.
 
@@ -132,10 +132,10 @@ def part_of_rows(
     along : {"both", "in"}
     about : str
         A name of the loading, for errors.
-    kind : type of RowSteps, optional
-        Default: `HostRows`.
+    kind : type of RowSteps
+        `HostRows`, or one for a GPU.
     """
-    steps: RowSteps = (kind or HostRows)(engine, own)
+    steps: RowSteps = kind(engine, own)
     size = int(own.sources.size)
     rounds = np.array([-(-size // steps.round_edges) if along == "both" else 0])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
@@ -187,11 +187,11 @@ class HostRows:
         for sums, (first, last) in zip(going, spans, strict=True):
             sources = self._own.sources[first:last]
 
-            def count(begin: int, end: int, sources: Any = sources, sums: Any = sums):
-                counts = np.zeros_like(sums)
-                kernels.count_owners(sources[begin:end], self._owners, counts)
+            def count(begin: int, end: int, own: Any = sources, to: Any = sums) -> None:
+                counts = np.zeros_like(to)
+                kernels.count_owners(own[begin:end], self._owners, counts)
                 with lock:
-                    sums[:] += counts
+                    to[:] += counts
 
             in_pieces(sources.size, sources.nbytes, count)
         going[:, self._engine.rank] = 0

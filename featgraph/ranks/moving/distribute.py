@@ -31,7 +31,7 @@ from featgraph.ranks.loading.build import part_of_whole
 from featgraph.ranks.loading.chunks import Division
 from featgraph.ranks.loading.cutting import cuts_of_words, with_idle, working_ranks
 from featgraph.ranks.loading.parts import made_graph
-from featgraph.ranks.loading.rows import OwnRows, part_of_rows, with_room
+from featgraph.ranks.loading.rows import HostRows, OwnRows, part_of_rows, with_room
 
 __all__ = ["Mover", "distribute", "recut"]
 
@@ -293,8 +293,8 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
         about="cuts",
     )
     mover = Mover(engine, before, after)
-    own = _moved(graph, mover, Division.of(after))
-    found = part_of_rows(engine, own, graph.along, "edges of other owners")
+    own, about = _moved(graph, mover, Division.of(after)), "edges of other owners"
+    found = part_of_rows(engine, own, graph.along, about, HostRows)
     return made_graph(engine, graph.whole, after, graph.along, found)
 
 
