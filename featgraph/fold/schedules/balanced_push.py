@@ -44,7 +44,7 @@ class BalancedPushSchedule(LaneSchedule):
                 "these gathers are pulled",
                 where="schedule='balanced_push'",
                 expected="direction='push', and change_driven=False in a run",
-                fix="add direction='push', or ask for schedule='warp_segmentation'",
+                fix="add direction='push', or use schedule='warp_segmentation'",
             )
         return mapping
 

@@ -38,7 +38,7 @@ class VirtualWarpSchedule(LaneSchedule):
                 where="schedule=",
                 got="schedule='virtual_warp' without lanes_per_vertex",
                 expected=f"{OPTION}={', '.join(map(str, LANES))}",
-                fix=f"ask for schedule='lanes', or set {OPTION}=8",
+                fix=f"use schedule='lanes', or set {OPTION}=8",
             )
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
@@ -58,7 +58,7 @@ class VirtualWarpSchedule(LaneSchedule):
                 got=f"{OPTION}={count}",
                 expected=f"the lanes that share {work.width} features: "
                 f"{mapping.lanes_per_edge}",
-                fix="ask for schedule='lanes'",
+                fix="use schedule='lanes'",
             )
         return replace(mapping, lanes_per_vertex=count)
 
@@ -76,6 +76,6 @@ def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
             where=f"{OPTION}=",
             got=f"{most} lanes for K = {width}, {features} features each",
             expected=f"at most {MOST_FEATURES} features a lane",
-            fix=f"set {OPTION}={least}, or ask for schedule='lanes'",
+            fix=f"set {OPTION}={least}, or use schedule='lanes'",
         )
     return replace(mapping, lanes_per_edge=most, features_per_lane=features)

@@ -86,7 +86,7 @@ class WarpSegmentationSchedule(LaneSchedule):
             raise PlanError(
                 "the warp_segmentation schedule cannot have matrices in memory",
                 where="schedule='warp_segmentation'",
-                fix="ask for schedule='lanes'",
+                fix="use schedule='lanes'",
             )
         # Which features a lane has takes registers where some have none, too: with two
         # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).

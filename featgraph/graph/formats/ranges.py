@@ -191,7 +191,7 @@ def _refuse_directed(made: Layout, directed: bool | None) -> None:
     if directed is not None and directed != made.directed:
         kind = "directed" if made.directed else "undirected"
         raise GraphInputError(
-            "the file says otherwise",
+            "directed= contradicts the file",
             where=made.path,
             got=f"directed={directed}, of a graph that is {kind}",
             fix="leave directed out",
@@ -433,13 +433,13 @@ class Seen:
             first, begin = next(b for b in reversed(self._blocks) if b[0] <= row)
             text, position = line_at(layout, begin, row - first)
             text.fail(
-                "more entries than the header says",
+                "more entries than in the header",
                 position,
                 expected=f"{most} entries",
             )
         if most is not None and total < most:
             raise FileFormatError(
-                "fewer entries than the header says",
+                "fewer entries than in the header",
                 where=layout.path,
                 got=f"{total} entries before the end of the file",
                 expected=f"{most} entries",

@@ -291,7 +291,7 @@ def read_graph(
         graph = read_dimacs(path, **options)
     if directed is not None and directed != graph.directed:
         raise GraphInputError(
-            "the file says otherwise",
+            "directed= contradicts the file",
             where=str(name),
             got=f"directed={directed}, of a graph that is "
             + ("directed" if graph.directed else "undirected"),
@@ -324,7 +324,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
     suffix, known = suffix_of(path), (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
     if suffix not in known:
         raise FileFormatError(
-            "the suffix does not tell the format",
+            "no format has this suffix",
             where=require_path(path),
             got=repr(suffix),
             expected=", ".join(known),
@@ -353,7 +353,7 @@ def require_no_options(
         )
     if directed is not None and directed != is_directed:
         raise GraphInputError(
-            "the folder says otherwise",
+            "directed= contradicts the folder",
             where=require_path(path),
             got=f"directed={directed}, of a graph that is "
             + ("directed" if is_directed else "undirected"),
