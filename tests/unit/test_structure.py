@@ -393,7 +393,7 @@ SECTIONS: dict[str, tuple[Callable[[], Figures], str]] = {
     "kind": (names_of("kind"), "let the object of the kind say it"),
     "schedule": (names_of("schedule"), "let the schedule say it"),
     "combine": (names_of("combine"), "let `Rules` say it"),
-    "prose": (prose, "name the thing that returns, stores or raises: no What, who, says"),
+    "prose": (prose, "name the thing that returns, stores or raises: no What, says"),
 }
 
 
