@@ -58,7 +58,7 @@ def require_held(name: str, value: float, real: np.dtype[Any]) -> None:
             f"{name} is {float(real.type(value)):g} in {real}",
             where=f"{name}=",
             got=f"{value!r}",
-            expected=f"a number that {real} tells from 0 and 1",
+            expected=f"a number whose {real} differs from 0 and 1",
             fix="give dtype=np.float64" if real == np.float32 else None,
         )
 

@@ -320,7 +320,7 @@ class Result:
                 "the result follows no graph",
                 where=f"{type(self).__name__}.update()",
                 got="a copy, or a result on a graph that does not change",
-                expected="what an algorithm has returned for an fg.DynamicGraph",
+                expected="a result of an algorithm on an fg.DynamicGraph",
                 fix="call the algorithm again",
             )
         return following.update(self)

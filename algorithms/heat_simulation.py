@@ -255,7 +255,7 @@ def _mask(count: int, held: npt.ArrayLike) -> fg.GivenArray:
     mask = fg.given_array(held, where="held")
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise fg.GraphInputError(
-            "held says for each vertex whether it keeps its temperature",
+            "held is no mask of the vertices that keep their temperature",
             got=f"{mask.dtype} of shape {mask.shape}",
             expected=f"bool of shape ({count},)",
         )

@@ -96,7 +96,7 @@ def _foldmap(module: ModuleType, name: str) -> Any:
     if not name and "step" in found:
         return found["step"]
     raise FeatGraphError(
-        f"no foldmap {name!r}" if name else "say which foldmap",
+        f"no foldmap {name!r}" if name else "no foldmap is named",
         where=module.__name__,
         expected=", ".join(found) or "a module with a foldmap at module level",
         fix=f"{module.__name__}:{next(iter(found))}" if found else None,

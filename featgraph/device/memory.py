@@ -76,6 +76,7 @@ def set_bits_from(words, first, flag):
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
         place = uint32(first)
+        # Loses no bit: those that are set share the word of `first`.
         bits = uint32(bits << (place & uint32(31)))
         cuda.atomic.or_(words, place >> uint32(5), bits)
 
@@ -103,6 +104,7 @@ def copy_rows(flag, row, target, source):
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     owner, f = uint32(cuda.laneid) // width, uint32(cuda.laneid) % width
     if bits != 0:  # the whole warp
+        # 32 rows have 32 * width entries: width rounds of all lanes.
         for _ in range(width):
             own = cuda.shfl_sync(0xFFFFFFFF, row, int32(owner))
             if (bits >> owner) & uint32(1) != 0:
@@ -269,7 +271,7 @@ def _choose_exchange(array, index, expected, desired):
 def atomic_product(array, index, value):
     """Multiply an entry by the value."""
     done = False
-    old = array[index]
+    old = array[index]  # may be stale: the exchange then returns the current value
     while not done:
         old, done = exchange_if(array, index, old, old * value)
 

@@ -101,7 +101,8 @@ LOG, OF_AN_ENTRY = 52, 2
 LONGEST_WAIT, POLLS = 60_000_000_000, 4096
 #: Chunks of a row that a lane adds to the list by itself.
 FEW_CHUNKS = 4
-#: Bits of a word of `ROWS` that count edges.
+#: Bits of a word of `ROWS` that count edges. One atomic addition takes the places of
+#: rows and of their edges, so that `begins` ascend with the rows.
 EDGE_BITS = 40
 EDGES = (1 << EDGE_BITS) - 1
 
@@ -129,6 +130,7 @@ def arrive(words, meets):
     """Arrive at a barrier. Later writes, before `wait_for_all` ends, have no order."""
     cuda.syncthreads()
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
+        # Release: the barrier has ordered the writes of the whole block before it.
         fence()
         cuda.atomic.add(words, ARRIVED, int64(1))
     return meets + 1
@@ -146,6 +148,7 @@ def wait_for_all(words, meets, ends):
                 begun = wait_begun(polls, begun)
     if ends:
         return int64(-1) if cuda.syncthreads_or(int32(begun < 0)) != 0 else meets
+    # Passes the writes that thread 0 has acquired on to its block.
     cuda.syncthreads()
     return meets
 
@@ -199,6 +202,7 @@ def hold(locks, first, second, tries):
         if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second
             if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
+                # Atomics are relaxed: no load of the holder may come before them.
                 fence()
                 return True
             cuda.atomic.exch(locks, first, int32(0))
@@ -351,6 +355,7 @@ def leave(lists, number):
 @device_function
 def claim(lists, v):
     """Return whether this thread is the first to reach a vertex."""
+    # Saves the atomic operation for vertices that were reached before.
     if lists.marks[uint32(v)] != 0:
         return False
     return cuda.atomic.cas(lists.marks, uint32(v), int32(0), int32(1)) == 0

@@ -229,7 +229,7 @@ class View:
                 where=f"state.view({self._name!r})",
                 got="a State that was used since",
                 expected="no call, superstep or assignment between a view and its use",
-                fix=f"ask for another one: state.view({self._name!r})",
+                fix=f"take another one: state.view({self._name!r})",
             )
         if self._wanted is not None:
             from featgraph.cuda.foreign import reshaped

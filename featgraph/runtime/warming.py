@@ -207,7 +207,7 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
     known = dialect.dialect_module("cudadrv.nvrtc").get_supported_ccs()
     if cc not in known:
         raise DeviceError(
-            "the compiler knows no such compute capability",
+            "the compiler does not support this compute capability",
             where="--cc",
             got=".".join(map(str, cc)),
             expected=", ".join(f"{major}.{minor}" for major, minor in known),

@@ -419,8 +419,8 @@ def test_a_garbled_line_is_named_on_all_ranks(
 @pytest.mark.parametrize(
     ("claimed", "symmetric", "text"),
     [
-        (401, False, "fewer entries than the header says"),
-        (399, False, "more entries than the header says"),
+        (401, False, "fewer entries than in the header"),
+        (399, False, "more entries than in the header"),
         (400, True, "both triangles"),
     ],
 )

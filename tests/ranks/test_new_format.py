@@ -93,7 +93,7 @@ def test_errors_of_a_new_format_have_their_line(name: str, tmp_path: Path) -> No
 
 def test_arguments_that_a_new_format_contradicts(tmp_path: Path) -> None:
     path = write(tmp_path)
-    with pytest.raises(fg.GraphInputError, match="the file says otherwise"):
+    with pytest.raises(fg.GraphInputError, match="directed= contradicts the file"):
         fg.read_graph(path, directed=False)
     with pytest.raises(fg.ArgumentError, match="no such option"):
         fg.read_graph(path, weights=2)

@@ -378,7 +378,7 @@ def test_show_takes_a_file_and_a_name(
     assert "halve" not in out
     status, _, err = run(capsys, "show", str(script))
     assert status == 2
-    assert "say which foldmap" in err
+    assert "no foldmap is named" in err
     named = tmp_path / "one_called_step.py"
     named.write_text(SCRIPT + "\nstep = grow\n")
     status, out, _ = run(capsys, "show", str(named))

@@ -246,7 +246,7 @@ def test_near_far_needs_announcements(change_driven: bool) -> None:
 @pytest.mark.parametrize(
     ("near_far", "text"),
     [
-        ("x", "not a way to tell near vertices from far ones"),
+        ("x", "not a rule for near and far vertices"),
         (fg.NearFar("missing"), "'missing' is no key of near and far vertices"),
         (fg.NearFar("y"), "'y' is no key of near and far vertices"),
         (fg.NearFar("z"), "no gather that reads z at its sources"),

@@ -1,6 +1,6 @@
 """The two lists of passes, in order, and the functions that run them.
 
-A pass is a function from tree to tree; its docstring says what it does and why.
+A pass is a function from tree to tree; its docstring has its effect and the reason.
 `BODY_PASSES` turn a user function into functions of the generated module: their tree is
 a list of `Define` nodes, because one user function may become several. `NEST_PASSES`
 turn a phase of a plan into the statements of a kernel. Tests verify after each pass
@@ -90,7 +90,7 @@ def functions(facts: BodyFacts, tree: Body) -> Body:
 def outer_products(facts: BodyFacts, tree: Body) -> Body:
     """Make functions of the parts of an outer product that is summed.
 
-    What depends on a row, on a column and on neither is then computed once each.
+    Factors of a row, of a column and of neither are then computed once each.
     """
     if facts.form not in {"parts", "columns"}:
         return tree
@@ -209,9 +209,9 @@ def index_checks(facts: BodyFacts, tree: Body) -> Body:
 
 
 def memory(facts: BodyFacts, tree: Body) -> Body:
-    """Say where values are.
+    """Replace accesses to properties by their memory.
 
-    What is Python's alone can be printed.
+    The tree that is left is Python's alone, and can be printed.
     """
     return _in_memory(facts.memory, tree)
 
@@ -337,9 +337,9 @@ def _several(
 
 
 def stages(facts: NestFacts, tree: Body) -> Body:
-    """Say what the phase does.
+    """Build the tree of the phase.
 
-    Nothing of where it runs stands here, so that all schedules begin with one tree.
+    It has no schedule or target yet, so that all schedules begin with one tree.
     """
     own = facts.phase.kind.nest(facts) if facts.nest is None else facts.nest()
     return tree + own
@@ -348,7 +348,7 @@ def stages(facts: NestFacts, tree: Body) -> Body:
 def pulled_edges(facts: NestFacts, tree: Body) -> Body:
     """Have edge functions run on the edges that gathers go over behind them.
 
-    What they write is then contiguous, and at hand where it is read.
+    Their writes are then contiguous, and at hand where they are read.
     """
     return PulledEdges(facts).over(tree)
 
@@ -370,9 +370,9 @@ def change_driven(facts: NestFacts, tree: Body) -> Body:
 
 
 def active_sources(facts: NestFacts, tree: Body) -> Body:
-    """Have gathers that say so leave out edges from vertices that are not active.
+    """Have gathers of active sources leave out the edges of other ones.
 
-    What they would contribute is nothing; the test costs a bit and saves their values.
+    Their contributions would be nothing; the test costs a bit and saves their values.
     """
     return ActiveSources(facts).over(tree)
 
@@ -388,8 +388,8 @@ def early_exit(facts: NestFacts, tree: Body) -> Body:
 def leave_early(facts: NestFacts, tree: Body) -> Body:
     """Have a lane that is alone leave vertices for which nothing need be gathered.
 
-    What a vertex function refuses by its own values costs no edge then. Lanes that
-    share a warp would wait for the others.
+    Vertices that their function refuses by its own values cost no edge then. Lanes
+    that share a warp would wait for the others.
     """
     return LeaveEarly(facts).over(tree) if facts.binding.leaves_early else tree
 
@@ -403,16 +403,16 @@ def accumulators(facts: NestFacts, tree: Body) -> Body:
 
 
 def intersections(facts: NestFacts, tree: Body) -> Body:
-    """Have rows of neighbors intersected, so that what both have closes a triangle.
+    """Have rows of neighbors intersected: a vertex in both closes a triangle.
 
-    A schedule says which corner comes first, how members of the other two are found,
-    and how long what is added at each may wait.
+    A schedule chooses the first corner, the search for members of the other two, and
+    how long sums at each may wait.
     """
     return Intersections(facts).over(tree)
 
 
 def sums(facts: NestFacts, tree: Body) -> Body:
-    """Say what becomes of what triangle functions add.
+    """Choose where triangle functions add their sums.
 
     Many triangles of a vertex or edge come one after the other: they add in registers,
     and to memory once.
@@ -432,8 +432,8 @@ def share(facts: NestFacts, tree: Body) -> Body:
 def sweep(facts: NestFacts, tree: Body) -> Body:
     """Put the loop over vertices around what is done for one.
 
-    A schedule says which lane comes to which vertex, and how passed ones are marked.
-    What stands in front of the loop comes behind the names and areas it works with.
+    A schedule chooses the lanes of each vertex, and how passed ones are marked.
+    Statements before the loop come behind the names and areas that it works with.
     """
     sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
     if not sweeps:
@@ -447,15 +447,15 @@ def sweep(facts: NestFacts, tree: Body) -> Body:
 
 
 def meets(facts: NestFacts, tree: Body) -> Body:
-    """Say how lanes meet.
+    """Choose how lanes combine their values.
 
-    How many they are says whether that takes shuffles, a barrier, or nothing at all.
+    By their number, that takes shuffles, a barrier, or nothing at all.
     """
     return Meets(facts).over(tree)
 
 
 def blocks(facts: NestFacts, tree: Body) -> Body:
-    """Say where the sums of blocks wait, and how they are added up.
+    """Choose where the sums of blocks wait, and how they are added up.
 
     Sums of many terms, one after the other, lose a rounding with each: long rows are
     summed in blocks.
@@ -464,7 +464,7 @@ def blocks(facts: NestFacts, tree: Body) -> Body:
 
 
 def homes(facts: NestFacts, tree: Body) -> Body:
-    """Say what is done with sums that are not with a lane's other values.
+    """Lower the sums that are not with a lane's other values.
 
     Vectors, and rows that wait to be added to a matrix, take contributions their own
     way; behind the last one all functions find them alike.
@@ -473,7 +473,7 @@ def homes(facts: NestFacts, tree: Body) -> Body:
 
 
 def leaves(facts: NestFacts, tree: Body) -> Body:
-    """Say what is done with values, for one feature.
+    """Lower the statements on values, for one feature.
 
     Loads, calls and atomics are the same however features go to lanes.
     """

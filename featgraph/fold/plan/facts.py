@@ -262,7 +262,7 @@ def check_in_place(
     """
     if options.deterministic:
         raise PlanError(
-            "what a vertex sees of its superstep is not repeatable",
+            "values that a vertex sees of its superstep are not repeatable",
             where=IN_PLACE,
             got="deterministic=True",
             fix="drop one of the two",

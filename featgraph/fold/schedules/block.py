@@ -228,7 +228,7 @@ class BlockTileSchedule(Schedule):
             raise PlanError(
                 f"block_tiles adds up outer products: {why}",
                 where="schedule='block_tiles'",
-                fix="ask for schedule='auto'",
+                fix="use schedule='auto'",
             )
         threads = _tile_threads(work.width, products, work.has_hubs)
         piece = products.piece

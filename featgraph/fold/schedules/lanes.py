@@ -432,7 +432,7 @@ class VirtualWarpSchedule(LaneSchedule):
                 where="schedule=",
                 got="schedule='virtual_warp' without lanes_per_vertex",
                 expected=f"{LANES_OPTION}={', '.join(map(str, LANES))}",
-                fix=f"ask for schedule='lanes', or set {LANES_OPTION}=8",
+                fix=f"use schedule='lanes', or set {LANES_OPTION}=8",
             )
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
@@ -452,7 +452,7 @@ class VirtualWarpSchedule(LaneSchedule):
                 got=f"{LANES_OPTION}={count}",
                 expected=f"the lanes that share {work.width} features: "
                 f"{mapping.lanes_per_edge}",
-                fix="ask for schedule='lanes'",
+                fix="use schedule='lanes'",
             )
         return replace(mapping, lanes_per_vertex=count)
 
@@ -470,6 +470,6 @@ def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
             where=f"{LANES_OPTION}=",
             got=f"{most} lanes for K = {width}, {features} features each",
             expected=f"at most {MOST_FEATURES} features a lane",
-            fix=f"set {LANES_OPTION}={least}, or ask for schedule='lanes'",
+            fix=f"set {LANES_OPTION}={least}, or use schedule='lanes'",
         )
     return replace(mapping, lanes_per_edge=most, features_per_lane=features)

@@ -162,7 +162,7 @@ def check_own(
                 where="options",
                 got=f"schedule={schedule_name!r}, {name}={value}",
                 expected=" or ".join(f"schedule={other!r}" for other in theirs),
-                fix=f"drop {name}, or ask for schedule={theirs[0]!r}",
+                fix=f"drop {name}, or use schedule={theirs[0]!r}",
             )
     if schedule is None:
         return ()

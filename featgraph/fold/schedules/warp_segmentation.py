@@ -97,7 +97,7 @@ class WarpSegmentationSchedule(LaneSchedule):
             raise PlanError(
                 "the warp_segmentation schedule cannot have matrices in memory",
                 where="schedule='warp_segmentation'",
-                fix="ask for schedule='lanes'",
+                fix="use schedule='lanes'",
             )
         # Which features a lane has takes registers where some have none, too: with two
         # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).
@@ -224,7 +224,7 @@ class BalancedPushSchedule(LaneSchedule):
                 "these gathers are pulled",
                 where="schedule='balanced_push'",
                 expected="direction='push', and change_driven=False in a run",
-                fix="add direction='push', or ask for schedule='warp_segmentation'",
+                fix="add direction='push', or use schedule='warp_segmentation'",
             )
         return mapping
 

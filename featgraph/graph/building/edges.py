@@ -447,7 +447,7 @@ def named_count(named: int, names: object, vertex_count: int | None) -> int:
         where="vertex_count",
         got=f"{vertex_count}, with {named} names among the edges",
         expected=f"{named}, or none",
-        fix="leave vertex_count out: with names=True the edges say what vertices exist",
+        fix="leave vertex_count out: with names=True the edges name all vertices",
     )
 
 

@@ -325,13 +325,13 @@ class Seen:
             first, begin = next(b for b in reversed(self._blocks) if b[0] <= row)
             text, position = line_at(layout, begin, row - first)
             text.fail(
-                "more entries than the header says",
+                "more entries than in the header",
                 position,
                 expected=f"{most} entries",
             )
         if most is not None and total < most:
             raise FileFormatError(
-                "fewer entries than the header says",
+                "fewer entries than in the header",
                 where=layout.path,
                 got=f"{total} entries before the end of the file",
                 expected=f"{most} entries",

@@ -398,7 +398,7 @@ def require_options(path: _Path, options: dict[str, Any]) -> None:
     known = [*(suffix for found in FORMATS for suffix in found.suffixes), SLICES]
     if suffix not in known:
         raise FileFormatError(
-            "the suffix does not tell the format",
+            "no format has this suffix",
             where=require_path(path),
             got=repr(suffix),
             expected=", ".join(known),
@@ -434,7 +434,7 @@ def _require_direction(path: _Path, is_directed: bool, directed: bool | None) ->
     """Raise GraphInputError if `directed` contradicts a file."""
     if directed is not None and directed != is_directed:
         raise GraphInputError(
-            "the file says otherwise",
+            "directed= contradicts the file",
             where=require_path(path),
             got=f"directed={directed}, of a graph that is "
             + ("directed" if is_directed else "undirected"),

@@ -60,7 +60,7 @@ _PROBLEMS = (
     ("too few fields", "{fields} fields, separated by {separator}"),
     ("too many fields", "{fields} fields, separated by {separator}"),
     ("empty field", "a value between separators"),
-    ("more entries than the header says", "{rows} entries"),
+    ("more entries than in the header", "{rows} entries"),
     ("unknown kind of line", "{prefix}"),
     ("malformed quotes", "a field that ends with its second quote, on the same line"),
 )
@@ -330,7 +330,7 @@ def scan_table(
         )
     if row_count is not None and found.rows < row_count:
         text.fail(
-            "fewer entries than the header says",
+            "fewer entries than in the header",
             len(text.data),
             got=f"{found.rows} entries before the end of the file",
             expected=f"{row_count} entries",

@@ -66,7 +66,8 @@ from featgraph.ranks.engines.protocol import Read, Write
 __all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory", "SharedEngine"]
 
 Words = npt.NDArray[np.int64]
-#: Alignment of messages, and distance of words in different cache lines, in bytes.
+#: Alignment of messages, and distance of words in different cache lines, in bytes: a
+#: rank that polls a word does not slow down stores to the others.
 ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
 #: Windows grow to multiples of so many bytes.
@@ -89,6 +90,7 @@ class Layout:
 
     def __init__(self, size: int) -> None:
         self._size = size
+        # Offsets, two for each rank, are read once an exchange, and may share lines.
         words = (1 + 2 * size) * _STRIDE + 2 * size
         self._offsets = (1 + 2 * size) * _STRIDE
         self._records = -(-words * 8 // ALIGNMENT) * ALIGNMENT
@@ -145,6 +147,7 @@ class OwnMemory:
         """
         known = self._windows[turn]
         if known.size < nbytes:
+            # By a quarter at least: messages that grow slowly are seldom mapped anew.
             grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
             self._windows[turn] = _NOTHING
             _reserve(self.files[1 + turn], known.size, grown)
@@ -191,7 +194,7 @@ class PeerMemory:
 def _nameless() -> int:
     """Return the descriptor of an empty file in memory, without a name."""
     file = os.memfd_create("featgraph")
-    os.fchmod(file, 0o600)
+    os.fchmod(file, 0o600)  # a descriptor can be opened again through /proc
     return file
 
 
@@ -348,6 +351,7 @@ class Peers:
     def _publish(self, rank: int, place: int, number: int) -> None:
         theirs, asleep = self._memory[rank].words, self._layout.asleep(self._rank)
         if self._flags.publish(self._own.words, place, number, theirs, asleep):
+            # A full socket has rung already; a closed one has no process behind it.
             with suppress(BlockingIOError, BrokenPipeError, ConnectionError):
                 self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
 
@@ -384,6 +388,7 @@ class Peers:
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until a peer rings or ends, or the watch reports a loss."""
+        # Limits are infinite under a watch, and `poll` takes ms as a 32-bit integer.
         for file, _ in self._bells.poll(math.ceil(min(seconds, 1e6) * 1000)):
             if file == self._alarm.file:
                 continue
@@ -617,6 +622,7 @@ class SharedEngine(MessageEngine):
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
         """Publish a message to a rank: in the window, or in its record if short."""
         turn, record = self._number % 2, called(call)
+        # Plain stores: the number that is published behind them releases them.
         self._own.words[self._layout.offset(turn, rank)] = place
         self._own.control[self._layout.record(turn, rank)] = pack(record, message)
         self._peers.publish(rank, self._number)
@@ -644,6 +650,7 @@ class SharedEngine(MessageEngine):
             return
         self._has_published_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
+        # Not 0, also before the first exchange.
         self._peers.publish_last(self._number + 1)
 
 

@@ -102,7 +102,7 @@ def distribute(
             "not an engine",
             where="engine=",
             got=shown(engine),
-            expected="what fg.distributed.current_engine() returns, or None",
+            expected="the engine of fg.distributed.current_engine(), or None",
         )
     if isinstance(graph, DistributedGraph):
         if ranks is not None and _is_same(graph, order, along, engine):

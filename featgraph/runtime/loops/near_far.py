@@ -251,7 +251,7 @@ def checked_near_far(given: Any) -> NearFar | None:
     if given is None or isinstance(given, NearFar):
         return given
     raise PlanError(
-        "not a way to tell near vertices from far ones",
+        "not a rule for near and far vertices",
         where=NEAR_FAR,
         got=repr(given),
         expected='fg.NearFar("name", delta=None)',

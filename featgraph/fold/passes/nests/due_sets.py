@@ -179,7 +179,7 @@ class SetFacts:
 
 
 def nest(facts: SetFacts, tree: Body) -> Body:
-    """Say what the kernel does, for the words that it goes through."""
+    """Return the statements of the kernel for the words that it goes through."""
     words = facts.kernel.words
     bounds = f"first_word, last_word = 0, {words}.size" if words else ""
     return tree + code(bounds) + facts.kernel.nest(facts)
