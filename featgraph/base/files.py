@@ -241,8 +241,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def lock_folder(folder: Path, *, waits: bool) -> Iterator[None]:
-    """Return a context that locks a folder, if the system supports locks.
+def lock_folder(folder: Path, *, waits: bool) -> Iterator[bool]:
+    """Return a context that locks a folder: False if the system has no locks.
 
     Raises
     ------
@@ -252,17 +252,17 @@ def lock_folder(folder: Path, *, waits: bool) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:
-        yield
+        yield False
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle, is_locked = os.open(folder, os.O_RDONLY), True
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             raise
         except OSError:  # a file system without locks
-            pass
-        yield
+            is_locked = False
+        yield is_locked
     finally:
         os.close(handle)
 
