@@ -196,9 +196,16 @@ def replace_private(path: Path, parts: Iterable[Any]) -> None:
     Only this user can access the file. It is written under an unpredictable name in the
     same folder, and renamed.
     """
+    with _replacing(path) as temporary:
+        write_file(temporary, parts, 0o600, syncs=False)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Return a context with a name next to a file; a file of that name replaces it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        write_file(temporary, parts, 0o600, syncs=False)
+        yield temporary
         _rename(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -241,28 +248,28 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def lock_folder(folder: Path, *, waits: bool) -> Iterator[None]:
-    """Return a context that locks a folder, if the system supports locks.
+def lock_folder(folder: Path, *, waits: bool) -> Iterator[bool]:
+    """Return a context that locks a folder: False if the system has no locks.
 
     Raises
     ------
     BlockingIOError
         If another process has the lock; with `waits`, its end is waited for.
     """
-    try:
-        import fcntl
-    except ImportError:
-        yield
+    if os.name != "posix":
+        yield False
         return
-    handle = os.open(folder, os.O_RDONLY)
+    import fcntl
+
+    handle, is_locked = os.open(folder, os.O_RDONLY), True
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise
-        except OSError:  # a file system without locks
-            pass
-        yield
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
+            is_locked = False  # a file system without locks
+        yield is_locked
     finally:
         os.close(handle)
 
@@ -326,17 +333,10 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
                 got=values.dtype,
                 expected="arrays of numbers or text",
             )
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(create_file(temporary), "wb") as file:
-            np.savez(file, **stored)  # type: ignore[arg-type]
-            file.flush()
-            _sync(file.fileno())
-        _rename(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _replacing(Path(path)) as temporary, temporary.open("xb") as file:
+        np.savez(file, **stored)  # type: ignore[arg-type]
+        file.flush()
+        _sync(file.fileno())
 
 
 @checked_arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -85,6 +86,21 @@ def test_something_else_is_there(state: fg.State, tmp_path: Path) -> None:
     (tmp_path / "empty" / "notes.txt").write_text("mine")
     state.save(tmp_path / "empty")
     assert (tmp_path / "empty" / "notes.txt").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no locks")
+def test_a_file_system_without_locks(
+    state: fg.State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for _ in range(2):
+        state.save(tmp_path / "kept")
+    same(fg.State.load(tmp_path / "kept", state.graph), state)
 
 
 @pytest.mark.parametrize("over", [False, True])

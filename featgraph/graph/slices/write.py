@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import FileFormatError, GraphInputError
-from featgraph.base.files import create_file, open_file
+from featgraph.base.files import (
+    create_file,
+    lock_folder,
+    open_file,
+    rename_whole,
+    sync_folder,
+    temporary_folder,
+)
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.slices.files import SliceWriter
@@ -423,12 +430,6 @@ def _arrays_of_names(names: Array | None) -> dict[str, Array]:
 # -- folders under a temporary name
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-
 def require_free(path: Path) -> None:
     """Raise GraphInputError if a path exists, even as a broken link."""
     if os.path.lexists(path):
@@ -453,45 +454,30 @@ def writing(path: Path) -> Iterator[Path]:
     require_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    folder, lock = _locked_folder(path)
-    try:
-        yield folder
-        for file in folder.iterdir():
-            _sync(file)
-        _sync(folder)
-        require_free(path)
-        folder.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        if error.filename is None:  # such as a full disk
-            error.filename = str(folder)
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+    with ExitStack() as ends:
+        folder = _locked_folder(path, ends)
+        try:
+            yield folder
+            for file in folder.iterdir():
+                sync_folder(file)
+            sync_folder(folder)
+            require_free(path)
+            rename_whole(folder, path)
+        except OSError as error:
+            if error.filename is None:  # such as a full disk
+                error.filename = str(folder)
+            raise
 
 
-def _locked_folder(path: Path) -> tuple[Path, int]:
-    """Make a folder that is locked while this process writes it."""
+def _locked_folder(path: Path, ends: ExitStack) -> Path:
+    """Make a temporary folder, which is locked while this process writes it."""
     while True:
         folder = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        folder.mkdir()
-        lock = os.open(folder, os.O_RDONLY)
-        _try_to_lock(lock)
+        ends.enter_context(temporary_folder(folder))
+        with contextlib.suppress(OSError):
+            ends.enter_context(lock_folder(folder, waits=False))
         if folder.is_dir():  # not removed as abandoned before it was locked
-            return folder, lock
-        os.close(lock)
-
-
-def _try_to_lock(handle: int) -> bool:
-    """Lock a folder, unless it is locked; return whether this process has the lock."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # locked by another process, or the file system has no locks
-        return False
-    return True
+            return folder
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -502,18 +488,7 @@ def _remove_abandoned(path: Path) -> None:
             continue
         if len(folder.name) != len(begin) + 8 + len(end) or not folder.is_dir():
             continue
-        with contextlib.suppress(OSError):  # it may be removed meanwhile
-            lock = os.open(folder, os.O_RDONLY)
-            try:
-                if _try_to_lock(lock):
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        # Another process may have locked the folder, or remove it meanwhile.
+        with contextlib.suppress(OSError), lock_folder(folder, waits=False) as ours:
+            if ours:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -130,7 +130,7 @@ class ReplayLoop:
             return True
         if self._begins is None and len(run_state.runs) == 1:
             self._begins = self._beginning()
-            cycle = self._recorder.known.begins(self._begins)
+            cycle = self._recorder.known.begun.get(self._begins)
             if cycle is not None and self._is_likely(cycle):
                 return self._start(run, cycle, most)
         return self._trace(run, most)
@@ -259,7 +259,7 @@ class ReplayLoop:
         is_first = run.supersteps == 1 and self._begins is not None
         if is_first and self._cycles.begin_with(cycle[-1]):
             begun = [cycle[-1], *cycle[:-1]]
-            self._recorder.known.note_beginning(self._begins, begun)
+            self._recorder.known.begun.put(self._begins, begun)
         if is_looped and loop is not None:
             is_whole = DeviceReplay(run_state, run, cycle, loop).run(looped)
         else:

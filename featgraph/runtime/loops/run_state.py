@@ -261,16 +261,10 @@ class RunState:
 
     def decisions(self, place: int) -> tuple[Any, ...]:
         """Return the choices that the number of active vertices determines."""
-        pending = self.pending[place]
-        return self.decided(place, pending.words is None, pending.active_count)
-
-    def decided(
-        self, place: int, everything: bool, count: int | None
-    ) -> tuple[Any, ...]:
-        """Return the choices for an active count."""
         if self.is_dense:  # everything is due, however many were active
             return (True,)
-        return everything, *decide(self.runs[place], count)
+        pending = self.pending[place]
+        return pending.words is None, *decide(self.runs[place], pending.active_count)
 
     def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
         """Whether an active count, less than all, leads to the choices `meant`.
@@ -366,8 +360,8 @@ class QueueRun:
     active, waiting : int
         Its numbers of active vertices (near ones, if some wait) and of waiting ones.
     edges : int
-        On the CPU, the number of edges that were followed; on a GPU, that of edges out
-        of the active vertices.
+        On the CPU, the number of edges that were followed; on a GPU, the number of
+        out-edges of the active vertices.
     limits : sequence of float
         The limit of each superstep, and of the next one, if some vertices wait.
     stages : int

@@ -290,7 +290,7 @@ class CudaQueue:
             count = (count if before == now else 0) + 1
             _wanted[kernel] = count, now
             if count >= WANTED:
-                _jobs[kernel] = _job(kernel, self._device)
+                _jobs[kernel] = _job(f"{kernel}", self._device, lambda: _found(kernel))
                 COMPILER.add(_jobs[kernel])
         return kernel.in_form(WORKLIST) if is_compiled(kernel) else None
 
@@ -311,8 +311,7 @@ class CudaQueue:
         none = device.sets.empty(bound.word_count)
         bound.stale.freshen(buffers, kernel.plan.phases[0], none)
         data = bound.data(Frontier(), None)
-        waiting = self._waiting
-        keys = Keys() if waiting is None else waiting.keys(self._step.plan)
+        keys = self._keys()
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
         function = kernel.queue if staged is None else staged.function
@@ -335,9 +334,13 @@ class CudaQueue:
             self._stage.end()
         if number:
             buffers.end_in_place(dict.fromkeys(queue.commits), number + stages)
-        if waiting is None:
+        if self._waiting is None:
             run_state.runs[0].note_edges(ran.words, ran.edges)
         return ran
+
+    def _keys(self) -> Keys:
+        waiting = self._waiting
+        return Keys() if waiting is None else waiting.keys(self._step.plan)
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
         """Return the loop with the stage in it, if compiled, and its arguments."""
@@ -353,26 +356,27 @@ class CudaQueue:
         """Whether a loop with a stage is compiled; start that in the background."""
         if staged not in _jobs:
             types = loop.signature_with_stage(self._stage.kernel)
-            launches = self._device.launches
-            _jobs[staged] = Job(
-                f"the loop over few vertices of {self._step.kernel}, with a stage",
-                lambda: [lambda: launches.prepare(staged.function, types)],
-                lambda: int(launches.firsts),
-            )
+            what = f"{self._step.kernel}, with a stage"
+            _jobs[staged] = _job(what, self._device, lambda: (staged.function, types))
             COMPILER.add(_jobs[staged])
         return _jobs[staged].is_done
 
 
-def _job(kernel: Kernel, device: Any) -> Job:
-    """Return the job that prints the loop of a kernel and compiles it."""
+def _found(kernel: Kernel) -> tuple[Any, Any]:
+    """Return the loop of a kernel, printed, and the types of its arguments."""
+    loop = kernel.in_form(WORKLIST)
+    source = loop.kernel_source.queue
+    if source is None or source.entry is None:
+        raise TypeError("a kernel without a loop")
+    return loop.queue, loop.signature(source.entry)
+
+
+def _job(what: str, device: Any, find: Callable[[], tuple[Any, Any]]) -> Job:
+    """Return the job that compiles a loop, found with its types when the job begins."""
 
     def prepare() -> list[Callable[[], None]]:
-        loop = kernel.in_form(WORKLIST)
-        queue, source = loop.queue, loop.kernel_source.queue
-        if source is None or source.entry is None:
-            raise TypeError("a kernel without a loop")
-        types = loop.signature(source.entry)
-        return [lambda: device.launches.prepare(queue, types)]
+        loop = find()
+        return [lambda: device.launches.prepare(*loop)]
 
-    what = f"the loop over few vertices of {kernel}"
-    return Job(what, prepare, lambda: int(device.launches.firsts))
+    name = f"the loop over few vertices of {what}"
+    return Job(name, prepare, lambda: int(device.launches.firsts))

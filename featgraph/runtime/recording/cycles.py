@@ -93,51 +93,39 @@ class Traced:
         )
 
 
+class _Newest(OrderedDict[Any, Any]):
+    """A dictionary of at most `most` entries, which drops the ones put first."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def put(self, key: Any, value: Any) -> None:
+        """Store an entry as the newest one."""
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+
 class KnownCycles(threading.local):
-    """Cycles that have repeated in any run of a thread."""
+    """Cycles that have repeated in any run of a thread; sets are referred to weakly.
+
+    Attributes
+    ----------
+    places : dict
+        Operations -> their cycle, and their index in it.
+    begun : dict
+        The caller's key of a run's beginning -> the cycle that the last run with this
+        key has begun with, from its first superstep on.
+    before : dict
+        Operations of a run's first superstep, which is in no cycle -> its trace, and
+        the cycle that followed.
+    """
 
     def __init__(self) -> None:
-        #: Operations -> their cycle, and their index in it.
-        self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
-        #: The caller's key of a run's beginning -> the cycle that followed.
-        self._begun: OrderedDict[Any, Sequence[Traced]] = OrderedDict()
-        #: Operations of a run's first superstep, which is in no cycle -> its trace, and
-        #: the cycle that followed.
-        self._before: OrderedDict[Any, tuple[Traced, Sequence[Traced]]] = OrderedDict()
-
-    def add(self, cycle: Sequence[Traced]) -> None:
-        """Add a cycle that has repeated; its sets are referred to weakly."""
-        for place, traced in enumerate(cycle):
-            self._places[traced.operations] = cycle, place
-            self._places.move_to_end(traced.operations)
-        while len(self._places) > _MOST_KNOWN:
-            self._places.popitem(last=False)
-
-    def find(self, traced: Traced) -> tuple[Sequence[Traced], int] | None:
-        """Return the known cycle with a superstep's operations, and its index there."""
-        return self._places.get(traced.operations)
-
-    def note_beginning(self, key: Any, cycle: Sequence[Traced]) -> None:
-        """Store the cycle that a run has begun with, from its first superstep on."""
-        self._begun[key] = cycle
-        self._begun.move_to_end(key)
-        if len(self._begun) > _MOST_BEGUN:
-            self._begun.popitem(last=False)
-
-    def note_before(self, first: Traced, cycle: Sequence[Traced]) -> None:
-        """Store the cycle that followed the first superstep of a run."""
-        self._before[first.operations] = first, cycle
-        self._before.move_to_end(first.operations)
-        if len(self._before) > _MOST_BEGUN:
-            self._before.popitem(last=False)
-
-    def behind(self, first: Traced) -> tuple[Traced, Sequence[Traced]] | None:
-        """Return a first superstep with these operations, and the cycle after it."""
-        return self._before.get(first.operations)
-
-    def begins(self, key: Any) -> Sequence[Traced] | None:
-        """Return the cycle that the last run with this key began with, or None."""
-        return self._begun.get(key)
+        self.places, self.begun = _Newest(_MOST_KNOWN), _Newest(_MOST_BEGUN)
+        self.before = _Newest(_MOST_BEGUN)
 
 
 class Cycles:
@@ -190,7 +178,7 @@ class Cycles:
             is_same = len(self._traced) >= length
             is_same = is_same and made.repeats(self._traced[-length])
             self._repeated[length] = count + 1 if is_same else 0
-        before, self._place = self._place, self._known.find(made)
+        before, self._place = self._place, self._known.places.get(made.operations)
         if before is None or self._place is None:
             self._followed = int(self._place is not None)
         else:
@@ -220,8 +208,8 @@ class Cycles:
         for length, count in self._repeated.items():
             if count >= length:
                 cycle = traced[-length:]
-                if count == length:
-                    self._known.add(cycle)
+                for place, made in enumerate(cycle if count == length else ()):
+                    self._known.places.put(made.operations, (cycle, place))
                 yield cycle
                 return
         if self._place is None:
@@ -234,7 +222,8 @@ class Cycles:
             is_like = self._turns == 1 and _leaves_the_same(traced[-1], known[place])
             if is_like and _are_alike(known) and may_join and may_join(cycle[0]):
                 if len(traced) == 2 and traced[0].operations is not None:
-                    self._known.note_before(traced[0], [cycle[-1], *cycle[:-1]])
+                    followed = traced[0], [cycle[-1], *cycle[:-1]]
+                    self._known.before.put(traced[0].operations, followed)
                 yield cycle
             return
         last = traced[-length:]
@@ -251,7 +240,7 @@ class Cycles:
         """Generate the cycle that has followed an equal first superstep of a run."""
         if len(traced) != 1 or self._turns != 1 or may_join is None:
             return
-        found = self._known.behind(traced[0])
+        found = self._known.before.get(traced[0].operations)
         if found is None:
             return
         first, cycle = found

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.base import files
 from featgraph.cuda import values
 from featgraph.distributed import run_ranks
 from featgraph.graph.building.kernels import order_of
@@ -37,7 +38,7 @@ def test_nothing_half_written_is_read(
     for module, name in (
         (write, "write_manifest"),
         (write, "_write_array"),
-        (write, "_sync"),
+        (files, "_sync"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
