@@ -591,7 +591,7 @@ class ScalarsRead:
 
     def __init__(self, state: State, names: Sequence[str]) -> None:
         self._state = state
-        self._names = names
+        self.names = names
         #: Versions of the columns that were read.
         self._seen: list[tuple[str, int]] = []
         self._values: tuple[Any, ...] = ()
@@ -602,7 +602,7 @@ class ScalarsRead:
         Values are read again if a column has another version.
         """
         columns, seen = self._state._columns, []
-        for name in self._names:
+        for name in self.names:
             column = columns.get(name)
             if column is not None:
                 seen.append((name, column.version))

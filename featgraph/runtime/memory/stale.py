@@ -139,7 +139,7 @@ class StaleEntries:
         self, buffers: Buffers, name: str, words: Words, without: Words | None
     ) -> None:
         device = self._device
-        next_, current = buffers.next_of(name), buffers.property(name)
+        next_, current = buffers.next[name], buffers.current[name]
         if name in self._of_vertices:
             device.sets.refresh_vertices(words, next_, current, without)
             return
