@@ -126,14 +126,15 @@ def require_integer(
     error : type, optional
         Class of the error for a number out of range.
     """
-    expected = f"an integer{_range(least, most)}"
     try:
         if isinstance(value, bool | np.bool_ | np.ndarray):
             raise TypeError
         number = operator.index(value)
     except Exception:  # a foreign __index__ may raise anything
+        expected = f"an integer{_range(least, most)}"
         raise _refuse(what, name, value, expected) from None
     if (least is not None and number < least) or (most is not None and number > most):
+        expected = f"an integer{_range(least, most)}"
         raise _out_of_range(error, name, number, expected)
     return number
 

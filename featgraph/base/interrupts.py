@@ -58,21 +58,18 @@ _bare: Any = importlib.import_module("_signal")
 class deferred_interrupts:
     """Defer SIGINT until the end of a block; the block gets a list of those received.
 
-    Without `defers`, and on other threads than the main one, this does nothing.
+    On other threads than the main one, this does nothing.
 
     Python checks for signals after every call. An undeferred handler could run between
     the launch of a superstep and the update of the State, with no way to detect which.
     """
 
-    __slots__ = ("_before", "_came", "_defers")
-
-    def __init__(self, defers: bool = True) -> None:
-        self._defers = defers
+    __slots__ = ("_before", "_came")
 
     def __enter__(self) -> list[int]:
         self._came: list[int] = []
         self._before: Any = None
-        if self._defers and threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():
             before = self._before = _bare.getsignal(signal.SIGINT)
             if before is not None:
                 came = self._came
@@ -326,19 +323,13 @@ class rare_collections:
 
     A full collection takes time in proportion to all objects: 0.4 s with Numba and
     PyTorch loaded. Each rank would run it in another superstep, and all other ranks
-    would wait. A collection that is due runs after the block. Without `are_rare`, this
-    does nothing.
+    would wait. A collection that is due runs after the block.
     """
 
-    __slots__ = ("_are_rare",)
-
-    def __init__(self, are_rare: bool = True) -> None:
-        self._are_rare = are_rare
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        if self._are_rare:
-            _thresholds.raise_last()
+        _thresholds.raise_last()
 
     def __exit__(self, *error: object) -> None:
-        if self._are_rare:
-            _thresholds.restore()
+        _thresholds.restore()

@@ -28,8 +28,6 @@ def test_young_objects_are_collected_as_before(thresholds: tuple[int, ...]) -> N
         with rare_collections():  # ranks of a process have one collector
             pass
         assert gc.get_threshold() == (young, middle, _RARER * old)
-        with rare_collections(are_rare=False):
-            pass
     assert gc.get_threshold() == thresholds
 
 

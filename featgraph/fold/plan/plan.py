@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from featgraph.base.cached import cached_property
 from featgraph.base.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.changes import (
@@ -420,6 +421,11 @@ class FoldPlan:
     def functions_of(self, phase: Phase) -> list[Analysed]:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
+
+    @cached_property
+    def width(self) -> int:
+        """Features of its widest phase."""
+        return max(phase.width for phase in self.phases)
 
     def can_take(self, frontier_form: str, phase: Phase) -> bool:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""

@@ -102,7 +102,7 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
         can_choose = plan.facts.may_push
         plain.traits = known = _Traits(
             *(most_reached(graph, plain.device.name) if can_choose else (0, 0)),
-            max(p.width for p in plan.phases),
+            plan.width,
             all(p.mapping.lanes_per_vertex == 1 for p in plan.phases),
         )
     return known
@@ -169,7 +169,7 @@ class FoldmapRun:
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
         self._knows_all = False
-        #: Whether the last superstep could have been pushed.
+        #: Whether the last superstep could have been pushed, and counting edges waits.
         self.looks_ahead = False
         #: Whether exactly the active vertices are due.
         self.is_played = False
@@ -206,7 +206,8 @@ class FoldmapRun:
             if self._incremental is not None:
                 self._incremental.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
-            everything = everything or self._sweeps_all(frontier.active_count)
+            if self.may_sweep_all and not everything:
+                everything = self._sweeps_all(frontier.active_count)
             frontier.all_due, frontier.in_place = everything, self.in_place
             if self.is_played and not everything:
                 frontier.base = frontier.active
@@ -243,8 +244,9 @@ class FoldmapRun:
         arrays = buffers_of(self.state, self.device).graph
         reach, self._reach = self._reach, None
         self.direction = "pull"
-        self.looks_ahead = self._may_push(count)
-        if not self.looks_ahead:
+        may_push = self._may_push(count)
+        self.looks_ahead = may_push and sets.counts_wait
+        if not may_push:
             frontier.base = sets.expand(active, arrays, count)
             return self.plain
         if reach is None or reach.active is not active:
@@ -284,7 +286,7 @@ class FoldmapRun:
     def _reached(self, active: Words) -> Reach:
         """Return the reach of a set, with its count; wait if counting waits."""
         sets, arrays = self.device.sets, self.plain.bound.buffers.graph
-        reach = sets.reach(active, arrays)
+        reach = sets.reach(active, arrays) if sets.counts_wait else None
         if reach is None:
             return Reach(active, sets.edges_of(active, arrays, "out"))
         sets.count_and_look(active, (), reach)

@@ -216,7 +216,7 @@ class RunState:
             pending = self.pending[place]
             if pending.words is None:
                 return place, False
-            if self.reads_others(place):
+            if self.scalars[place].names and self.reads_others(place):
                 return place, True
             if self._has_pending(place):
                 is_late = self.runs[place].plan.facts.has_late_reduce

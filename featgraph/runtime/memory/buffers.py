@@ -39,8 +39,10 @@ __all__ = [
     "Buffers",
     "Places",
     "ScalarsRead",
+    "advance_clock",
     "arrays_for",
     "buffers_of",
+    "copy_values",
     "held_sets",
     "stall",
 ]
@@ -241,7 +243,7 @@ class Buffers:
             made = self.places and self.places.another(name, shape, dtype)
             if made is None:
                 made = self.device.empty(shape, dtype)
-            self.copy(made, shared)
+            copy_values(self, made, shared)
             self.current[name] = made
             self._shared.remove(name)
 
@@ -462,16 +464,6 @@ class Buffers:
             kit.note(key, made)
         return made
 
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy an array of a property to another one."""
-        if self.places is None or not self.places.copy(target, source):
-            self.device.copy(target, source)
-
-    def advance_clock(self) -> None:
-        """Advance the number of the superstep in memory, which is known."""
-        self.device.add_one(self.temporary(*CLOCK))
-        self.clock += 1  # type: ignore[operator]
-
     def swap(self, stale: Mapping[str, Stale]) -> None:
         """Swap current and next buffers.
 
@@ -498,6 +490,18 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
+
+
+def copy_values(buffers: Buffers, target: Any, source: Any) -> None:
+    """Copy an array of a property to another one."""
+    if buffers.places is None or not buffers.places.copy(target, source):
+        buffers.device.copy(target, source)
+
+
+def advance_clock(buffers: Buffers, number: int) -> None:
+    """Advance the number of the superstep that device memory holds."""
+    buffers.device.add_one(buffers.temporary(*CLOCK))
+    buffers.clock = number + 1
 
 
 def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
@@ -591,7 +595,7 @@ class ScalarsRead:
 
     def __init__(self, state: State, names: Sequence[str]) -> None:
         self._state = state
-        self._names = names
+        self.names = names
         #: Versions of the columns that were read.
         self._seen: list[tuple[str, int]] = []
         self._values: tuple[Any, ...] = ()
@@ -602,7 +606,7 @@ class ScalarsRead:
         Values are read again if a column has another version.
         """
         columns, seen = self._state._columns, []
-        for name in self._names:
+        for name in self.names:
             column = columns.get(name)
             if column is not None:
                 seen.append((name, column.version))

@@ -14,7 +14,7 @@ from featgraph.fold.printing.module import KernelSource
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import ALL, Buffers, note_written
+from featgraph.runtime.memory.buffers import ALL, Buffers, copy_values, note_written
 
 __all__ = ["StaleEntries"]
 
@@ -131,7 +131,7 @@ class StaleEntries:
             if stale is None or (not reads and is_whole):
                 continue
             if isinstance(stale, str):
-                buffers.copy(next_, buffers.property(name))
+                copy_values(buffers, next_, buffers.property(name))
             else:
                 self._refresh(buffers, name, stale, None if reads else written)
 
@@ -139,7 +139,7 @@ class StaleEntries:
         self, buffers: Buffers, name: str, words: Words, without: Words | None
     ) -> None:
         device = self._device
-        next_, current = buffers.next_of(name), buffers.property(name)
+        next_, current = buffers.next[name], buffers.current[name]
         if name in self._of_vertices:
             device.sets.refresh_vertices(words, next_, current, without)
             return

@@ -344,6 +344,8 @@ class BoundPhase:
         prepares.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
+    widens_active : bool
+        Whether vertices that it commits are active from then on (S8).
     has_forms : bool
         Whether it can run in other forms than "plain".
     in_form : dict of str to list of BoundEntry
@@ -387,6 +389,7 @@ class BoundPhase:
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
         self._can_be_packed = kernel.plan.can_take("packed", self.phase)
+        self.widens_active = kernel.plan.widens_active(self.phase)
         self.has_forms = self._can_be_listed or self._can_be_packed
         self.graph_arrays = frozenset(
             argument.array

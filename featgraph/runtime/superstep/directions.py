@@ -84,8 +84,7 @@ def is_push_shorter(
 
 def fixed_cost(plan: FoldPlan, graph: GraphSize) -> int:
     """Return the fixed cost of a push, in pulled edges."""
-    width = max(p.width for p in plan.phases)
-    return graph.vertex_count * width // _VALUES_AN_EDGE
+    return graph.vertex_count * plan.width // _VALUES_AN_EDGE
 
 
 def least_pulled(plan: FoldPlan, graph: GraphSize) -> int:
@@ -120,7 +119,7 @@ def pulls_all(bound: BoundState, active_count: int | None) -> bool:
     if not bound.kernel.kernel_source.forwarded or active_count is None:
         return False
     graph = bound.graph
-    if is_soon_swept(graph, max(p.width for p in bound.plan.phases)):
+    if is_soon_swept(graph, bound.plan.width):
         return True
     # A rank may have no vertices.
     reached = active_count * (1 + graph.edge_count / max(graph.vertex_count, 1))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import Any
 
 from featgraph.base.dataclass import dataclass, field
@@ -203,8 +202,12 @@ class Due:
         """Return a set with the vertices that gather from it along some edges."""
         count = frontier.active_count if words is frontier.active else None
         device = self._device
-        found = [device.sets.expand(words, self._graph, count, a) for a in alongs]
-        return reduce(device.sets.union, found)
+        first, *others = alongs
+        found = device.sets.expand(words, self._graph, count, first)
+        for along in others:
+            more = device.sets.expand(words, self._graph, count, along)
+            found = device.sets.union(found, more)
+        return found
 
     def widen(self, frontier: Frontier, flag: Any) -> None:
         """Make everything due for the remaining phases if a flag of `differ` is set."""
@@ -234,7 +237,8 @@ class Due:
             due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
             due = self._device.sets.without(words_of(due), frontier.stopped)
-        due = self._own(due)
+        if self._everyone.has_ghosts:
+            due = self._own(due)
         if frontier.left_out is not None:
             return frontier.left_out.cut(due)
         if frontier.only is None:
@@ -266,10 +270,10 @@ class Due:
         found = self._expand(sources, frontier)
         if due is not sources:
             found = self._device.sets.union(found, due)
-        return self._own(found)
+        return self._own(found) if self._everyone.has_ghosts else found
 
     def _own(self, words: Words) -> Words:
         """Return the vertices of a set that may be due."""
-        if isinstance(words, VertexSet) or not self._everyone.has_ghosts:
+        if isinstance(words, VertexSet):
             return words
         return self._device.sets.intersection(words, self._full.words)

@@ -49,7 +49,10 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     is_all = isinstance(due, VertexSet)
     words, sources = due.words if is_all else due, bound.everyone.words
     if not frontier.all_due:
-        sources = _active_sources(bound, phase, frontier)
+        sources = words_of(bound.due.active(frontier))
+        if own.widens_active and sources is not bound.everyone.words:
+            # A copy, to which the kernel adds the vertices that it commits.
+            sources = bound.device.sets.union(sources, sources)
     given: Given = {
         "due": words,
         "all_swept": is_all,
@@ -69,16 +72,6 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
         # Kernels may add to any set that was made here; `on` is shared.
         given["spreads"] = frontier.spreads and words is not on
     return given
-
-
-def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Words:
-    """Return A, or a copy of it to which a kernel adds the vertices that it commits."""
-    active, sets = bound.due.active(frontier), bound.device.sets
-    if isinstance(active, VertexSet):
-        return active.words
-    if not bound.plan.widens_active(phase):
-        return active
-    return sets.union(active, active)
 
 
 def finish_vertices(

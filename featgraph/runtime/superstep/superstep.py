@@ -19,6 +19,7 @@ from featgraph.graph import Graph
 from featgraph.graph.views.view import Stamp, words_of
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import advance_clock
 from featgraph.runtime.superstep.bound import (
     BoundPhase,
     BoundState,
@@ -206,7 +207,7 @@ class Superstep:
                 raise
             raise raised from error
         if buffers.clock is not None:
-            buffers.advance_clock()
+            advance_clock(buffers, buffers.clock)
         bound.stale.commit(buffers, frontier.passed)
         active = frontier.passed
         if self._reports_targets or active is None:
