@@ -81,16 +81,15 @@ class _Counted:
         from featgraph.ranks.exchange import host_rows
 
         self.row_bytes = 0
-        self._row_bytes = host_rows.row_bytes
         self._encode, host_rows.encode = host_rows.encode, self.encode
 
     def encode(
-        self, link: Any, chosen: Any, arrays: Any, message: Any, wire_dtype: Any
+        self, link: Any, chosen: Any, packing: Any, arrays: Any, message: Any
     ) -> Any:
         counts = {"none": 0, "all": link.own, "ms": link.size}
         count = counts.get(chosen.form, chosen.positions.size)
-        self.row_bytes += count * sum(self._row_bytes(arrays, wire_dtype))
-        return self._encode(link, chosen, arrays, message, wire_dtype)
+        self.row_bytes += count * packing.row
+        return self._encode(link, chosen, packing, arrays, message)
 
 
 def programs_on(graph: Any, whole: Any) -> dict[str, Callable[..., Any]]:

@@ -20,7 +20,7 @@ from featgraph.ranks.exchange.row_messages import (
     choose,
     decode,
     encode,
-    row_bytes,
+    packing_of,
     store,
 )
 
@@ -43,6 +43,7 @@ class Message:
         self.flags[:OWN] = rng.random(OWN) < density
         self.changed = np.packbits(self.flags, bitorder="little").view(np.uint32)
         self.sent = [rng.random((OWN, k), np.float32)]
+        self.packing = packing_of(self.sent)
         self.held = [np.zeros((FIRST + LISTED, k), np.float32)]
         self.count = int(self.flags[numbers].sum())
         self.form = ""
@@ -51,13 +52,14 @@ class Message:
 
     def send(self) -> None:
         """Choose a form, and pack."""
-        chosen = choose(self.link, self.changed, row_bytes(self.sent))
+        positions = self.link.changed(self.changed)
+        chosen = choose(self.link, positions, self.packing.row)
         self.form = f"{chosen.form} {chosen.gap_bits or ''}".strip()
-        self.bytes = encode(self.link, chosen, self.sent)
+        self.bytes = encode(self.link, chosen, self.packing, self.sent)
 
     def receive(self) -> None:
         """Read the message, and store its rows."""
-        store(decode(self.link, self.bytes, self.held), self.held, FIRST)
+        store(decode(self.link, self.bytes, self.packing), self.held, FIRST)
 
     def send_numpy(self) -> None:
         """Pack a bitmap and rows."""

@@ -558,13 +558,13 @@ class Overlap:
                 if number == len(pieces.words):
                     break
                 if begun is not None:
-                    came.append(begun.finish())
+                    came.append(begun())
                 # Every vertex that passed an earlier phase is due in this one, too.
                 begun = self._transport.begin(
                     values, found, self._sending, pieces, number
                 )
             if begun is not None:
-                came.append(begun.finish())
+                came.append(begun())
         finally:
             self._transport.join()
         self.came = reduce(sets.union, came)
