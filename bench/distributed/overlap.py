@@ -125,13 +125,19 @@ class Series:
     def begin(self) -> None:
         """Begin to measure."""
         self._sync()
-        self._at, self._before = time.perf_counter(), dict(self._exchange.spent_s)
+        self._at, self._before = time.perf_counter(), self._spent_s()
+
+    def _spent_s(self) -> dict[str, float]:
+        """Return the seconds of this rank's exchanges since the start, by activity."""
+        engine, transport = self._exchange.engine, self._exchange.transport
+        own = getattr(transport, "spent_s", {})
+        return {"wait": engine.waited_s, "moved": engine.moved_s, **own}
 
     def note(self, *_: Any) -> None:
         """Note a superstep: a callback of `iterate`."""
         self._sync()
         total = time.perf_counter() - self._at
-        now = self._exchange.spent_s
+        now = self._spent_s()
         spent = {name: now[name] - self._before[name] for name in now}
         wait, encode = spent["wait"], spent.get("encode", 0.0)
         choose, store = spent.get("choose", 0.0), spent.get("store", 0.0)

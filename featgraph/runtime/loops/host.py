@@ -17,6 +17,7 @@ from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import RunState, Watched
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
+from featgraph.runtime.superstep.exchange import Counters
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["HostLoop"]
@@ -40,9 +41,8 @@ class HostLoop:
         self.traced: Traced | None = None
         #: Returns the time of other supersteps since the current one began, in s.
         self.others_s: Callable[[], float] = float
-        self._waited_s = 0.0
-        self._forms: dict[str, int] = {}
-        self._sent_behind = 0
+        #: The counters of exchanges before the current superstep.
+        self._before = Counters()
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -117,8 +117,7 @@ class HostLoop:
         exchange = self._run_state.exchange
         if self._run_state.moves is not None:
             exchange.begin_timed()
-        self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
-        self._sent_behind = exchange.sent_behind
+        self._before = exchange.counters
 
     def _nearest(
         self, words: Any, waiting: Waiting, step: FoldmapRun
@@ -147,11 +146,12 @@ class HostLoop:
         run.add(number, seconds, step.direction, step.work)
         pieces = None
         if graph.ranks is not None:
-            pieces = run_state.exchange.sent_behind - self._sent_behind
-            run.waits.append(run_state.exchange.waited_s - self._waited_s)
+            before, now = self._before, run_state.exchange.counters
+            pieces = now.sent_behind - before.sent_behind
+            run.waits.append(now.waited_s - before.waited_s)
             run.pieces.append(pieces)
-            for form, sent in run_state.exchange.forms.items():
-                more = sent - self._forms.get(form, 0)
+            for form, sent in now.forms.items():
+                more = sent - before.forms.get(form, 0)
                 if more:
                     run.forms[form] = run.forms.get(form, 0) + more
         run_state.watching.note(step.plan, seen)
@@ -185,7 +185,7 @@ class HostLoop:
         """
         run_state, exchange = self._run_state, self._run_state.exchange
         if run_state.moves is not None:
-            waited = exchange.waited_s - self._waited_s
+            waited = exchange.counters.waited_s - self._before.waited_s
             own = time.perf_counter() - begun - waited
             number, seen, taken = exchange.count_and_time(committed, results, own)
             run_state.moves.add(taken)

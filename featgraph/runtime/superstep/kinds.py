@@ -352,7 +352,7 @@ def finish_reduce(
     name, reduced, last = own.phase.into, given["reduced"], given.get("last")
     combine = bound.plan.facts.reductions[name].combine
     if own.phase.in_a_tree:
-        bound.exchange.combine_in_a_tree(given, combine)
+        bound.exchange.blocks.combine(given, combine)
     else:
         bound.exchange.combine(reduced, combine)
     if last is not None:
