@@ -360,8 +360,10 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
             "program": digest,
             "words": None
             if left.words is None
-            else keep(graph.pieces_of_set(left.words)),
-            "left": None if left.left is None else keep(graph.pieces_of_set(left.left)),
+            else keep(graph.pieces_of_vertices(left.words, as_set=True)),
+            "left": None
+            if left.left is None
+            else keep(graph.pieces_of_vertices(left.left, as_set=True)),
             "scalars": None
             if left.scalars is None
             else [[name, values.hex()] for name, values in left.scalars],

@@ -133,6 +133,8 @@ class DistributedGraph(Graph):
         The own and ghost edges of the rank.
     keeps_idle : bool
         Whether ranks without vertices stay without any, because of ``ranks=``.
+    whole : Whole
+        Facts of the whole graph.
     """
 
     __slots__ = (
@@ -142,12 +144,13 @@ class DistributedGraph(Graph):
         "engine",
         "keeps_idle",
         "shard",
+        "whole",
     )
 
     def __init__(
         self, whole: Whole, shard: Shard, engine: Engine, facts: PartFacts
     ) -> None:
-        self._edges = whole  # type: ignore[assignment]
+        self.whole = self._edges = whole  # type: ignore[assignment]
         self._begin(
             {
                 "is_in_given_order": False,
@@ -167,11 +170,6 @@ class DistributedGraph(Graph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a part of a graph belongs to its rank: save the whole graph")
-
-    @property
-    def whole(self) -> Whole:
-        """Facts of the whole graph."""
-        return self._edges  # type: ignore[return-value]
 
     @property
     def part(self) -> Graph:
@@ -287,44 +285,27 @@ class DistributedGraph(Graph):
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
         """Return the values of all edges in given order; all ranks call it."""
         array, about = np.asarray(stored), "the values of a property"
-        count, chosen, rows = self._collected(per_direction)
+        count, chosen, rows = _collected(self, per_direction)
         result = np.empty((count, *array.shape[1:]), array.dtype)
         gather_at(self.engine, rows, array, chosen, result, about)
         return result
-
-    def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:
-        """Return the number of values, the own edges with a value, and their rows."""
-        given, own = self.given_edge_count, self.edges.own
-        rows, chosen = self.edges.given_rows[:own], np.arange(own)
-        if per_direction:  # a loop is its own twin
-            loops = self.edges.loops
-            rows = np.concatenate((rows, rows[loops] + given))
-            chosen = np.concatenate((chosen, loops))
-        count = given * (1 + per_direction)
-        is_wanted = rows < count
-        return count, chosen[is_wanted], rows[is_wanted]
 
     def local_set(self, words: Any) -> Any:
         """Return a set of all vertices as one of this rank's vertices and ghosts."""
         return packed(unpacked(words)[self.shard.numbers])
 
-    def pieces_of_vertices(self, stored: Any) -> Pieces:
-        """Return the rows of all vertices as pieces; all ranks iterate over them."""
-        return self._of_vertices(host_values(stored), as_set=False)
+    def pieces_of_vertices(self, stored: Any, as_set: bool = False) -> Pieces:
+        """Return the rows of all vertices, or the words of a set, as pieces.
 
-    def pieces_of_set(self, words: Any) -> Pieces:
-        """Return the words of a set of vertices as pieces; all ranks iterate."""
-        return self._of_vertices(unpacked(words), as_set=True)
-
-    def _of_vertices(self, rows: Array, as_set: bool) -> Pieces:
-        shard = self.shard
-        numbers = shard.numbers[: shard.own].astype(np.int64)
-        own = rows[: shard.own]
-        return Pieces(self.engine, self.vertex_count, numbers, own, as_set)
+        All ranks iterate over them.
+        """
+        rows = unpacked(stored) if as_set else host_values(stored)
+        own = rows[: self.shard.own]
+        return Pieces(self.engine, self.vertex_count, self.own_vertices, own, as_set)
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Pieces:
         """Return the values of all edges in given order, as pieces; all iterate."""
-        count, chosen, places = self._collected(per_direction)
+        count, chosen, places = _collected(self, per_direction)
         rows = np.take(np.asarray(stored), chosen, axis=0)
         places = places.astype(np.int64)
         return Pieces(self.engine, count, places, rows, as_set=False)
@@ -341,7 +322,7 @@ class DistributedGraph(Graph):
 
     def expand_edge_values(self, values: object) -> Array:
         """Raise GraphInputError: no rank has the edges of the whole graph."""
-        raise self._apart("edge ids")
+        raise _apart(self, "edge ids")
 
     def _degree(self, side: str) -> Array:
         if f"{side}_degree" not in self._cache:
@@ -349,20 +330,36 @@ class DistributedGraph(Graph):
             self._cache[f"{side}_degree"] = self.collect_vertex_values(own)
         return self._cache[f"{side}_degree"]  # type: ignore[no-any-return]
 
-    def _apart(self, what: str) -> GraphInputError:
-        return GraphInputError(
-            f"no rank has {what} of the whole graph",
-            got=repr(self.shard),
-            fix="read them from the graph before it is distributed, or read those of "
-            "this rank from `part`",
-        )
+
+def _collected(
+    graph: DistributedGraph, per_direction: bool
+) -> tuple[int, Array, Array]:
+    """Return the number of values, the own edges with a value, and their rows."""
+    given, own = graph.given_edge_count, graph.edges.own
+    rows, chosen = graph.edges.given_rows[:own], np.arange(own)
+    if per_direction:  # a loop is its own twin
+        loops = graph.edges.loops
+        rows = np.concatenate((rows, rows[loops] + given))
+        chosen = np.concatenate((chosen, loops))
+    count = given * (1 + per_direction)
+    is_wanted = rows < count
+    return count, chosen[is_wanted], rows[is_wanted]
+
+
+def _apart(graph: DistributedGraph, what: str) -> GraphInputError:
+    return GraphInputError(
+        f"no rank has {what} of the whole graph",
+        got=repr(graph.shard),
+        fix="read them from the graph before it is distributed, or read those of "
+        "this rank from `part`",
+    )
 
 
 def _refused(name: str) -> property:
     """Return a property that raises GraphInputError: no rank has the whole array."""
 
     def refuse(self: DistributedGraph) -> Any:
-        raise self._apart(name)
+        raise _apart(self, name)
 
     return property(refuse, doc=f"Refused: no rank has {name} of the whole graph.")
 

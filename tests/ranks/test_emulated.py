@@ -14,6 +14,7 @@ import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.cuda import dialect
 from featgraph.distributed import run_ranks
+from featgraph.ranks.engines import messages
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.row_messages import Sending
 
@@ -311,6 +312,8 @@ def test_ranks_without_vertices_follow(
     gpu: Gpu, links: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fg.config, "gpu_links", links)
+    # By the clock, rank 0 would send its results more often on a loaded machine.
+    monkeypatch.setattr(messages, "MOST_S", np.inf)
     whole, x = make_graph(300), np.random.default_rng(1).integers(0, 99, V)
 
     def program(graph: fg.Graph) -> Any:
@@ -322,9 +325,10 @@ def test_ranks_without_vertices_follow(
         graph = fg.distribute(whole, ranks=1)
         begun = engine.exchanges
         found = program(graph)
-        return found, engine.exchanges - begun < 7
+        return found, engine.exchanges - begun
 
-    assert run_ranks(3, on_a_rank) == [(program(whole), True)] * 3
+    # One exchange of rank 0's results, and one of the values of x.
+    assert run_ranks(3, on_a_rank) == [(program(whole), 2)] * 3
 
 
 @pytest.mark.slow

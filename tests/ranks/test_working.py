@@ -106,7 +106,9 @@ def test_what_follows_gets_all_results(
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_algorithms(ranks: int) -> None:
+def test_algorithms(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # By the clock, rank 0 would send its results more often on a loaded machine.
+    monkeypatch.setattr(messages, "MOST_S", np.inf)
     whole = make_graph()
     alone = pagerank(whole).ranks, bfs(whole, 3).levels
 

@@ -1,5 +1,7 @@
 """Calls and files on the way of a run: first ones to the folder, and warm ones.
 
+Calls on two ranks are counted in the thread of each, where plain messages are sent.
+
 Supersteps whose parts are all kept are in test_kept_supersteps.py.
 """
 
@@ -160,3 +162,29 @@ def test_few_calls_are_in_a_warm_run(name: str) -> None:
     COMPILER.wait()
     run()
     assert 40 < len(calls_within(run)) <= MOST_CALLS[name]
+
+
+#: Calls of a warm superstep on each of two ranks, its exchange of rows included.
+MOST_ON_RANKS = 150
+
+
+@pytest.mark.parametrize("name", ["bfs", "label_propagation"])
+def test_few_calls_are_in_a_superstep_on_two_ranks(name: str) -> None:
+    program, rng = BY_NAME[name], np.random.default_rng(1)
+    ends, directed = rng.integers(0, 200, (2, 800)), not program.undirected
+    foldmap = fg.FoldMap(program.foldmaps[0].program)
+
+    def on_a_rank(engine: Any) -> tuple[int, int]:
+        graph = fg.Graph.from_edges(*ends, vertex_count=200, directed=directed)
+        made = program.make_state(graph, program.widths[-1], np.random.default_rng(3))
+        state = fg.State(fg.distribute(graph), **made)
+        for _ in range(20):
+            foldmap(state, target="cpu")
+        COMPILER.wait()
+        before = engine.exchanges
+        count = len(calls_within(lambda: foldmap(state, target="cpu")))
+        return count, engine.exchanges - before
+
+    for count, exchanges in fg.distributed.run_ranks(2, on_a_rank):
+        assert exchanges == 1
+        assert 90 < count <= MOST_ON_RANKS

@@ -153,17 +153,16 @@ class Structure:
         """Return the words that this rank's kernels use of a set of all vertices."""
         return words
 
-    def pieces_of_vertices(self, stored: Any) -> Any:
-        """Return the values of all vertices, or an iterable over pieces of rows."""
+    def pieces_of_vertices(self, stored: Any, as_set: bool = False) -> Any:
+        """Return the values of all vertices, or an iterable over pieces of rows.
+
+        With `as_set`, `stored` are the words of a set, and pieces are of words.
+        """
         return stored
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
         """Return values of edges in given order, or an iterable over pieces of them."""
         return self.collect_edge_values(stored, per_direction)
-
-    def pieces_of_set(self, words: Any) -> Any:
-        """Return a set of vertices, or an iterable over pieces of its words."""
-        return words
 
     @property
     def vertex_count(self) -> int:

@@ -42,7 +42,7 @@ from featgraph.ranks.exchange.row_messages import (
     choose,
     decode,
     encode,
-    row_bytes,
+    packing_of,
     store,
 )
 from featgraph.runtime.devices.choose import choose_device
@@ -348,10 +348,11 @@ def _row_seconds(clock: _Clock, k: int) -> float:
     values = [np.zeros((2 * count, k), np.float32)]
     link = SendList(np.arange(0, 2 * count, 2, dtype=np.int32), 2 * count)
     changed = np.full(2 * count // 32, 0xFFFFFFFF, np.uint32)
-    sizes = row_bytes(values)
+    packing = packing_of(values)
 
     def call() -> None:
-        message = encode(link, choose(link, changed, sizes), values)
-        store(decode(link, message, values), values, 0)
+        chosen = choose(link, link.changed(changed), packing.row)
+        message = encode(link, chosen, packing, values)
+        store(decode(link, message, packing), values, 0)
 
     return clock.least(call) / count

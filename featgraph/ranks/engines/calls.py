@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
-from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import ArgumentError, RankMismatchError
 from featgraph.ranks.engines.protocol import Array
 
@@ -21,8 +21,7 @@ __all__ = ["Call", "mismatch", "ragged", "sendable", "whole"]
 KINDS = "biufc"
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that all ranks make together.
 
     Attributes
@@ -101,7 +100,7 @@ def mismatch(
     culprit = min(other for _, group in others for other in group)
     if known is not None and not ended:
         call = next(call for call, group in others if culprit in group)
-        if call is not None and replace(call, given=known.given) == known:
+        if call is not None and call._replace(given=known.given) == known:
             one, two = _different(known.given, call.given)
             return RankMismatchError(
                 f"ranks {ranks[0]} and {culprit} were given different values",

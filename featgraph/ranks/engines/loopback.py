@@ -13,6 +13,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -198,7 +199,7 @@ class _LoopbackEngine(MessageEngine):
                 "that run_ranks called with it",
                 fix="take fg.distributed.current_engine() where it is used",
             )
-        return lambda: self._baton.swap(self.rank, call, messages)
+        return partial(self._baton.swap, self.rank, call, messages)
 
 
 class _Baton:
@@ -238,11 +239,12 @@ class _Baton:
     def wait(self, rank: int) -> None:
         """Wait until a rank has the baton."""
         self._turns[rank].acquire()
-        self._raise_refusal()
+        if self.refusal is not None:
+            # An exception has the traceback of one thread.
+            raise copy.copy(self.refusal)
 
     def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:
         """Wait until all ranks reach an exchange; return the messages to this rank."""
-        self._raise_refusal()
         self._calls[rank], self._sent[rank] = call, messages
         self._pass_on(rank)
         self.wait(rank)
@@ -261,34 +263,26 @@ class _Baton:
             )
         self._pass_on(rank)
 
-    def _raise_refusal(self) -> None:
-        if self.refusal is not None:
-            # An exception has the traceback of one thread.
-            raise copy.copy(self.refusal)
-
     def _pass_on(self, rank: int) -> None:
         """Pass the baton to the next rank; after the last one, to the first."""
-        running = [r for r in range(self.size) if r not in self.ended]
-        later = [r for r in running if r > rank]
-        if not later:
-            self._deliver()
-        if running:
-            self._turns[(later or running)[0]].release()
-        else:
-            self.done.set()
+        for other in [*range(rank + 1, self.size), *range(rank + 1)]:
+            if other == 0:
+                self._deliver()
+            if other not in self.ended:
+                self._turns[other].release()
+                return
+        self.done.set()
 
     def _deliver(self) -> None:
         """Deliver all messages, if all ranks have made the same call."""
         if self._calls and self.refusal is None:
             self.refusal = mismatch(self._calls, self.ended)
         if self.refusal is None:
-            for to in self._sent:
-                senders = sorted(self._sent)
-                self._received[to] = [_taken(self._sent[by][to]) for by in senders]
+            for by in sorted(self._sent):
+                for to, message in enumerate(self._sent[by]):
+                    # GPU arrays are not copied.
+                    is_on_host = isinstance(message, np.ndarray)
+                    taken = message.copy() if is_on_host else message
+                    self._received.setdefault(to, []).append(taken)
         self._calls.clear()
         self._sent.clear()
-
-
-def _taken(message: Any) -> Any:
-    """Return a message for its receiver: a copy, but GPU arrays themselves."""
-    return message.copy() if isinstance(message, np.ndarray) else message

@@ -17,9 +17,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial
 from math import prod
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -94,12 +94,6 @@ NOTHING = np.empty(0, np.uint8)
 Finish = Callable[[], None]
 
 
-class Begin(Protocol):
-    """A function that writes the messages of a call, and returns its `Finish`."""
-
-    def __call__(self, call: Call, /, *, read: Read) -> Finish: ...
-
-
 class MessageEngine(ABC):
     """Base class of engines, on top of one exchange of bytes; see `Engine`.
 
@@ -113,8 +107,8 @@ class MessageEngine(ABC):
         The queue of rank 0's results: see `led`.
     waited_s : float
         Seconds spent in exchanges.
-    moved_s : float
-        Seconds in which exchanges were in flight.
+    hidden_s : float
+        Seconds in which exchanges were in flight while this rank computed.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -123,12 +117,17 @@ class MessageEngine(ABC):
         self.host = host_of_process()
         self.traffic = Traffic.none(size)
         self.exchanges = 0
-        self.waited_s = self.moved_s = 0.0
-        #: The exchange in flight, or the last one.
-        self._begun: Begun = _Begun(self, _nothing)
+        self.waited_s = self.hidden_s = 0.0
+        #: The exchange in flight.
+        self._begun: Begun | None = None
         #: The queue of rank 0's results, if other ranks follow it.
         self.pending: Any = None
         self.given: list[str] = []
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds in which exchanges were in flight."""
+        return self.waited_s + self.hidden_s
 
     def catch_up(self) -> None:
         """Send pending results of rank 0 to all ranks."""
@@ -137,12 +136,14 @@ class MessageEngine(ABC):
 
     def _next(self, text: str, about: str) -> Call:
         """Finish the exchange in flight, send pending results; return the next call."""
-        self._begun.finish()
-        self.catch_up()
-        self.exchanges += 1
-        # If other ranks follow rank 0, they make the same calls later.
-        given = "" if self.pending is not None else "; ".join(self.given)
+        if self._begun is not None:
+            self._begun.finish()
+        if self.pending is not None:
+            self.pending.catch_up()
+            self.given.clear()  # the other ranks make the same calls later
+        given = "; ".join(self.given)
         self.given.clear()
+        self.exchanges += 1
         return Call(self.exchanges, text, about, given)
 
     @abstractmethod
@@ -157,18 +158,17 @@ class MessageEngine(ABC):
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks."""
-        array = sendable(array)
-        combine = _combine_of(operator, array)
-        text = f"all_reduce({operator} of {whole(array)})"
-        if array.nbytes <= WHOLE_BYTES:
-            parts = self._exchange(text, about, [_bytes(array)] * self.size)
-            arrays = [part.view(array.dtype) for part in parts]
-            return _in_order(combine, arrays).reshape(array.shape)
-        pieces = np.array_split(array.reshape(-1), self.size)
+        array = np.asarray(array)
+        dtype, combine, text = _reduction(operator, array.dtype, array.shape)
+        flat = np.asarray(array, dtype, order="C").reshape(-1)
+        if flat.nbytes <= WHOLE_BYTES:
+            parts = self._exchange(text, about, [flat.view(np.uint8)] * self.size)
+            return _in_order(combine, parts, dtype).reshape(array.shape)
+        pieces = np.array_split(flat, self.size)
         parts = self._exchange(text, about, [_bytes(p) for p in pieces])
-        piece = _in_order(combine, [part.view(array.dtype) for part in parts])
+        piece = _in_order(combine, parts, dtype)
         parts = self._exchange(text, about, [_bytes(piece)] * self.size)
-        return np.concatenate(parts).view(array.dtype).reshape(array.shape)
+        return np.concatenate(parts).view(dtype).reshape(array.shape)
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank."""
@@ -217,15 +217,15 @@ class MessageEngine(ABC):
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> None:
         """Send each rank a message, written and read in memory of the engine."""
-        begin = partial(self._begin, sizes=sizes, write=write)
-        self._in_place("hand_bytes()", about, sizes, read, begin).finish()
+        begin = partial(self._begin, sizes=sizes, write=write, read=read)
+        self._in_place("hand_bytes()", about, sizes, begin).finish()
 
     def begin_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> Begun:
         """Begin to send each rank a message; return the exchange in flight."""
-        begin = partial(self._begin, sizes=sizes, write=write)
-        return self._in_place("begin_bytes()", about, sizes, read, begin)
+        begin = partial(self._begin, sizes=sizes, write=write, read=read)
+        return self._in_place("begin_bytes()", about, sizes, begin)
 
     def hand_to_all(
         self,
@@ -236,28 +236,21 @@ class MessageEngine(ABC):
         about: str = "",
     ) -> None:
         """Send one message to all other ranks, which is written once."""
-
-        def read_others(rank: int, message: Bytes) -> None:
-            if rank != self.rank:
-                read(rank, message)
-
         sizes = [nbytes] * self.size
-        begin = partial(self._begin_to_all, nbytes=nbytes, write=write)
-        self._in_place("hand_to_all()", about, sizes, read_others, begin).finish()
+        begin = partial(self._begin_to_all, nbytes=nbytes, write=write, read=read)
+        self._in_place("hand_to_all()", about, sizes, begin).finish()
 
     def _in_place(
-        self, text: str, about: str, sizes: Sequence[int], read: Read, begin: Begin
+        self,
+        text: str,
+        about: str,
+        sizes: Sequence[int],
+        begin: Callable[[Call], Finish],
     ) -> Begun:
         """Begin a call with messages in memory of the engine, and count their bytes."""
-
-        def read_counted(rank: int, message: Bytes) -> None:
-            if rank != self.rank:
-                self.traffic.received[rank] += message.nbytes
-            read(rank, message)
-
         call, begun = self._next(text, about), time.perf_counter()
-        finish = begin(call, read=read_counted)
-        _spend(self, begun)
+        finish = begin(call)
+        self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += sizes[rank]
@@ -275,8 +268,9 @@ class MessageEngine(ABC):
         messages = []
         for rank, size in enumerate(sizes):
             messages.append(np.empty(size, np.uint8))
-            write(rank, messages[rank])
-        return _reading(self._start(call, messages), read)
+            if size:
+                write(rank, messages[rank])
+        return self._reading(self._start(call, messages), read)
 
     def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
@@ -289,14 +283,26 @@ class MessageEngine(ABC):
         write(message)
         messages = [message] * self.size
         messages[self.rank] = NOTHING
-        return _reading(self._start(call, messages), read)
+        return self._reading(self._start(call, messages), read)
+
+    def _reading(self, received: Callable[[], list[Bytes]], read: Read) -> Finish:
+        """Return a function that waits for messages, counts, and reads them."""
+
+        def finish() -> None:
+            for rank, message in enumerate(received()):
+                if rank != self.rank:
+                    self.traffic.received[rank] += message.size
+                if message.size:
+                    read(rank, message)
+
+        return finish
 
     def _exchange(
         self, text: str, about: str, messages: Sequence[Bytes]
     ) -> list[Bytes]:
         call, begun = self._next(text, about), time.perf_counter()
         received = self._start(call, messages)()
-        _spend(self, begun)
+        self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += messages[rank].nbytes
@@ -308,56 +314,42 @@ class _Begun:
     """An exchange of an engine in flight: see `Begun`."""
 
     def __init__(self, engine: MessageEngine, finish: Finish) -> None:
-        self._engine = weakref.ref(engine)
-        self._finish = finish
+        self._engine, self._finish = engine, finish
 
     def finish(self) -> None:
         """Wait for the messages of other ranks and read them, once."""
-        finish, self._finish = self._finish, _nothing
-        engine, begun = self._engine(), time.perf_counter()
-        if engine is not None and finish is not _nothing:
-            finish()
-            _spend(engine, begun)
+        engine = self._engine
+        if engine._begun is self:  # else it is finished
+            engine._begun, begun = None, time.perf_counter()
+            self._finish()
+            engine.waited_s += time.perf_counter() - begun
 
 
-def _reading(received: Callable[[], list[Bytes]], read: Read) -> Finish:
-    """Return a function that waits for messages, and reads them."""
-
-    def finish() -> None:
-        for rank, message in enumerate(received()):
-            read(rank, message)
-
-    return finish
-
-
-def _nothing() -> None:
-    """Finish an exchange that is finished already."""
-
-
-def _spend(engine: MessageEngine, begun: float) -> None:
-    """Add the seconds since `begun` to the times of an engine."""
-    seconds = time.perf_counter() - begun
-    engine.waited_s += seconds
-    engine.moved_s += seconds
-
-
-def _combine_of(operator: str, array: Array) -> np.ufunc:
+@lru_cache(maxsize=256)
+def _reduction(
+    operator: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> tuple[np.dtype[Any], np.ufunc, str]:
+    """Return the dtype that is sent, the combine, and the text of an `all_reduce`."""
+    sent = sendable(np.empty(0, dtype)).dtype
     if operator not in OPERATORS:
         known = ", ".join(OPERATORS)
         raise ArgumentError("unknown operator", got=repr(operator), expected=known)
     combine, kinds = OPERATORS[operator]
-    if array.dtype.kind not in kinds:
+    if dtype.kind not in kinds:
         raise ArgumentError(
             f"{operator} is not defined for this dtype",
-            got=f"{array.dtype}",
+            got=f"{dtype}",
             fix="counts of booleans are sums of integers: array.astype(np.int64)",
         )
-    return combine
+    return sent, combine, f"all_reduce({operator} of {sent}{list(shape)})"
 
 
-def _in_order(combine: np.ufunc, arrays: Sequence[Array]) -> Array:
-    """Combine arrays from first to last, in their dtype."""
-    return np.asarray(reduce(combine, arrays))
+def _in_order(combine: np.ufunc, parts: Sequence[Bytes], dtype: np.dtype[Any]) -> Array:
+    """Combine messages from first to last, in their dtype."""
+    found: Array = parts[0].view(dtype)
+    for part in parts[1:]:
+        found = combine(found, part.view(dtype))
+    return found
 
 
 def _bytes(array: Array) -> Bytes:
@@ -461,7 +453,7 @@ class _LedEngine:
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Return the array of rank 0."""
         own = sendable(array)
-        text = f"all_reduce({operator} of {whole(own)})"
+        *_, text = _reduction(operator, own.dtype, own.shape)
         found: Array = self._pending.result(
             f"{text}, for {about}" if about else text, own
         )

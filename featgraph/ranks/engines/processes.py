@@ -1,4 +1,4 @@
-"""Records, errors and blocking calls of engines whose ranks are processes.
+"""Engines whose ranks are processes: base class, records, errors, blocking calls.
 
 A record is a header of fixed size that a process sends before each message. It has the
 kind, the call, and the number of bytes that follow. Its size is fixed, so that ranks
@@ -18,7 +18,8 @@ import itertools
 import os
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -27,20 +28,20 @@ import numpy as np
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError, RankMismatchError, WorkerLostError
 from featgraph.ranks.engines.calls import Call, mismatch
-from featgraph.ranks.engines.messages import NOTHING, Bytes
+from featgraph.ranks.engines.lost_ranks import Watching
+from featgraph.ranks.engines.messages import NOTHING, Bytes, MessageEngine
 
 __all__ = [
     "INLINE_BYTES",
     "RECORD_BYTES",
     "ConcurrentCalls",
+    "ProcessEngine",
     "Record",
     "Released",
     "called",
-    "interrupted",
     "last_record",
     "pack",
     "require_same_call",
-    "require_usable",
     "unpack",
 ]
 
@@ -131,21 +132,71 @@ def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
     return Record(_KINDS[kind], number, text, about, rank, nbytes, given), message
 
 
-def require_usable(
-    rank: int, call: Call, process: int, refusal: DistributedError | None, is_open: bool
-) -> None:
-    """Raise DistributedError if the engine is closed, failed, or of another process."""
-    if process != os.getpid():
-        raise DistributedError(
-            f"a forked child uses the engine of rank {rank}",
-            got=str(call),
-            fix="exchange in the process that called fg.distributed.init(); start "
-            "others by the method 'spawn'",
-        )
-    if refusal is not None:
-        raise copy.copy(refusal)
-    if not is_open:
-        raise DistributedError(f"rank {rank} has been closed", got=str(call))
+class ProcessEngine(MessageEngine):
+    """Base class of the engines of ranks that are processes.
+
+    Parameters
+    ----------
+    rank, size : int
+        The rank, and the number of ranks.
+    timeout : float
+        Limit of waits, in seconds.
+    watch : Watching, optional
+        The watch of lost ranks.
+    """
+
+    def __init__(
+        self, rank: int, size: int, timeout: float, watch: Watching | None
+    ) -> None:
+        super().__init__(rank, size)
+        self.timeout, self.watch = timeout, watch
+        self._process = os.getpid()
+        #: The error that has disabled the engine.
+        self._refusal: DistributedError | None = None
+        self._is_open = True
+
+    def _require_usable(self, call: Call) -> None:
+        """Raise an error if the engine is closed or failed, or a rank was lost.
+
+        Raises
+        ------
+        DistributedError
+            If it is closed, or of another process; or the error of an earlier call.
+        WorkerLostError
+            If the watch reports a lost rank.
+        """
+        if self._process != os.getpid():
+            raise DistributedError(
+                f"a forked child uses the engine of rank {self.rank}",
+                got=str(call),
+                fix="exchange in the process that called fg.distributed.init(); start "
+                "others by the method 'spawn'",
+            )
+        if self._refusal is not None:
+            raise copy.copy(self._refusal)
+        if not self._is_open:
+            raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+        if self.watch is not None:
+            self.watch.raise_lost()
+
+    @contextmanager
+    def _interrupting(self) -> Iterator[None]:
+        """Disable the engine after an error in the block."""
+        try:
+            yield
+        except DistributedError as error:
+            self._refusal = error
+            raise
+        except BaseException as error:  # an interrupt; out of memory
+            self._refusal = DistributedError(
+                f"an exchange of rank {self.rank} was interrupted",
+                got=f"{type(error).__name__}: {error}",
+            )
+            self._report(self._refusal)
+            raise
+
+    def _report(self, refusal: DistributedError) -> None:
+        """Send an interrupt of this rank to the others; by default, `close` does."""
 
 
 def _lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
@@ -202,14 +253,6 @@ def require_same_call(
     different = mismatch(calls, ended)
     if different is not None:
         raise different
-
-
-def interrupted(rank: int, error: BaseException) -> DistributedError:
-    """Return the error for calls after an exchange that was interrupted."""
-    return DistributedError(
-        f"an exchange of rank {rank} was interrupted",
-        got=f"{type(error).__name__}: {error}",
-    )
 
 
 def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:

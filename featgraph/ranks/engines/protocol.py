@@ -169,10 +169,12 @@ class Engine(Protocol):
             Bytes of the message for each rank, itself included.
         write : callable
             ``write(rank, message)`` writes the message for a rank to an array of uint8,
-            aligned to 16 bytes; called once for each rank, in any order.
+            aligned to 16 bytes; called once for each rank whose message has bytes, in
+            any order.
         read : callable
             ``read(rank, message)`` reads the message from a rank, aligned to 16 bytes
-            and valid within the call; called for each rank, in their order.
+            and valid within the call; called for each message with bytes, in the order
+            of ranks.
         about : str
             The purpose of the call.
         """
@@ -198,7 +200,7 @@ class Engine(Protocol):
             ``write(message)`` writes the message to an array of uint8; called once.
         read : callable
             ``read(rank, message)`` reads the message from another rank, valid within
-            the call; called for each of them, in their order.
+            the call; called for each that has bytes, in the order of ranks.
         about : str
             The purpose of the call.
 

@@ -23,8 +23,9 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,18 @@ from featgraph.ranks.engines.messages import (
     NOTHING,
     Bytes,
     Finish,
-    MessageEngine,
 )
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
     ConcurrentCalls,
+    ProcessEngine,
     Record,
     Released,
     called,
-    interrupted,
     last_record,
     pack,
     require_same_call,
-    require_usable,
     unpack,
 )
 from featgraph.ranks.engines.protocol import Read, Write
@@ -456,7 +455,7 @@ def _state_of(process: int) -> str:
 _open_engines: weakref.WeakSet[SharedEngine] = weakref.WeakSet()
 
 
-class SharedEngine(MessageEngine):
+class SharedEngine(ProcessEngine):
     """The engine of a rank that is a process, over shared memory of one host.
 
     Parameters
@@ -487,8 +486,7 @@ class SharedEngine(MessageEngine):
         timeout: float,
         watch: Watching | None = None,
     ) -> None:
-        super().__init__(rank, size)
-        self.timeout = timeout
+        super().__init__(rank, size, timeout, watch)
         if not is_possible():
             raise DistributedError(
                 "ranks share memory on Linux only",
@@ -508,12 +506,8 @@ class SharedEngine(MessageEngine):
                 self._own.close()
             raise
         self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
-        self.watch = watch
         #: The number of the exchange published last.
         self._number = 0
-        self._process = os.getpid()
-        self._refusal: DistributedError | None = None
-        self._is_open = True
         self._has_published_last = False
         _open_engines.add(self)
 
@@ -539,52 +533,42 @@ class SharedEngine(MessageEngine):
     def _start(
         self, call: Call, messages: Sequence[Bytes]
     ) -> Callable[[], list[Bytes]]:
-        received = [NOTHING] * self.size
-
         def write(rank: int, out: Bytes) -> None:
             out[:] = messages[rank]
 
-        def read(rank: int, message: Bytes) -> None:
-            received[rank] = message.copy()
-
-        finish = self._begin(call, [m.size for m in messages], write, read)
-
-        def finished() -> list[Bytes]:
-            finish()
-            return received
-
-        return finished
+        sizes = [m.size for m in messages]
+        taken = self._take(call, lambda: self._publish_each(call, sizes, write))
+        return lambda: [message.copy() for message in taken()]
 
     def _begin(
         self, call: Call, sizes: Sequence[int], write: Write, read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._publish_each(call, sizes, write), read)
+        publish = partial(self._publish_each, call, sizes, write)
+        return self._reading(self._take(call, publish), read)
 
     def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
     ) -> Finish:
-        return self._take(call, lambda: self._publish_all(call, nbytes, write), read)
+        publish = partial(self._publish_all, call, nbytes, write)
+        return self._reading(self._take(call, publish), read)
 
-    def _take(self, call: Call, publish: Callable[[], Bytes], read: Read) -> Finish:
-        """Publish own messages; return a function that reads the messages of others."""
+    def _take(
+        self, call: Call, publish: Callable[[], Bytes]
+    ) -> Callable[[], list[Bytes]]:
+        """Publish own messages; return a function that waits for those of others.
+
+        These are views of other ranks' memory, valid until the next exchange.
+        """
         self._require_usable(call)
-        with _interrupting(self):
+        with self._interrupting():
             own = publish()
 
-        def finish() -> None:
+        def received() -> list[Bytes]:
             self._require_usable(call)
-            with _interrupting(self):
-                with watched(self.watch, call):
-                    messages = self._receive(call, own)
-                for rank, message in enumerate(messages):
-                    read(rank, message)
+            with self._interrupting(), watched(self.watch, call):
+                return self._receive(call, own)
 
-        return finish
-
-    def _require_usable(self, call: Call) -> None:
-        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
-        if self.watch is not None:
-            self.watch.raise_lost()
+        return received
 
     def _publish_each(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write and publish all messages; return the message to this rank itself."""
@@ -600,10 +584,12 @@ class SharedEngine(MessageEngine):
             message = np.empty(sizes[rank], np.uint8)
             if sizes[rank] > INLINE_BYTES:
                 message = window[place : place + sizes[rank]]
-            write(rank, message)
+            if message.size:
+                write(rank, message)
             self._publish(call, rank, place, message)
         message = np.empty(sizes[self.rank], np.uint8)
-        write(self.rank, message)
+        if message.size:
+            write(self.rank, message)
         return message
 
     def _publish_all(
@@ -644,6 +630,10 @@ class SharedEngine(MessageEngine):
             for rank, (nbytes, message) in sorted(found.items())
         ]
 
+    def _report(self, refusal: DistributedError) -> None:
+        text = str(refusal.got)
+        self._publish_last(Record("failed", self.exchanges, text, rank=self.rank))
+
     def _publish_last(self, record: Record) -> None:
         """Publish the last record, once: others may be reading it from then on."""
         if self._has_published_last:
@@ -652,21 +642,6 @@ class SharedEngine(MessageEngine):
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
         # Not 0, also before the first exchange.
         self._peers.publish_last(self._number + 1)
-
-
-@contextmanager
-def _interrupting(engine: SharedEngine) -> Iterator[None]:
-    """Disable the engine after an error; publish an error that is this rank's own."""
-    try:
-        yield
-    except DistributedError as error:
-        engine._refusal = error
-        raise
-    except BaseException as error:  # an interrupt; out of memory
-        engine._refusal = interrupted(engine.rank, error)
-        text = str(engine._refusal.got)
-        engine._publish_last(Record("failed", engine.exchanges, text, rank=engine.rank))
-        raise
 
 
 def _meet_watched(

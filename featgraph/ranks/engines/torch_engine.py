@@ -37,18 +37,17 @@ from featgraph.ranks.engines.lost_ranks import (
     Watching,
     watched,
 )
-from featgraph.ranks.engines.messages import NOTHING, Bytes, MessageEngine
+from featgraph.ranks.engines.messages import NOTHING, Bytes
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
     ConcurrentCalls,
+    ProcessEngine,
     Record,
     Released,
     called,
-    interrupted,
     pack,
     require_same_call,
-    require_usable,
     unpack,
 )
 from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
@@ -63,7 +62,7 @@ _NO_LIMIT = timedelta(days=365)
 _LEAVES_S = 1.0
 
 
-class TorchEngine(MessageEngine):
+class TorchEngine(ProcessEngine):
     """The engine of a rank that is a process, over Gloo and NCCL.
 
     Parameters
@@ -95,14 +94,9 @@ class TorchEngine(MessageEngine):
         timeout: float,
         watch: Watching | None = None,
     ) -> None:
-        super().__init__(rank, size)
-        self.timeout = timeout
-        self.watch = watch
+        super().__init__(rank, size, timeout, watch)
         self._links = _Links(rank, size, timeout, watch)
         self._links.join(address, port)
-        self._process = os.getpid()
-        self._refusal: DistributedError | None = None
-        self._is_open = True
         #: When the last exchange was done, on the thread of transfers.
         self._done_at = 0.0
         #: Whether arrays of GPUs can be sent; None until that is determined.
@@ -203,27 +197,10 @@ class TorchEngine(MessageEngine):
             with self._interrupting(), watched(self.watch, call):
                 found = answer()
             # The time of the other thread while this one computed.
-            self.moved_s += max(0.0, min(self._done_at, waits) - left)
+            self.hidden_s += max(0.0, min(self._done_at, waits) - left)
             return found
 
         return received
-
-    @contextmanager
-    def _interrupting(self) -> Iterator[None]:
-        """Disable the engine after an error in the block."""
-        try:
-            yield
-        except DistributedError as error:
-            self._refusal = error
-            raise
-        except BaseException as error:  # an interrupt; out of memory
-            self._refusal = interrupted(self.rank, error)
-            raise
-
-    def _require_usable(self, call: Call) -> None:
-        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
-        if self.watch is not None:
-            self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         arrived, absent = self._send_records(called(call), messages)

@@ -35,6 +35,7 @@ from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
+from featgraph.runtime.superstep.exchange import Counters
 
 __all__ = ["RankExchange"]
 
@@ -55,6 +56,11 @@ class RankExchange:
     device : Device
     triangles : callable
         Returns the oriented edges of this rank.
+
+    Attributes
+    ----------
+    transport : Transport
+        The exchange of rows.
 
     Raises
     ------
@@ -81,7 +87,7 @@ class RankExchange:
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
         if self._is_led:  # the targets of other ranks do not matter
-            self._transport = _transport_on(_alone(shard), NullEngine(), device)
+            self.transport = _transport_on(_alone(shard), NullEngine(), device)
         else:
             require_same(
                 engine,
@@ -91,17 +97,12 @@ class RankExchange:
                 "the target of each rank, when a graph is first run on it",
                 PlanError,
             )
-            self._transport = _transport_on(shard, engine, device)
+            self.transport = _transport_on(shard, engine, device)
 
     @property
     def stays_on_device(self) -> bool:
         """Whether supersteps are announced to other ranks without the host."""
-        return self._fused is not None
-
-    @cached_property
-    def _fused(self) -> Any:
-        """The exchange of counts and results on the device; None if on the host."""
-        return self._transport.fused
+        return self.transport.fused is not None
 
     @cached_property
     def _edge_transport(self) -> EdgeTransport:
@@ -110,7 +111,7 @@ class RankExchange:
     def _over(self, lists: RemoteEntries, stays: bool = True) -> EdgeTransport:
         """Return the exchange of entries of edges: see `Transport.over`."""
         lists = lists.alone() if self._is_led else lists
-        made: EdgeTransport = self._transport.over(lists, stays)
+        made: EdgeTransport = self.transport.over(lists, stays)
         return made
 
     @cached_property
@@ -119,15 +120,11 @@ class RankExchange:
         return DeviceTriangles(part, self._edge_transport, self._over, self.device)
 
     @property
-    def waited_s(self) -> float:
-        """Seconds that this rank has spent in exchanges, since the start."""
-        return self.engine.waited_s
-
-    @property
-    def forms(self) -> Mapping[str, int]:
-        """Number of row messages that this rank has sent since the start, by form."""
-        found: Mapping[str, int] = self._transport.forms
-        return found
+    def counters(self) -> Counters:
+        """Counters of this rank's exchanges since the start."""
+        transport = self.transport
+        forms = dict(transport.forms)
+        return Counters(self.engine.waited_s, transport.sent_behind, forms)
 
     @property
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -136,26 +133,9 @@ class RankExchange:
         "messages" counts what the engine has sent. The other entries count the bytes
         that kernels have stored in windows of GPUs; they are read from the device.
         """
-        transport: Any = self._transport
+        transport = self.transport
         stored = transport.sent_bytes() if hasattr(transport, "sent_bytes") else {}
         return {"messages": self.engine.traffic.sent.copy(), **stored}
-
-    @property
-    def spent_s(self) -> dict[str, float]:
-        """Seconds of this rank's exchanges since the start, by activity.
-
-        "wait" is the time spent within them, "moved" the time that data was in flight;
-        on the CPU also the times of row messages: see `HostRows`.
-        """
-        engine = self.engine
-        own: Mapping[str, float] = getattr(self._transport, "spent_s", {})
-        return {"wait": engine.waited_s, "moved": engine.moved_s, **own}
-
-    @property
-    def sent_behind(self) -> int:
-        """Number of pieces of rows sent while other vertices were swept."""
-        found: int = self._transport.sent_behind
-        return found
 
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
@@ -163,10 +143,6 @@ class RankExchange:
 
     def own_edges(self, everything: Words) -> Words:
         """Return the edges that this rank owns."""
-        return self._own_edges
-
-    @cached_property
-    def _own_edges(self) -> Words:
         count = max(self._edges.count, 1)
         return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
 
@@ -180,7 +156,7 @@ class RankExchange:
 
     def share(self, values: Sequence[Any], changed: Words) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
-        return self._transport.share(values, changed)
+        return self.transport.share(values, changed)
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return an array on the host, combined over all ranks entry by entry."""
@@ -219,7 +195,7 @@ class RankExchange:
         """Return the ghosts of a plan's kernels."""
         edges = EdgeGhosts(plan, self._edge_transport)
         triangles = TriangleSweeps(plan, self.device, lambda: self._device_triangles)
-        sets, transport = self.device.sets, self._transport
+        sets, transport = self.device.sets, self.transport
         own = self._own
         return RankGhosts(plan, transport, edges, own, sets, triangles, self.engine)
 
@@ -253,7 +229,7 @@ class RankExchange:
     def check_count(self, number: int) -> None:
         """Raise an error if a count is negative: a rank is lost, or a value unfit."""
         if number < 0:
-            fused = self._fused
+            fused = self.transport.fused
             known = None if fused is None else fused.rounding_error(number)
             raise known or lost_rank(self.engine, number)
 
@@ -262,7 +238,7 @@ class RankExchange:
 
         Messages written by the host have raised it before.
         """
-        if self._fused is not None:
+        if self.transport.fused is not None:
             self.count(words)
 
     def count_and_look(
@@ -273,9 +249,9 @@ class RankExchange:
     ) -> tuple[int, list[float]]:
         """Return the size of a set on all ranks, and extremes of results."""
         sets: Any = self.device.sets
-        if self._fused is not None:
-            if not self._fused.leave_known(words):
-                self._fused.leave_count(sets.intersection(words, self._own))
+        if self.transport.fused is not None:
+            if not self.transport.fused.leave_known(words):
+                self.transport.fused.leave_count(sets.intersection(words, self._own))
             sets.leave_extremes(results)
             number, seen, _ = sets.read_counts(len(results), reach)
             self.check_count(number)
@@ -287,8 +263,8 @@ class RankExchange:
 
     def begin_timed(self) -> None:
         """Begin a superstep whose work is timed on the device, without waits."""
-        if self._fused is not None:
-            self._fused.begin_timed()
+        if self.transport.fused is not None:
+            self.transport.fused.begin_timed()
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
@@ -298,10 +274,10 @@ class RankExchange:
         Both are sent in one exchange. If supersteps stay on the device, the seconds are
         instead those that the device has worked since `begin_timed`.
         """
-        if self._fused is not None:
+        if self.transport.fused is not None:
             number, seen = self.count_and_look(words, results)
             times = np.zeros(self.engine.size, np.int64)
-            times[self.engine.rank] = self._fused.worked_ns()
+            times[self.engine.rank] = self.transport.fused.worked_ns()
             times = self.engine.all_reduce(times, "sum", about="times")
             return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
@@ -319,7 +295,7 @@ class RankExchange:
         `behind` is called after that, also if the exchange is deferred.
         """
         operator = combine.rules.exchange
-        fused = self._fused
+        fused = self.transport.fused
         if fused is not None and fused.numbers.can_combine(result, operator):
             fused.numbers.add(result, operator, behind=behind)
             return
@@ -337,29 +313,20 @@ class RankExchange:
 
     def settle(self) -> None:
         """Complete deferred combines of reduce results, before they are read."""
-        if self._fused is not None:
-            self._fused.settle()
+        if self.transport.fused is not None:
+            self.transport.fused.settle()
 
     def forget(self) -> None:
         """Drop deferred results after a superstep that has failed."""
-        if self._fused is not None:
-            self._fused.numbers.forget()
-
-    def turns_in_a_tree(
-        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
-    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Yield the slices of a reduce over words of vertices: see `HostBlocks`."""
-        yield from self._blocks.turns(entries, given)
-
-    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine partial results, one per word of vertices, over all ranks."""
-        self._blocks.combine(given, combine)
+        if self.transport.fused is not None:
+            self.transport.fused.numbers.forget()
 
     @cached_property
-    def _blocks(self) -> Any:
+    def blocks(self) -> Any:
+        """The combines of reduces in a tree over words of vertices."""
         if self.device.name == "cpu":
             return HostBlocks(self.shard, self.engine)
-        return GpuBlocks(self.shard, self.device, self, self._transport)
+        return GpuBlocks(self.shard, self.device, self, self.transport)
 
 
 class _OwnEdges(Mapping[str, Array]):

@@ -92,9 +92,11 @@ class RankGhosts:
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Refresh the ghost rows that a phase reads, and empty its outboxes."""
-        buffers.read_at_ghosts.update(self._halos[number].reads)
-        self._send_unsent(buffers, self._halos[number].reads)
-        for name, of in self._halos[number].mirrors:
+        halo = self._halos[number]
+        if halo.reads:
+            buffers.read_at_ghosts.update(halo.reads)
+            self._send_unsent(buffers, halo.reads)
+        for name, of in halo.mirrors:
             values = buffers.held(of, buffers.property(of))
             changed = buffers.mirrored.get((name, of), self._own)
             if changed is None:
@@ -102,31 +104,34 @@ class RankGhosts:
             mirror = self._everywhere(buffers, name, of)
             self._transport.collect(values, mirror, changed)
             buffers.mirrored[name, of] = None
-        for name, of, operation in self._halos[number].outboxes:
+        for name, of, operation in halo.outboxes:
             empty_outbox(buffers.device, buffers.everywhere(name, of), operation)
-        self._edges.refresh(buffers, number)
+        if self._edges.are_used[number]:
+            self._edges.refresh(buffers, number)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Refresh all ghosts of ``_next`` rows that a phase reads."""
-        names = self._halos[number].reads_next
-        if names:
-            rows = [buffers.held(n, buffers.next_of(n)) for n in names]
+        halo = self._halos[number]
+        if halo.reads_next:
+            rows = [buffers.held(n, buffers.next_of(n)) for n in halo.reads_next]
             self._transport.share(rows, self._own, self._sending)
-        for name, of in self._halos[number].mirrors_next:
+        for name, of in halo.mirrors_next:
             values = buffers.held(of, buffers.next_of(of))
             mirror = self._everywhere(buffers, name, of)
             self._transport.collect(values, mirror, self._own)
-        self._edges.refresh_next(buffers, number)
+        if self._edges.are_used[number]:
+            self._edges.refresh_next(buffers, number)
 
     def note(
         self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
     ) -> None:
         """Record the rows written by a phase: see `Ghosts`."""
         halo = self._halos[number]
-        self._mark_unsent(
-            buffers, halo.writes, self._own if vertices is None else vertices
-        )
-        self._edges.note(buffers, number, sources)
+        if halo.writes:
+            written = self._own if vertices is None else vertices
+            self._mark_unsent(buffers, halo.writes, written)
+        if self._edges.are_used[number]:
+            self._edges.note(buffers, number, sources)
         for name, of, operation in halo.outboxes:
             outbox = self._everywhere(buffers, name, of)
             values = buffers.held(of, buffers.property(of))
@@ -140,14 +145,16 @@ class RankGhosts:
 
         Returns the active vertices, ghosts included.
         """
-        self._edges.announce(buffers)
+        if self._edges.written:
+            self._edges.announce(buffers)
         # Rows are sent with a set only if it is the set of their vertices.
         sent = self._sent if active_own is committed else []
         for name in self._written:
             # Ghosts read ahead by another phase may never have been committed.
             changed = self._own if name in self._read_early else committed
             if name in sent:
-                self._outdate(buffers, name, committed)
+                if buffers.mirrored:
+                    self._outdate(buffers, name, committed)
             else:
                 self._mark_unsent(buffers, [name], changed)
         ghosts = self._overlap.came
@@ -280,8 +287,10 @@ class EdgeGhosts:
         #: Whether a phase leaves next entries of all edges but some as they are.
         self._are_left = [phase.changed_only for phase in plan.phases]
         self._sending = Sending(plan.options.exchange)
+        #: Whether each phase reads or writes entries that other ranks have.
+        self.are_used = [any(vars(halo).values()) for halo in self._halos]
         #: Property -> edges that may have been written for the next superstep.
-        self._written: dict[str, Marks] = {}
+        self.written: dict[str, Marks] = {}
 
     def all(self) -> Marks:
         """Mark all own edges that other ranks have as ghosts."""
@@ -317,14 +326,14 @@ class EdgeGhosts:
             everything = self._transport.all()
         for known, names, marks in (
             (buffers.unsent, halo.writes, out),
-            (self._written, halo.writes_next, everything),
+            (self.written, halo.writes_next, everything),
         ):
             for name in names:
                 self._add(known, name, marks)
 
     def announce(self, buffers: Buffers) -> None:
         """Record the committed entries whose values have changed as unsent."""
-        written, self._written = self._written, {}
+        written, self.written = self.written, {}
         for name, marks in written.items():
             if (
                 name in self._read_early
@@ -494,8 +503,8 @@ class Overlap:
             choices[plan] = Choice(plan.options.overlap, engine)
         self._choice: Choice = choices[plan]
         self.came: Words | None = None
-        #: Bytes of a row that is sent.
-        self._row = 0
+        #: Bytes of a row that is sent, and whether a piece of rows may be filled.
+        self._row, self._may_fill = -1, False
 
     def turns(
         self, buffers: Buffers, own: Any, frontier: Any, given: Given
@@ -503,21 +512,26 @@ class Overlap:
         """Return the turns of a phase's sweep in pieces; None to sweep it whole."""
         if own.number != self._phase:
             return None
-        self.came = None
+        transport, self.came = self._transport, None
         self._choice.forget()
-        if frontier.in_place:
+        if frontier.in_place or self._choice.best is False or not transport.can_overlap:
             return None
-        if self._choice.best is False or not self._transport.can_overlap:
+        if self._row < 0:
+            rows = self._rows(buffers)
+            self._row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in rows)
+            self._may_fill = transport.boundary.may_pay(self._row)
+        transport.begin_wire()
+        may_pay = self._may_fill and (
+            frontier.all_due
+            or are_many(frontier.active_count, buffers.state.graph.vertex_count)
+        )
+        if not self._choice.take(transport.clock, may_pay):
             return None
-        values = [buffers.held(n, buffers.next_of(n)) for n in self._names]
-        row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
-        self._row = row
-        self._transport.begin_wire()
-        if not self._choice.take(
-            self._transport.clock, self._may_pay(buffers, frontier, row)
-        ):
-            return None
-        return self._in_pieces(own, given, values, row)
+        return self._in_pieces(own, given, self._rows(buffers))
+
+    def _rows(self, buffers: Buffers) -> list[Any]:
+        """Return the buffers of the rows that a sweep commits."""
+        return [buffers.held(name, buffers.next_of(name)) for name in self._names]
 
     def end(self) -> None:
         """End a superstep, when all rows have arrived."""
@@ -531,16 +545,10 @@ class Overlap:
         """
         return float(self._transport.wire_s(self._row))
 
-    def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
-        """Whether many vertices are due, with enough bytes of rows for pieces."""
-        vertices = buffers.state.graph.vertex_count
-        many = frontier.all_due or are_many(frontier.active_count, vertices)
-        return many and self._transport.boundary.may_pay(row)
-
     def _in_pieces(
-        self, own: Any, given: Given, values: Sequence[Any], row: int
+        self, own: Any, given: Given, values: Sequence[Any]
     ) -> Iterator[Turn]:
-        pieces, sets = self._transport.boundary.pieces(row), self._sets
+        pieces, sets = self._transport.boundary.pieces(self._row), self._sets
         due, begun = given["due"], None
         parts = [*pieces.words, *([] if pieces.rest is None else [pieces.rest])]
         came: list[Words] = []
@@ -558,13 +566,13 @@ class Overlap:
                 if number == len(pieces.words):
                     break
                 if begun is not None:
-                    came.append(begun.finish())
+                    came.append(begun())
                 # Every vertex that passed an earlier phase is due in this one, too.
                 begun = self._transport.begin(
                     values, found, self._sending, pieces, number
                 )
             if begun is not None:
-                came.append(begun.finish())
+                came.append(begun())
         finally:
             self._transport.join()
         self.came = reduce(sets.union, came)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -45,7 +45,6 @@ from featgraph.ranks.exchange.remote_entries import (
     owned_ids,
 )
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
-from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Pieces, within
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
 from featgraph.runtime.devices.protocol import Device
@@ -248,7 +247,7 @@ class MessagePieces:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> InFlight:
+    ) -> Callable[[], Words]:
         """Begin to count the rows of a piece after all earlier launches."""
         entries = [Entries.of(one) for one in values]
         if number == 0:  # no piece is in flight
@@ -268,7 +267,7 @@ class MessagePieces:
         aside.start_read(target, address_of(source), landed.nbytes, marking.handle)
         aside.mark(piece.marked, marking.handle)
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        return InFlight(partial(self._swap, piece, entries, ghosts, about, sending))
+        return partial(self._swap, piece, entries, ghosts, about, sending)
 
     def _swap(
         self,

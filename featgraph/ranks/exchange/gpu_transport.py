@@ -14,7 +14,7 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +43,6 @@ from featgraph.ranks.exchange.remote_entries import (
     owned_ids,
 )
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
-from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
 from featgraph.ranks.exchange.window_channel import (
     Channel,
@@ -271,7 +270,7 @@ class WindowPieces:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> InFlight:
+    ) -> Callable[[], Words]:
         """Post the rows of a piece after all earlier launches."""
         key = pieces, number
         if key not in self._channels:
@@ -287,7 +286,7 @@ class WindowPieces:
             self._held.append(came)
             return came
 
-        return InFlight(finish)
+        return finish
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
@@ -492,7 +491,7 @@ class GpuTransport:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> InFlight:
+    ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
         return self._pieces.begin(values, changed, sending, pieces, number)

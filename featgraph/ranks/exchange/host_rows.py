@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +24,16 @@ from featgraph.ranks.exchange.remote_entries import (
 )
 from featgraph.ranks.exchange.row_messages import (
     AS_FITS,
+    NOT_SENT,
     Arrived,
     Sending,
     SendList,
     choose,
     decode,
     encode,
-    row_bytes,
+    packing_of,
     store,
 )
-from featgraph.ranks.exchange.transport import InFlight
 from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
@@ -39,6 +41,8 @@ __all__ = ["MIRROR", "HostRows"]
 
 #: The name of the exchange of rows for mirrors.
 MIRROR = "a mirror"
+#: Positions of a send list.
+Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +87,8 @@ class HostRows:
 
     Attributes
     ----------
+    rank : int
+        This rank.
     forms : Counter of str
         Number of row messages sent, by form.
     boundary : Boundary
@@ -101,6 +107,7 @@ class HostRows:
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
+        self.rank = engine.rank
         self.forms: Counter[str] = Counter()
         self._links = _Links(
             [SendList(numbers, shard.own) for numbers in shard.send_lists],
@@ -128,20 +135,23 @@ class HostRows:
 
     def over(self, lists: RemoteEntries, stays: bool = True) -> HostEdges:
         """Return the exchange of the entries of some lists of edges."""
-        return HostEdges(lists, self._engine, self._device, self.forms)
+        return HostEdges(lists, self, self._device)
 
     def share(
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
-        return self._begin(values, changed, sending, self._links, "").finish()
+        return self._begin(values, changed, sending, self._links, "")()
 
     def collect(self, values: Array, mirror: Array, changed: Words) -> None:
         """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         order, links = self._shard.partition.order, self._everyone
-        begin = links.firsts[self._engine.rank]
+        begin = links.firsts[self.rank]
         own = slice(begin, begin + self._shard.own)
         mirror[own if order is None else order[own]] = values[: self._shard.own]
+
+        def find(rank: int) -> Positions:
+            return links.sent[rank].changed(changed)
 
         def put(rank: int, arrived: Arrived) -> None:
             first = links.firsts[rank]
@@ -150,13 +160,13 @@ class HostRows:
             else:
                 mirror[order[first:][arrived.places]] = arrived.rows[0]
 
-        self._hand_over([values], changed, AS_FITS, links, MIRROR, put)()
+        self.hand_over([values], find, AS_FITS, links, MIRROR, put)()
 
     @cached_property
     def _everyone(self) -> _Links:
         """Lists of all own vertices for each other rank, and of all of theirs."""
-        cuts, rank = self._shard.partition.cuts, self._engine.rank
-        lists = [SendList(np.arange(n, dtype=np.int32), n) for n in np.diff(cuts)]
+        cuts, rank = self._shard.partition.cuts, self.rank
+        lists = [SendList.whole(int(count)) for count in np.diff(cuts)]
         nothing = SendList(np.empty(0, np.int32), self._shard.own)
         sent, taken = [lists[rank]] * len(lists), lists.copy()
         sent[rank] = taken[rank] = nothing
@@ -169,7 +179,7 @@ class HostRows:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> InFlight:
+    ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
         key = pieces, number
         if key not in self._links_of:
@@ -189,9 +199,12 @@ class HostRows:
         sending: Sending,
         links: _Links,
         piece: str,
-    ) -> InFlight:
-        """Begin to send the rows of changed vertices."""
+    ) -> Callable[[], Words]:
+        """Begin to send the rows of changed vertices; return as `Transport.begin`."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
+
+        def find(rank: int) -> Positions:
+            return links.sent[rank].changed(changed)
 
         def put(rank: int, arrived: Arrived) -> None:
             first = links.firsts[rank]
@@ -200,48 +213,65 @@ class HostRows:
 
         wire = "" if sending.wire_dtype is None else f" in {sending.wire_dtype}"
         about = f"rows of ghosts{wire}{piece}"
-        take = self._hand_over(values, changed, sending, links, about, put)
+        take = self.hand_over(values, find, sending, links, about, put)
 
         def finish() -> Words:
             take()
             return self._device.sets.upload(packed(ghosts))
 
-        return InFlight(finish)
+        return finish
 
-    def _hand_over(
+    def hand_over(
         self,
         values: Sequence[Array],
-        changed: Words,
+        find: Callable[[int], Positions],
         sending: Sending,
         links: _Links,
         about: str,
         put: Callable[[int, Arrived], None],
     ) -> Callable[[], None]:
-        """Begin an exchange of changed rows; return a function that finishes it.
+        """Begin an exchange of listed rows; return a function that finishes it.
 
-        That calls `put` for each received message, and raises DivergenceError if an own
-        value did not fit the wire dtype.
+        Parameters
+        ----------
+        values : sequence of array
+        find : callable
+            Returns the changed positions of the list of a rank.
+        sending : Sending
+        links : _Links
+        about : str
+            The name of the exchange.
+        put : callable
+            ``put(rank, arrived)`` stores the rows received from a rank.
+
+        Raises
+        ------
+        DivergenceError
+            From the returned function, if an own value did not fit the wire dtype.
         """
-        begun = time.perf_counter()
-        wire, failed = sending.wire_dtype, []
-        sizes, form = row_bytes(values, wire), sending.exchange
-        chosen = [choose(link, changed, sizes, form) for link in links.sent]
-        others = (c for r, c in enumerate(chosen) if r != self._engine.rank)
-        self.forms.update(one.form for one in others)
-        self._spend("choose", begun)
+        begun, spent = time.perf_counter(), self.spent_s
+        packing, chosen = packing_of(values, sending.wire_dtype), []
+        failed: list[DivergenceError] = []
+        for rank, link in enumerate(links.sent):
+            one = NOT_SENT
+            if link.size:
+                one = choose(link, find(rank), packing.row, sending.exchange)
+            chosen.append(one)
+            self.forms[one.form] += rank != self.rank
+        spent["choose"] += time.perf_counter() - begun
 
         def write(rank: int, message: Array) -> None:
             begun = time.perf_counter()
             try:
-                encode(links.sent[rank], chosen[rank], values, message, wire)
+                encode(links.sent[rank], chosen[rank], packing, values, message)
             except DivergenceError as error:  # raised when the message is sent
                 failed.append(error)
-            self._spend("encode", begun)
+            spent["encode"] += time.perf_counter() - begun
 
         def read(rank: int, message: Array) -> None:
             begun = time.perf_counter()
-            put(rank, decode(links.taken[rank], message, values, wire))
-            self._spend("store", begun)
+            put(rank, decode(links.taken[rank], message, packing))
+            spent["store"] += time.perf_counter() - begun
 
         counts = [one.nbytes for one in chosen]
         exchange = self._engine.begin_bytes(counts, write, read, about=about)
@@ -253,26 +283,50 @@ class HostRows:
 
         return finish
 
-    def _spend(self, on: str, begun: float) -> None:
-        self.spent_s[on] += time.perf_counter() - begun
-
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the rows of an outbox at the owners of vertices: see `Transport`.
 
         Contributions are combined in the order of ranks.
         """
-        partition, messages = self._shard.partition, []
-        for begin, end in pairwise(partition.cuts.tolist()):
-            places = slice(begin, end)
-            order = partition.order
-            messages.append(
-                in_outbox(outbox[places if order is None else order[places]], operation)
-            )
-        received = self._engine.all_to_allv(messages, about="atomic operations")
-        own = values[: self._shard.own]
-        reached = np.zeros(self._shard.numbers.size, np.bool_)
-        for message in received:
-            reached[combine_rows(message, own, operation)] = True
+        partition, shard = self._shard.partition, self._shard
+        there: list[Any] = [slice(*pair) for pair in pairwise(partition.cuts.tolist())]
+        if partition.order is not None:
+            there = [partition.order[places] for places in there]
+        ends = there, [slice(shard.own)] * len(there)
+        given = outbox, values, operation, ends, shard.numbers.size
+        return self.combine(*given, "atomic operations")
+
+    def combine(
+        self,
+        outbox: Array,
+        values: Array,
+        operation: str,
+        ends: tuple[Sequence[Any], Sequence[Any]],
+        count: int,
+        about: str,
+    ) -> Words:
+        """Combine entries of outboxes into `values`; return the set of these entries.
+
+        Parameters
+        ----------
+        outbox, values : array
+        operation : str
+        ends : (sequence, sequence)
+            By rank: the indices of its entries in this outbox, and of the own entries
+            that its outbox has.
+        count : int
+            Number of entries of the set.
+        about : str
+            The name of the exchange.
+        """
+        there, here = ends
+        messages = [in_outbox(outbox[places], operation) for places in there]
+        received = self._engine.all_to_allv(messages, about=about)
+        reached = np.zeros(count, np.bool_)
+        for message, places in zip(received, here, strict=True):
+            rows, found = values[places], reached[places]
+            found[combine_rows(message, rows, operation)] = True
+            values[places], reached[places] = rows, found
         return self._device.sets.upload(packed(reached))
 
 
@@ -301,21 +355,16 @@ class HostEdges:
     Parameters
     ----------
     lists : RemoteEntries
-    engine : Engine
+    rows : HostRows
+        Exchanges listed rows, of vertices or of edges.
     device : CpuDevice
-    forms : Counter of str
-        The counter of messages, by form.
     """
 
-    def __init__(
-        self,
-        lists: RemoteEntries,
-        engine: Engine,
-        device: Device,
-        forms: Counter[str],
-    ) -> None:
-        self._lists, self._engine, self._device = lists, engine, device
-        self._forms = forms
+    def __init__(self, lists: RemoteEntries, rows: HostRows, device: Device) -> None:
+        self._lists, self._rows, self._device = lists, rows, device
+        self._links = _Links(
+            lists.links, [SendList.whole(one.size) for one in lists.received], []
+        )
 
     def all(self) -> Mask:
         """Mark all edges of the lists."""
@@ -361,49 +410,37 @@ class HostEdges:
         sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
-        lists, sizes, messages = self._lists, row_bytes(values), []
-        both = zip(lists.links, lists.bounds, strict=True)
-        # Form "all" would need the owner's edges as a range: only its list is sent.
-        form = "ms" if sending.exchange == "all" else sending.exchange
-        for rank, (link, (begin, end)) in enumerate(both):
-            listed = SendList(np.arange(end - begin, dtype=np.int32), end - begin)
-            chosen = choose(listed, packed(marks[begin:end]), sizes, form)
-            messages.append(encode(link, chosen, values))
-            self._forms[chosen.form] += rank != self._engine.rank
-        received = self._engine.all_to_allv(messages, about="entries of edges")
-        for message, taken in zip(received, lists.received, strict=True):
-            arrived = decode(SendList(_places(taken.size), taken.size), message, values)
-            there = replace(arrived, positions=taken[arrived.positions])
-            store(there, values, 0)
-            for rows, other in zip(arrived.rows, others, strict=True):
-                if other is not None:
-                    other[there.positions] = rows
+        lists = self._lists
+        if sending.exchange == "all":  # the owner's edges are no range
+            sending = Sending("ms")
+
+        def find(rank: int) -> Positions:
+            begin, end = lists.bounds[rank]
+            return np.flatnonzero(marks[begin:end]).astype(np.int32)
+
+        def put(rank: int, arrived: Arrived) -> None:
+            taken = lists.received[rank]
+            arrived = replace(arrived, positions=taken[arrived.positions])
+            store(arrived, values, 0)
+            store(arrived, others, 0)
+
+        about = "entries of edges"
+        self._rows.hand_over(values, find, sending, self._links, about, put)()
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the entries of an outbox at their owners: see `EdgeTransport`.
 
         Contributions are combined in the order of ranks.
         """
-        lists, rank = self._lists, self._engine.rank
+        lists, rank = self._lists, self._rows.rank
         there, here = list(lists.received), list(lists.sent)
-        there[rank] = here[rank] = _places(lists.own)
-        messages = [in_outbox(outbox[places], operation) for places in there]
-        received = self._engine.all_to_allv(messages, about="entries of outboxes")
-        reached = np.zeros(lists.count, np.bool_)
-        for message, places in zip(received, here, strict=True):
-            rows = values[places]
-            changed = combine_rows(message, rows, operation)
-            values[places] = rows
-            reached[places[changed]] = True
-        return self._device.sets.upload(packed(reached))
-
-
-def _places(count: int) -> npt.NDArray[np.int32]:
-    return np.arange(count, dtype=np.int32)
+        there[rank] = here[rank] = np.arange(lists.own, dtype=np.int32)
+        given = outbox, values, operation, (there, here), lists.count
+        return self._rows.combine(*given, "entries of outboxes")
 
 
 def _bytes(rows: Array) -> npt.NDArray[np.uint8]:
     """Return a view of rows as bytes, in which 0.0 and -0.0 differ."""
-    shape = rows.shape[0], row_bytes([rows])[0]
+    shape = rows.shape[0], rows.itemsize * prod(rows.shape[1:])
     found: npt.NDArray[np.uint8] = rows.reshape(-1).view(np.uint8).reshape(shape)
     return found

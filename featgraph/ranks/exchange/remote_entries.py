@@ -32,9 +32,8 @@ from featgraph.ranks.exchange.row_messages import (
     choose,
     decode,
     encode,
-    row_bytes,
+    packing_of,
 )
-from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = [
@@ -240,16 +239,16 @@ def in_outbox(rows: Rows, operation: str) -> npt.NDArray[np.uint8]:
     """Return the message to an owner with the rows that differ from the identity."""
     nothing = identity(operation, rows.dtype)
     changed = (rows != nothing).any(axis=tuple(range(1, rows.ndim)))
-    link = _whole_range(len(rows))
-    chosen = choose(link, packed(changed), row_bytes([rows]))
-    return encode(link, chosen, [np.ascontiguousarray(rows)])
+    link, packing = SendList.whole(len(rows)), packing_of([rows])
+    chosen = choose(link, np.flatnonzero(changed).astype(np.int32), packing.row)
+    return encode(link, chosen, packing, [np.ascontiguousarray(rows)])
 
 
 def combine_rows(
     message: npt.NDArray[np.uint8], own: Rows, operation: str
 ) -> npt.NDArray[np.int32]:
     """Combine received rows into the owner's; return the indices of these rows."""
-    arrived = decode(_whole_range(len(own)), message, [own])
+    arrived = decode(SendList.whole(len(own)), message, packing_of([own]))
     positions = arrived.positions
     own[positions] = _COMBINES[operation](own[positions], arrived.rows[0])
     return positions
@@ -277,7 +276,3 @@ def owned_ids(partition: Partition) -> list[Array]:
     order = partition.order
     numbers = np.arange(partition.cuts[-1]) if order is None else order
     return [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
-
-
-def _whole_range(count: int) -> SendList:
-    return SendList(np.arange(count, dtype=np.int32), count)

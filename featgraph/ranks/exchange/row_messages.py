@@ -1,5 +1,8 @@
 """Messages of rows: the choice of the smallest form, encoding to bytes, and decoding.
 
+A `Packing` is the layout of the rows of some properties in a message. It is computed
+once for their dtypes and shapes.
+
 A message has the rows of each property, one property after the other; the set of rows
 (a bitmap, or gaps); and, last, a code. So rows are aligned to their units in memory,
 and a message without rows has no bytes at all::
@@ -13,11 +16,12 @@ float64 have 16 bits in a message (`row_loops`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,15 +37,17 @@ __all__ = [
     "AS_FITS",
     "FORMS",
     "GAP_BITS",
+    "NOT_SENT",
     "Arrived",
     "Chosen",
+    "Packing",
     "SendList",
     "Sending",
     "choose",
     "count_bytes",
     "decode",
     "encode",
-    "row_bytes",
+    "packing_of",
     "store",
 ]
 
@@ -49,11 +55,14 @@ __all__ = [
 #: a bitmap over the send list; "vr-list": changed rows, and the gaps between their
 #: positions; "none": no bytes, if no row changed.
 FORMS = ("none", "all", "ms", "vr", "vr-list")
+_FORM_OF = (*FORMS, "", "", "")
 #: Bits of a gap. With 8 and 16 alone, messages of rows of one byte would have up to 1.6
 #: times the least bytes, in place of 1.16 times (0047).
 GAP_BITS = (4, 8, 12, 16, 20, 24)
+_GAP_BITS = np.array(GAP_BITS)
 
 
+@cache
 def loops() -> Any:
     """Return the compiled loops."""
     return import_whole("featgraph.ranks.exchange.row_loops")
@@ -116,7 +125,12 @@ class SendList:
                 expected=f"0 to {self.own - 1}",
             )
 
-    @property
+    @classmethod
+    def whole(cls, count: int) -> SendList:
+        """Return the list of all rows of an owner."""
+        return cls(np.arange(count, dtype=np.int32), count)
+
+    @cached_property
     def size(self) -> int:
         """Number of vertices in the list."""
         return self.numbers.size
@@ -132,6 +146,34 @@ class SendList:
         positions = np.arange(self.size, dtype=np.int32)
         positions.flags.writeable = False
         return positions
+
+    def changed(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+        """Return the positions whose vertices are in a set: int32, ascending.
+
+        Parameters
+        ----------
+        words : array of uint32
+            A bitvector over the owner's vertices.
+
+        Raises
+        ------
+        ArgumentError
+            If `words` is no such bitvector.
+        """
+        if words.dtype != np.uint32 or words.size * 32 < self.own:
+            raise ArgumentError(
+                "not a bitvector over the owner's vertices",
+                got=f"{words.size} words of {words.dtype}",
+                expected=f"{-(-self.own // 32)} of uint32",
+            )
+        whole, rest = divmod(self.own, 32)
+        tail = (1 << rest) - 1
+        if (words[:whole] == 0xFFFFFFFF).all() and (
+            not rest or int(words[whole]) & tail == tail
+        ):
+            return self.every
+        positions = np.empty(self.size + 1, np.int32)
+        return positions[: loops().list_changed(words, self.numbers, positions)]
 
 
 @dataclass(frozen=True)
@@ -157,10 +199,7 @@ class Chosen:
 
 
 def choose(
-    link: SendList,
-    changed: npt.NDArray[np.uint32],
-    row_bytes: Sequence[int],
-    form: str = "auto",
+    link: SendList, positions: npt.NDArray[np.int32], row: int, form: str = "auto"
 ) -> Chosen:
     """Choose the form of a message.
 
@@ -168,10 +207,10 @@ def choose(
     ----------
     link : SendList
         The send list.
-    changed : array of uint32
-        A bitvector over the owner's vertices: those whose rows changed.
-    row_bytes : sequence of int
-        Bytes of a row of each property that is sent.
+    positions : array of int32
+        The changed positions of the list, ascending.
+    row : int
+        Bytes of a row of all properties that are sent: see `Packing`.
     form : str
         "auto": the form with the fewest bytes; or one of `FORMS` but "none". If no row
         changed, the form is "none" unless "all" or "ms" is given.
@@ -179,40 +218,34 @@ def choose(
     Raises
     ------
     ArgumentError
-        If `form` is unknown, or `changed` is no such bitvector.
+        If `form` is unknown.
     """
     if form not in ("auto", *FORMS[1:]):
         expected = ", ".join(("auto", *FORMS[1:]))
         raise ArgumentError("no form of rows", got=repr(form), expected=expected)
-    if changed.dtype != np.uint32 or changed.size * 32 < link.own:
-        raise ArgumentError(
-            "not a bitvector over the owner's vertices",
-            got=f"{changed.size} words of {changed.dtype}",
-            expected=f"{-(-link.own // 32)} of uint32",
-        )
-    if form == "auto" and link.size and _is_full(changed, link.own):
+    size, count = link.size, positions.size
+    if size == 0 or (count == 0 and form not in ("all", "ms")):
+        return NOT_SENT
+    if form == "auto" and count == size:
         # The whole list without a bitmap is never larger than other forms.
-        return Chosen("ms", 0, link.every, link.size * sum(row_bytes) + 1)
-    positions = np.empty(link.size + 1, np.int32)
-    count = loops().list_changed(changed, link.numbers, positions)
-    positions = positions[:count]
-    if (count == 0 and form not in ("all", "ms")) or link.size == 0:
-        return Chosen("none", 0, positions, 0)
-    row = sum(row_bytes)
-    sizes = _list_bytes(positions, link.size) if form in ("auto", "vr-list") else {}
-    listed = min(sizes, key=lambda bits: sizes[bits]) if sizes else 0
-    body = {
-        "all": link.own * row + _bitmap_bytes(link, count),
-        "ms": link.size * row + _bitmap_bytes(link, count),
-        "vr": count * row + -(-link.size // 8),
-    }
-    if listed:
-        body["vr-list"] = count * row + count_bytes(count) + sizes[listed]
-    taken = form
-    if form == "auto":
-        taken = min(("ms", "vr", "vr-list"), key=lambda f: body.get(f, np.inf))
-    bits = listed if taken == "vr-list" else 0
-    return Chosen(taken, bits, positions, body[taken] + 1)
+        return Chosen("ms", 0, positions, size * row + 1)
+    bitmap = -(-size // 8)
+    behind = 0 if count == size else bitmap
+    body, bits = {"ms": size * row + behind, "vr": count * row + bitmap}, 0
+    if form == "all":
+        body["all"] = link.own * row + behind
+    if form in ("auto", "vr-list"):
+        entries = count + loops().count_escapes(positions)
+        sizes = -(-_GAP_BITS * entries // 8)
+        least = int(sizes.argmin())
+        bits = GAP_BITS[least]
+        body["vr-list"] = count * row + count_bytes(count) + int(sizes[least])
+    taken = min(body, key=body.__getitem__) if form == "auto" else form
+    return Chosen(taken, bits if taken == "vr-list" else 0, positions, body[taken] + 1)
+
+
+#: The message without bytes.
+NOT_SENT = Chosen("none", 0, np.empty(0, np.int32), 0)
 
 
 def count_bytes(count: int) -> int:
@@ -220,30 +253,85 @@ def count_bytes(count: int) -> int:
     return max(1, -(-int(count).bit_length() // 8))
 
 
-def _is_full(changed: npt.NDArray[np.uint32], own: int) -> bool:
-    """Whether a bitvector has all of the first `own` vertices."""
-    words, rest = divmod(own, 32)
-    tail = (1 << rest) - 1
-    return bool((changed[:words] == 0xFFFFFFFF).all()) and (
-        not rest or int(changed[words]) & tail == tail
-    )
-
-
-def _bitmap_bytes(link: SendList, count: int) -> int:
-    return 0 if count == link.size else -(-link.size // 8)
-
-
-def _list_bytes(positions: npt.NDArray[np.int32], size: int) -> dict[int, int]:
-    """Return the bytes of all gaps, by bits of a gap."""
-    escapes = loops().count_escapes(positions)
-    entries = (positions.size + escapes).tolist()
-    both = zip(GAP_BITS, entries, strict=True)
-    return {bits: -(-bits * entry // 8) for bits, entry in both}
-
-
 #: Least bytes that are copied on several threads, and most threads: one thread copies
 #: half a million rows of four bytes in 1 ms; starting eight threads takes 0.3 ms.
 MANY_BYTES, MOST_THREADS = 1 << 21, 8
+
+
+class _Part(NamedTuple):
+    """The rows of one property in a message.
+
+    Attributes
+    ----------
+    which : int
+        Its index among the properties.
+    row : int
+        Bytes of a row in the message.
+    unit : dtype
+        Unsigned integers by which loops copy its rows.
+    is_rounded : bool
+        Whether its reals have 16 bits in the message.
+    dtype : dtype
+    shape : tuple of int
+        Of a row in memory.
+    """
+
+    which: int
+    row: int
+    unit: np.dtype[Any]
+    is_rounded: bool
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The layout of the rows of some properties in a message.
+
+    Attributes
+    ----------
+    parts : tuple of _Part
+        The properties, those with the widest units first.
+    row : int
+        Bytes of a row of all properties.
+    wire_dtype : str or None
+        See `Sending`.
+    """
+
+    parts: tuple[_Part, ...]
+    row: int
+    wire_dtype: str | None
+
+    def split(self, body: Bytes, count: int) -> list[Array]:
+        """Return `count` rows of each property: views of a message, unless rounded."""
+        rows, end = [body] * len(self.parts), 0
+        for which, row, _, is_rounded, dtype, shape in self.parts:
+            begin, end = end, end + count * row
+            found = body[begin:end].view(np.uint16 if is_rounded else dtype)
+            if is_rounded:
+                found = loops().widen(found, dtype, self.wire_dtype)
+            rows[which] = found.reshape(count, *shape)
+        return rows
+
+
+def packing_of(arrays: Sequence[Array], wire_dtype: str | None = None) -> Packing:
+    """Return the layout of rows of arrays, the properties that are sent together."""
+    return _packing(tuple([(one.dtype, one.shape[1:]) for one in arrays]), wire_dtype)
+
+
+@lru_cache(maxsize=256)
+def _packing(
+    rows: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...], wire_dtype: str | None
+) -> Packing:
+    parts, widths = [], []
+    for which, (dtype, shape) in enumerate(rows):
+        is_rounded = wire_dtype is not None and dtype in (np.float32, np.float64)
+        row = (2 if is_rounded else dtype.itemsize) * prod(shape)
+        unit = np.dtype(f"u{gcd(dtype.itemsize * prod(shape), 8)}")
+        parts.append(_Part(which, row, unit, is_rounded, dtype, shape))
+        widths.append(gcd(row, 8))
+    parts.sort(key=lambda part: -widths[part.which])
+    return Packing(tuple(parts), sum(part.row for part in parts), wire_dtype)
 
 
 @dataclass(frozen=True)
@@ -256,12 +344,15 @@ class Arrived:
         The changed positions of the send list, ascending.
     rows : list of array
         Their rows, by property; possibly views of the message.
+    packing : Packing
+        Of the message.
     """
 
     positions: npt.NDArray[np.int32]
     rows: list[Array]
+    packing: Packing
 
-    @property
+    @cached_property
     def places(self) -> slice | npt.NDArray[np.int32]:
         """The positions as an index: a slice if they are 0 to count - 1."""
         count = self.positions.size
@@ -270,21 +361,12 @@ class Arrived:
         return self.positions
 
 
-def row_bytes(arrays: Sequence[Array], wire_dtype: str | None = None) -> list[int]:
-    """Return the bytes of a row of each property in a message."""
-    return [
-        (2 if _is_rounded(array, wire_dtype) else array.itemsize)
-        * prod(array.shape[1:])
-        for array in arrays
-    ]
-
-
 def encode(
     link: SendList,
     chosen: Chosen,
+    packing: Packing,
     arrays: Sequence[Array],
     message: Bytes | None = None,
-    wire_dtype: str | None = None,
 ) -> Bytes:
     """Return the message of a chosen form.
 
@@ -293,13 +375,12 @@ def encode(
     link : SendList
         The send list.
     chosen : Chosen
-        The result of `choose` for this list and the bytes of these rows.
+        The result of `choose` for this list and the rows of this packing.
+    packing : Packing
     arrays : sequence of array
         The properties, in C order, each with the rows of the owner's vertices first.
     message : array of uint8, shape (chosen.nbytes,), optional
         The array to write to. Default: a new one.
-    wire_dtype : str, optional
-        See `Sending`.
 
     Raises
     ------
@@ -310,39 +391,31 @@ def encode(
         message = np.empty(chosen.nbytes, np.uint8)
     if chosen.form == "none":
         return message
-    taken = chosen.positions
-    if chosen.form == "ms" and taken.size < link.size:
+    is_all, taken = chosen.form == "all", chosen.positions
+    if chosen.form == "ms":
         taken = link.every
-    is_all = chosen.form == "all"
+    has_whole_range = is_all or (taken is link.every and link.is_whole)
     count, end, too_large = link.own if is_all else taken.size, 0, None
-    for which, begin, end in _parts(count, arrays, wire_dtype):
-        if _is_rounded(arrays[which], wire_dtype):
-            source = _matrix(arrays[which])
-            out = message[begin:end].view(np.uint16).reshape(count, -1)
+    for which, row, unit, is_rounded, dtype, _ in packing.parts:
+        begin, end = end, end + count * row
+        source = _matrix(arrays[which], dtype if is_rounded else unit)
+        out = message[begin:end].view(np.uint16 if is_rounded else unit)
+        out = out.reshape(count, source.shape[1])
+        if is_rounded:
             listed = (np.arange(count),) * 2 if is_all else (link.numbers, taken)
-            row = loops().round_rows(source, *listed, out, wire_dtype)
-            too_large = too_large if row < 0 else (arrays[which].dtype, source[row])
-            continue
-        source = _units(arrays[which])
-        out = message[begin:end].view(source.dtype).reshape(count, -1)
-        if is_all or (taken is link.every and link.is_whole):
+            large = loops().round_rows(source, *listed, out, packing.wire_dtype)
+            too_large = too_large if large < 0 else (dtype, source[large])
+        elif has_whole_range:
             out[:] = source[:count]
         else:
             _gather_rows(source, link.numbers, taken, out)
-    rows_end = count * sum(row_bytes(arrays, wire_dtype))
-    _write_positions(link, chosen, message[rows_end:-1])
-    message[-1] = _code(chosen)
+    _write_positions(chosen, message[end:])
     if too_large is not None:
-        raise _does_not_fit(*too_large, str(wire_dtype))
+        raise _does_not_fit(*too_large, str(packing.wire_dtype))
     return message
 
 
-def decode(
-    link: SendList,
-    message: Bytes,
-    like: Sequence[Array],
-    wire_dtype: str | None = None,
-) -> Arrived:
+def decode(link: SendList, message: Bytes, packing: Packing) -> Arrived:
     """Decode a message.
 
     Parameters
@@ -351,68 +424,71 @@ def decode(
         The send list of the sender, with the sender's row numbers.
     message : array of uint8
         The result of `encode`.
-    like : sequence of array
-        Arrays with the dtype and the row shape of each property.
-    wire_dtype : str, optional
-        The wire dtype of the sender.
+    packing : Packing
+        That of the sender.
 
     Raises
     ------
     DistributedError
         If the message does not fit this list and these properties.
     """
-    row = sum(row_bytes(like, wire_dtype))
     if message.size == 0:
-        return Arrived(np.empty(0, np.int32), _split(message, 0, like, wire_dtype))
-    code, body = int(message[-1]), message[:-1]
-    _check((code & 7) < len(FORMS), link, message)
-    form, number = FORMS[code & 7], code >> 3 & 7
+        return Arrived(NOT_SENT.positions, packing.split(message, 0), packing)
+    code, body, row = int(message[-1]), message[:-1], packing.row
+    form, number = _FORM_OF[code & 7], code >> 3 & 7
     if form in ("all", "ms"):
         count = link.own if form == "all" else link.size
-        _check(body.size >= count * row, link, message)
+        if body.size < count * row:
+            raise _unreadable(link, message)
         positions = link.every
         if body.size > count * row:
             positions = _read_bitmap(link, body[count * row :], message)
-        return _taken(link, form, positions, _split(body, count, like, wire_dtype))
+        rows = packing.split(body, count)
+        if form == "all" or positions.size < link.size:
+            chosen = link.numbers[positions] if form == "all" else positions
+            rows = [np.take(one, chosen, axis=0) for one in rows]
+        return Arrived(positions, rows, packing)
     if form == "vr":
-        begin = body.size - -(-link.size // 8)
-        _check(begin >= 0, link, message)
-        positions = _read_bitmap(link, body[begin:], message)
-        _check(begin == positions.size * row, link, message)
+        end = body.size - -(-link.size // 8)
+        positions = _read_bitmap(link, body[max(end, 0) :], message)
+        is_whole = end == positions.size * row
     else:
         end = body.size - (code >> 6) - 1
-        _check(form == "vr-list" and number < len(GAP_BITS) and end > 0, link, message)
+        if form != "vr-list" or number >= len(GAP_BITS) or end <= 0:
+            raise _unreadable(link, message)
         count = int.from_bytes(body[end:].tobytes(), "little")
-        _check(count <= link.size and count * row <= end, link, message)
-        positions = np.empty(count, np.int32)
-        data = body[count * row : end]
-        ok = loops().unpack_gaps(data, GAP_BITS[number], link.size, positions)
-        _check(ok, link, message)
-    return Arrived(positions, _split(body, positions.size, like, wire_dtype))
+        if count > link.size or count * row > end:
+            raise _unreadable(link, message)
+        positions, data = np.empty(count, np.int32), body[count * row : end]
+        bits = GAP_BITS[number]
+        is_whole = loops().unpack_gaps(data, bits, link.size, positions)
+    if not is_whole:
+        raise _unreadable(link, message)
+    return Arrived(positions, packing.split(body, positions.size), packing)
 
 
-def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
+def store(arrived: Arrived, arrays: Sequence[Array | None], first: int) -> None:
     """Store received rows in arrays, in place.
 
     Parameters
     ----------
     arrived : Arrived
         The result of `decode`.
-    arrays : sequence of array
-        The receiver's properties, in C order.
+    arrays : sequence of array or None
+        The receiver's properties, in C order; None for those that it does not store.
     first : int
         The row of the first ghost from this sender.
     """
     places = arrived.places
-    for array, rows in zip(arrays, arrived.rows, strict=True):
+    for which, _, unit, *_ in arrived.packing.parts:
+        rows, array = arrived.rows[which], arrays[which]
+        if array is None:
+            continue
         if isinstance(places, slice):
             array[first : first + places.stop] = rows
         else:
-            loops().scatter_rows(_units(rows), places, first, _units(array))
-
-
-def _is_rounded(array: Array, wire_dtype: str | None) -> bool:
-    return wire_dtype is not None and array.dtype in (np.float32, np.float64)
+            units = _matrix(rows, unit), places, first, _matrix(array, unit)
+            loops().scatter_rows(*units)
 
 
 def _does_not_fit(dtype: Any, row: Array, wire_dtype: str) -> DivergenceError:
@@ -431,76 +507,22 @@ def does_not_fit(what: str, got: str, wire_dtype: str) -> DivergenceError:
     )
 
 
-def _unit(array: Array, wire_dtype: str | None = None) -> int:
-    """Return the bytes that loops copy at once: 1, 2, 4 or 8, a divisor of a row."""
-    return gcd(*row_bytes([array], wire_dtype), 8)
+def _matrix(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a view of rows as a matrix of another dtype.
 
-
-def _matrix(array: Array) -> Array:
-    """Return a view of rows as a matrix; raises ArgumentError if not in C order."""
+    Raises
+    ------
+    ArgumentError
+        If the array is not in C order.
+    """
     if not array.flags.c_contiguous:
         raise ArgumentError(
             "rows are sent from, and stored to, arrays in C order",
             got=f"strides {array.strides} of shape {array.shape}",
             fix="np.ascontiguousarray(values)",
         )
-    return array.reshape(array.shape[0], prod(array.shape[1:]))
-
-
-def _units(array: Array) -> Array:
-    """Return a view of rows as a matrix of units."""
-    unit, matrix = _unit(array), _matrix(array)
-    units = matrix.reshape(-1).view(f"u{unit}")
-    return units.reshape(array.shape[0], row_bytes([array])[0] // unit)
-
-
-def _parts(
-    count: int, arrays: Sequence[Array], wire_dtype: str | None = None
-) -> Iterator[tuple[int, int, int]]:
-    """Yield each property, and the byte range of its rows in a message."""
-    at = 0
-    bytes_of = row_bytes(arrays, wire_dtype)
-    units = [_unit(array, wire_dtype) for array in arrays]
-    for which in sorted(range(len(arrays)), key=lambda w: -units[w]):
-        end = at + count * bytes_of[which]
-        yield which, at, end
-        at = end
-
-
-def _split(
-    body: Bytes, count: int, like: Sequence[Array], wire_dtype: str | None
-) -> list[Array]:
-    """Return the rows of each property: views of the message, unless rounded."""
-    rows: dict[int, Array] = {}
-    for which, begin, end in _parts(count, like, wire_dtype):
-        part, dtype = body[begin:end], like[which].dtype
-        if _is_rounded(like[which], wire_dtype):
-            rows[which] = loops().widen(part.view(np.uint16), dtype, wire_dtype)
-        else:
-            rows[which] = part.view(dtype)
-    return [rows[w].reshape(count, *like[w].shape[1:]) for w in range(len(like))]
-
-
-def _taken(
-    link: SendList,
-    form: str,
-    positions: npt.NDArray[np.int32],
-    rows: list[Array],
-) -> Arrived:
-    """Select the changed rows of a message with all rows."""
-    if form == "all":
-        chosen = link.numbers[positions]
-        return Arrived(positions, [np.take(r, chosen, axis=0) for r in rows])
-    if positions.size < link.size:
-        rows = [np.take(r, positions, axis=0) for r in rows]
-    return Arrived(positions, rows)
-
-
-def _code(chosen: Chosen) -> int:
-    """Return the last byte of a message."""
-    width = GAP_BITS.index(chosen.gap_bits) if chosen.gap_bits else 0
-    count = count_bytes(chosen.positions.size) - 1 if chosen.gap_bits else 0
-    return FORMS.index(chosen.form) | width << 3 | count << 6
+    row = array.itemsize * prod(array.shape[1:])
+    return array.reshape(-1).view(dtype).reshape(len(array), row // dtype.itemsize)
 
 
 def _gather_rows(source: Array, numbers: Array, taken: Array, out: Array) -> None:
@@ -522,32 +544,33 @@ def _gather_rows(source: Array, numbers: Array, taken: Array, out: Array) -> Non
         one.result()
 
 
-def _write_positions(link: SendList, chosen: Chosen, out: Bytes) -> None:
-    """Write the set of rows of a message, unless it has all of them."""
-    count = chosen.positions.size
+def _write_positions(chosen: Chosen, out: Bytes) -> None:
+    """Write the set of rows of a message, unless it has all of them, and its code."""
+    count, code = chosen.positions.size, FORMS.index(chosen.form)
     if chosen.form == "vr-list":
         width = count_bytes(count)
-        loops().pack_gaps(chosen.positions, chosen.gap_bits, out[:-width])
-        out[-width:] = np.frombuffer(count.to_bytes(width, "little"), np.uint8)
-    elif out.size:
-        out[:] = 0
+        code |= GAP_BITS.index(chosen.gap_bits) << 3 | width - 1 << 6
+        loops().pack_gaps(chosen.positions, chosen.gap_bits, out[: -width - 1])
+        out[-width - 1 : -1] = np.frombuffer(count.to_bytes(width, "little"), np.uint8)
+    elif out.size > 1:
+        out[:-1] = 0
         loops().pack_bits(chosen.positions, out)
+    out[-1] = code
 
 
 def _read_bitmap(link: SendList, data: Bytes, message: Bytes) -> npt.NDArray[np.int32]:
-    _check(data.size == -(-link.size // 8), link, message)
     tail = link.size % 8
-    _check(not tail or int(data[-1]) >> tail == 0, link, message)
+    if data.size != -(-link.size // 8) or (tail and int(data[-1]) >> tail):
+        raise _unreadable(link, message)
     positions = np.empty(link.size + 1, np.int32)
     return positions[: loops().unpack_bits(data, link.size, positions)]
 
 
-def _check(holds: bool, link: SendList, message: Bytes) -> None:
-    if not holds:
-        raise DistributedError(
-            "a message of rows cannot be read",
-            got=f"{message.size} bytes, of code {message[-1]}",
-            expected=f"rows of a list of {link.size} vertices of {link.own}",
-            fix="one send list and the same properties, in one order, on both sides; "
-            "one version of featgraph on all ranks",
-        )
+def _unreadable(link: SendList, message: Bytes) -> DistributedError:
+    return DistributedError(
+        "a message of rows cannot be read",
+        got=f"{message.size} bytes, of code {message[-1]}",
+        expected=f"rows of a list of {link.size} vertices of {link.own}",
+        fix="one send list and the same properties, in one order, on both sides; "
+        "one version of featgraph on all ranks",
+    )

@@ -15,22 +15,12 @@ from featgraph.ranks.exchange.remote_entries import RemoteEntries
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.vertex_sets import Pieces
 
-__all__ = ["EdgeTransport", "FusedExchange", "InFlight", "Transport"]
+__all__ = ["EdgeTransport", "FusedExchange", "Transport"]
 
 Values = Any
 Words = Any
 #: A set of own edges that are ghosts on other ranks; its type depends on the transport.
 Marks = Any
-
-
-class InFlight:
-    """Rows in flight; `finish` waits, and returns the ghosts whose rows have come.
-
-    The rows may be read after `Transport.join`.
-    """
-
-    def __init__(self, finish: Callable[[], Words]) -> None:
-        self.finish = finish
 
 
 class FusedExchange(Protocol):
@@ -124,7 +114,7 @@ class Transport(Protocol):
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> Any:
+    ) -> Callable[[], Words]:
         """Begin to send the rows of a piece, which are written within the call.
 
         Parameters
@@ -137,16 +127,16 @@ class Transport(Protocol):
 
         Returns
         -------
-        object
-            Its `finish` waits, and returns the ghosts that have been sent. Their rows
-            may be stored before it is called.
+        callable
+            Waits, and returns the ghosts that have been sent. Their rows may be stored
+            before it is called, and are to be read after `join`.
         """
         ...
 
     def join(self) -> None:
         """Make later work wait for the rows of all finished pieces.
 
-        The sets that `finish` has returned must not be read before.
+        The sets of ghosts must not be read before.
         """
 
     def clock(self) -> float:

@@ -19,6 +19,7 @@ from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.run_state import RunState, Watched
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
+from featgraph.runtime.superstep.exchange import Counters
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["HostLoop"]
@@ -42,9 +43,8 @@ class HostLoop:
         self.traced: Traced | None = None
         #: Returns the time of other supersteps since the current one began, in s.
         self.others_s: Callable[[], float] = float
-        self._waited_s = 0.0
-        self._forms: dict[str, int] = {}
-        self._sent_behind = 0
+        #: The counters of exchanges before the current superstep.
+        self._before = Counters()
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -121,8 +121,7 @@ class HostLoop:
         exchange = self._run_state.exchange
         if self._run_state.moves is not None:
             exchange.begin_timed()
-        self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
-        self._sent_behind = exchange.sent_behind
+        self._before = exchange.counters
 
     def _nearest(
         self, words: Any, waiting: Waiting, step: FoldmapRun
@@ -157,11 +156,12 @@ class HostLoop:
         run.add(number, seconds, step.direction, step.work)
         pieces = None
         if run_state.is_shared:
-            pieces = exchange.sent_behind - self._sent_behind
-            run.waits.append(exchange.waited_s - self._waited_s)
+            before, now = self._before, exchange.counters
+            pieces = now.sent_behind - before.sent_behind
+            run.waits.append(now.waited_s - before.waited_s)
             run.pieces.append(pieces)
-            for form, sent in exchange.forms.items():
-                more = sent - self._forms.get(form, 0)
+            for form, sent in now.forms.items():
+                more = sent - before.forms.get(form, 0)
                 if more:
                     run.forms[form] = run.forms.get(form, 0) + more
         if seen:
@@ -195,7 +195,7 @@ class HostLoop:
         Ranks may get other vertices, and exchange their times with it.
         """
         exchange = self._run_state.exchange
-        waited = exchange.waited_s - self._waited_s
+        waited = exchange.counters.waited_s - self._before.waited_s
         own = time.perf_counter() - begun - waited
         number, seen, taken = exchange.count_and_time(committed, results, own)
         moves.add(taken)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
 
-__all__ = ["Exchange", "Ghosts", "exchange_of", "losses_on"]
+__all__ = ["Blocks", "Counters", "Exchange", "Ghosts", "exchange_of", "losses_on"]
 
 Words = Any
 HostArray = npt.NDArray[Any]
@@ -80,6 +80,41 @@ class Ghosts(Protocol):
         """
 
 
+class Counters(NamedTuple):
+    """Counters of a rank's exchanges since the start.
+
+    Attributes
+    ----------
+    waited_s : float
+        Time in exchanges.
+    sent_behind : int
+        Number of pieces of rows that were sent while others were swept.
+    forms : mapping
+        Number of messages of rows that were sent, by form.
+    """
+
+    waited_s: float = 0.0
+    sent_behind: int = 0
+    forms: Mapping[str, int] = MappingProxyType({})
+
+
+class Blocks(Protocol):
+    """Combines of a reduce in a tree over words of vertices."""
+
+    def turns(
+        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Generate the entries of a reduce over words of vertices, with arguments."""
+
+    def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
+        """Combine partial results of words of vertices to the result of all ranks.
+
+        `given` are the arguments of the reduce: due vertices, partial results, the
+        result, and a function that returns memory by a name and a shape. The combine
+        may be delayed as by `Exchange.combine`.
+        """
+
+
 class Exchange(Protocol):
     """Exchanges with other ranks: sets, results, times and faults."""
 
@@ -103,23 +138,13 @@ class Exchange(Protocol):
         """
 
     @property
-    def waited_s(self) -> float:
-        """Total time of this rank in exchanges, in s."""
-        ...
-
-    @property
-    def forms(self) -> Mapping[str, int]:
-        """Number of messages of rows that this rank has sent, by form."""
+    def counters(self) -> Counters:
+        """Counters of this rank's exchanges."""
         ...
 
     @property
     def sent_bytes(self) -> Mapping[str, npt.NDArray[np.int64]]:
         """Number of bytes that this rank has sent to each rank, by kind."""
-        ...
-
-    @property
-    def sent_behind(self) -> int:
-        """Number of pieces of rows that were sent while others were swept."""
         ...
 
     @property
@@ -179,18 +204,10 @@ class Exchange(Protocol):
     def forget(self) -> None:
         """Drop delayed combines after a failed superstep."""
 
-    def turns_in_a_tree(
-        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
-    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Generate the entries of a reduce over words of vertices, with arguments."""
-
-    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine partial results of words of vertices to the result of all ranks.
-
-        `given` are the arguments of the reduce: due vertices, partial results, the
-        result, and a function that returns memory by a name and a shape. The combine
-        may be delayed as by `combine`.
-        """
+    @property
+    def blocks(self) -> Blocks:
+        """The combines of reduces in a tree over words of vertices."""
+        ...
 
     def count(self, words: Words) -> int:
         """Return the size of a set on all ranks."""
@@ -219,9 +236,7 @@ class _Alone:
     """The exchange of a single rank, which has all vertices."""
 
     stays_on_device = True
-    waited_s = 0.0
-    sent_behind = 0
-    forms: Mapping[str, int] = MappingProxyType({})
+    counters = Counters()
     sent_bytes: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
     def __init__(self, device: Device) -> None:
@@ -229,6 +244,7 @@ class _Alone:
         self.device: Any = device
         self.count = device.sets.count
         self.count_and_look = device.sets.count_and_look
+        self.blocks = _AllBlocks(device)
 
     def check_count(self, number: int) -> None:
         """Do nothing: there is no other rank."""
@@ -292,16 +308,23 @@ class _Alone:
     def forget(self) -> None:
         """Do nothing: no combine is delayed."""
 
-    def turns_in_a_tree(
+
+class _AllBlocks:
+    """The combines of a single rank, which has all words."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def turns(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries, where each word is a block of the tree."""
-        yield entries, {**given, **self.device.trees.given(int(given["due"].size))}
+        yield entries, {**given, **self._device.trees.given(int(given["due"].size))}
 
-    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
+    def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine the partial results of all words."""
         words, own = int(given["due"].size), (given["partials"], given["reduced"])
-        self.device.trees.combine(own[0], words, own[1], combine.rules.tree)
+        self._device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
 _alone: Any = cache(_Alone)

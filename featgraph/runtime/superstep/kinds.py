@@ -339,7 +339,7 @@ def finish_reduce(
     if phase.in_a_tree or bound.ghosts is not None:
         combine = bound.plan.facts.reductions[phase.into].combine
         if phase.in_a_tree:
-            bound.exchange.combine_in_a_tree(given, combine)
+            bound.exchange.blocks.combine(given, combine)
         else:
             bound.exchange.combine(reduced, combine)
     if last is not None:

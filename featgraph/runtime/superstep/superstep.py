@@ -237,7 +237,7 @@ class Superstep:
             fields = self.kernel.kernel_source.fields
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
-            return bound.exchange.turns_in_a_tree(own.entries, given)
+            return bound.exchange.blocks.turns(own.entries, given)
         parts: Any = bound.sliced and bound.sliced.over(own, given, form)
         if parts is None and ghosts is not None:
             parts = ghosts.in_pieces(bound.buffers, own, frontier, given)

@@ -16,7 +16,7 @@ from featgraph.ranks.exchange.row_messages import (
     choose,
     decode,
     encode,
-    row_bytes,
+    packing_of,
 )
 from tests.strategies import seeds
 
@@ -118,14 +118,15 @@ def test_messages_have_reals_in_16_bits(
     sent = [
         rng.normal(0, 100, (own + 1, *shape)).astype(dtype) for dtype, shape in rows
     ]
-    sizes = row_bytes(sent, wire_dtype)
-    for size, (dtype, shape) in zip(sizes, rows, strict=True):
+    packing = packing_of(sent, wire_dtype)
+    for part in packing.parts:
+        dtype, shape = rows[part.which]
         item = 2 if dtype[0] == "f" else np.dtype(dtype).itemsize
-        assert size == item * int(np.prod(shape, dtype=int))
-    chosen = choose(link, words, sizes, form)
-    message = encode(link, chosen, sent, wire_dtype=wire_dtype)
+        assert part.row == item * int(np.prod(shape, dtype=int))
+    chosen = choose(link, link.changed(words), packing.row, form)
+    message = encode(link, chosen, packing, sent)
     assert message.size == chosen.nbytes
-    arrived = decode(link, message, sent, wire_dtype)
+    arrived = decode(link, message, packing)
     places = numbers[chosen.positions]
     for array, brought in zip(sent, arrived.rows, strict=True):
         meant = array[places]
@@ -146,9 +147,9 @@ def test_a_value_that_does_not_fit_is_told(
     values = np.array([1.0, value, np.inf], dtype)
     link = SendList(np.arange(3, dtype=np.int32), 3)
     for form in ("ms", "all"):
-        words = np.array([7], np.uint32)
-        chosen = choose(link, words, row_bytes([values], wire_dtype), form)
+        packing = packing_of([values], wire_dtype)
+        chosen = choose(link, link.every, packing.row, form)
         with pytest.raises(DivergenceError, match="does not fit into") as error:
-            encode(link, chosen, [values], wire_dtype=wire_dtype)
+            encode(link, chosen, packing, [values])
         assert str(value) in str(error.value)
     assert rounded(values[[0, 2]], wire_dtype)[1] == -1

@@ -20,7 +20,7 @@ from featgraph.ranks.exchange.row_messages import (
     decode,
     encode,
     loops,
-    row_bytes,
+    packing_of,
     store,
 )
 from tests.strategies import seeds
@@ -78,12 +78,14 @@ def test_every_form_brings_the_same_bits(
     wanted = [array.copy() for array in held]
     for array, after in zip(sent, wanted, strict=True):
         after[first + expected] = array[link.numbers[expected]]
+    packing, positions = packing_of(sent), link.changed(bits(changed, link.own))
+    assert positions.tolist() == expected.tolist()
     for form in ASKED:
-        chosen = choose(link, bits(changed, link.own), row_bytes(sent), form)
+        chosen = choose(link, positions, packing.row, form)
         assert chosen.positions.tolist() == expected.tolist()
-        message = encode(link, chosen, sent)
+        message = encode(link, chosen, packing, sent)
         assert message.size == chosen.nbytes
-        arrived = decode(link, message, sent)
+        arrived = decode(link, message, packing)
         assert arrived.positions.tolist() == expected.tolist()
         for array, brought in zip(sent, arrived.rows, strict=True):
             assert brought.dtype == array.dtype
@@ -105,12 +107,13 @@ def test_rows_that_several_threads_copy_are_the_same(
     assert link.is_whole == (share == 1)
     sent = [values(rng, dtype, (own, *shape)) for dtype, shape in ROWS]
     changed = np.flatnonzero(rng.random(own) < 0.4)
-    chosen = choose(link, bits(changed, own), row_bytes(sent))
-    alone = encode(link, chosen, sent)
-    whole = encode(link, choose(link, bits(np.arange(own), own), row_bytes(sent)), sent)
+    packing = packing_of(sent)
+    chosen = choose(link, link.changed(bits(changed, own)), packing.row)
+    alone = encode(link, chosen, packing, sent)
+    whole = encode(link, choose(link, link.every, packing.row), packing, sent)
     monkeypatch.setattr(row_messages, "MANY_BYTES", 1)
-    assert encode(link, chosen, sent).tobytes() == alone.tobytes()
-    arrived = decode(link, whole, sent)
+    assert encode(link, chosen, packing, sent).tobytes() == alone.tobytes()
+    arrived = decode(link, whole, packing)
     for array, brought in zip(sent, arrived.rows, strict=True):
         assert brought.tobytes() == array[numbers].tobytes()
 
@@ -135,7 +138,7 @@ def test_bytes_are_close_to_the_bound(row: int, rng: np.random.Generator) -> Non
     link = SendList(np.arange(size, dtype=np.int32), size)
     for density in np.geomspace(1e-5, 1, 26):
         positions = np.flatnonzero(rng.random(size) < density)
-        chosen = choose(link, bits(positions, size), [row])
+        chosen = choose(link, link.changed(bits(positions, size)), row)
         most = 1.2 * bound(size, positions.size, row) + 5
         assert chosen.nbytes <= most, (density, chosen.form, chosen.gap_bits)
 
@@ -150,7 +153,7 @@ def test_bytes_of_rows_that_are_not_spread_at_random(
     link = SendList(np.arange(size, dtype=np.int32), size)
     for density in np.geomspace(1e-5, 1, 21):
         positions = draw(rng, size, density)
-        chosen = choose(link, bits(positions, size), [4])
+        chosen = choose(link, link.changed(bits(positions, size)), 4)
         assert chosen.nbytes <= 1.2 * bound(size, positions.size, 4) + 5
 
 
@@ -159,8 +162,9 @@ def test_the_cheapest_form_is_chosen(seed: int, density: float, row: int) -> Non
     rng = np.random.default_rng(seed)
     link = drawn_link(rng)
     changed = bits(np.flatnonzero(rng.random(link.own) < density), link.own)
-    least = min(choose(link, changed, [row], form).nbytes for form in ASKED[1:])
-    assert choose(link, changed, [row]).nbytes == least
+    positions = link.changed(changed)
+    least = min(choose(link, positions, row, form).nbytes for form in ASKED[1:])
+    assert choose(link, positions, row).nbytes == least
 
 
 @pytest.mark.parametrize("own", [1, 31, 32, 33, 70])
@@ -168,7 +172,7 @@ def test_one_vertex_that_did_not_change_is_not_sent(own: int) -> None:
     link = SendList(np.arange(own, dtype=np.int32), own)
     for left_out in [None, *range(own)]:
         changed = np.setdiff1d(np.arange(own), [-1 if left_out is None else left_out])
-        found = choose(link, bits(changed, own), [4])
+        found = choose(link, link.changed(bits(changed, own)), 4)
         np.testing.assert_array_equal(found.positions, changed)
 
 
@@ -198,8 +202,9 @@ def test_garbled_messages_are_refused_or_read_within_bounds(
     link = drawn_link(rng)
     changed = np.flatnonzero(rng.random(link.own) < 0.1)
     sent = [values(rng, "f4", (link.own, 2)), values(rng, "?", (link.own,))]
-    chosen = choose(link, bits(changed, link.own), row_bytes(sent), form)
-    message = encode(link, chosen, sent)
+    packing, positions = packing_of(sent), link.changed(bits(changed, link.own))
+    chosen = choose(link, positions, packing.row, form)
+    message = encode(link, chosen, packing, sent)
     how = data.draw(st.sampled_from(["short", "long", "flipped", "noise"]))
     if how == "short":
         message = message[: int(rng.integers(message.size + 1))]
@@ -210,7 +215,7 @@ def test_garbled_messages_are_refused_or_read_within_bounds(
     elif message.size:
         message[-int(rng.integers(1, min(9, message.size + 1)))] ^= 1 << rng.integers(8)
     with suppress(fg.DistributedError):
-        arrived = decode(link, message, sent)
+        arrived = decode(link, message, packing)
         positions = arrived.positions
         assert np.all(np.diff(positions) > 0)
         assert positions.size == 0 or 0 <= positions[0] <= positions[-1] < link.size
@@ -224,10 +229,10 @@ def test_garbled_messages_are_refused_or_read_within_bounds(
         (lambda: SendList(np.zeros((2, 2), np.int32), 3), r"\(2, 2\)"),
         (lambda: SendList(np.array([0, 3]), 3), "expected: 0 to 2"),
         (lambda: SendList(np.array([-1]), 3), "-1 to -1"),
-        (lambda: choose(LINK, np.zeros(1, np.uint32), [4], "none"), "vr-list"),
-        (lambda: choose(LINK, np.zeros(0, np.uint32), [4]), "1 of uint32"),
-        (lambda: choose(LINK, np.zeros(1, np.int32), [4]), "words of int32"),
-        (lambda: encode(LINK, FULL, [np.zeros((2, 3)).T]), "ascontiguousarray"),
+        (lambda: choose(LINK, LINK.every, 4, "none"), "vr-list"),
+        (lambda: LINK.changed(np.zeros(0, np.uint32)), "1 of uint32"),
+        (lambda: LINK.changed(np.zeros(1, np.int32)), "words of int32"),
+        (lambda: encode(LINK, FULL, PAIRS, [np.zeros((2, 3)).T]), "ascontiguousarray"),
     ],
 )
 def test_bad_input(call: Any, text: str) -> None:
@@ -236,24 +241,26 @@ def test_bad_input(call: Any, text: str) -> None:
 
 
 LINK = SendList(np.array([0, 2]), 3)
-FULL = choose(LINK, bits([0, 2], 3), [16])
+FULL = choose(LINK, LINK.changed(bits([0, 2], 3)), 16)
+PAIRS = packing_of([np.zeros((3, 2))])
 
 
 def test_messages_that_are_none_of_the_link() -> None:
     sent = [np.arange(3, dtype=np.int64)]
-    message = encode(LINK, choose(LINK, bits([2], 3), [8], "vr"), sent)
+    packing, last = packing_of(sent), LINK.changed(bits([2], 3))
+    message = encode(LINK, choose(LINK, last, 8, "vr"), packing, sent)
     for garbled in (message[:-1], message[1:], np.append(message, message)):
         with pytest.raises(fg.DistributedError, match="a message of rows cannot be"):
-            decode(LINK, garbled, sent)
+            decode(LINK, garbled, packing)
     message[-2] |= 4  # a bit behind the list's last
     with pytest.raises(fg.DistributedError, match="a message of rows cannot be"):
-        decode(LINK, message, sent)
+        decode(LINK, message, packing)
     message[-2] &= 3
     with pytest.raises(fg.DistributedError, match=r"list of 2 vertices of 3"):
-        decode(LINK, message, [*sent, np.zeros(3, np.float32)])
+        decode(LINK, message, packing_of([*sent, np.zeros(3, np.float32)]))
 
 
 def test_where_nothing_changed_nothing_is_sent() -> None:
     for form in ("auto", "vr", "vr-list"):
-        assert choose(LINK, bits([1], 3), [8], form).form == "none"
-        assert choose(LINK, bits([1], 3), [8], form).nbytes == 0
+        chosen = choose(LINK, LINK.changed(bits([1], 3)), 8, form)
+        assert (chosen.form, chosen.nbytes) == ("none", 0)
