@@ -66,6 +66,10 @@ class Structure:
     _found: tuple[Stamp, dict[str, Any]]
     #: Replaced by another object when the graph changes: see `GraphView`.
     stamps: Stamps
+    #: The arrays of a graph that changes in batches, `RunArrays`; None of others.
+    changing: Any = None
+    #: Collective operations with other ranks; None on one rank.
+    ranks: Any = None
 
     def __init__(self, edges: EdgeList) -> None:
         if not isinstance(edges, EdgeList):
@@ -96,11 +100,6 @@ class Structure:
             self._found = self.stamps.version, found
         return found
 
-    @property
-    def changing(self) -> Any:
-        """Of a graph that changes in batches, what runs ask of its edges; else None."""
-        return None
-
     def __reduce__(self) -> tuple[Any, ...]:
         # By way of EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
@@ -126,11 +125,6 @@ class Structure:
         return self
 
     @property
-    def ranks(self) -> Any:
-        """Collective operations with other ranks; None on one rank."""
-        return None
-
-    @property
     def vertex_numbers(self) -> NDArray[np.int32]:
         """The number of each vertex in the whole graph, int32, (V,)."""
         if "vertex_numbers" not in self._cache:
@@ -154,22 +148,6 @@ class Structure:
     def own_edges(self) -> NDArray[Any]:
         """Rows in given order of the edges that this rank owns, in kernel order."""
         return self.given_index
-
-    def local_set(self, words: Any) -> Any:
-        """Return the words that this rank's kernels use of a set of all vertices."""
-        return words
-
-    def pieces_of_vertices(self, stored: Any) -> Any:
-        """Return the values of all vertices, or an iterable over pieces of rows."""
-        return stored
-
-    def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
-        """Return values of edges in given order, or an iterable over pieces of them."""
-        return self.collect_edge_values(stored, per_direction)
-
-    def pieces_of_set(self, words: Any) -> Any:
-        """Return a set of vertices, or an iterable over pieces of its words."""
-        return words
 
     @property
     def vertex_count(self) -> int:
