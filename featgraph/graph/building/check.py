@@ -179,7 +179,7 @@ def require_ids(
         )
     bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
     # min and max in the array's dtype, then Python ints, which cannot wrap around.
-    if int(array.min()) < 0 or int(array.max()) >= bound:
+    if int(np.minimum.reduce(array)) < 0 or int(np.maximum.reduce(array)) >= bound:
         _raise_out_of_range(array, role, bound, vertex_count, fix)
 
 
