@@ -256,10 +256,10 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     """Return the text of the manifest; `keep` writes an array and returns its file."""
     properties, ranks = _properties(graph, snapshot, keep), graph.ranks
 
-    def words_of(some: Any) -> str | None:
+    def words_of(some: Any) -> Any:
         if some is None:
             return None
-        return keep(some if ranks is None else ranks.pieces_of_set(some))  # type: ignore[no-any-return]
+        return keep(some if ranks is None else ranks.pieces_of_set(some))
 
     pending = [
         {
