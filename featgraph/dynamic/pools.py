@@ -124,7 +124,10 @@ class Plan:
         The pool into which all rows are laid out.
     drops, puts : int64, list of (class, first slot)
         Runs that leave the queues, by class, and free memory that comes to them.
-    region, top, lost : as for `RowPool`; slots that are lost now
+    region, top : tuple of int, int
+        Free memory that rows are laid into next, and where nothing has been yet.
+    lost : int
+        Slots that are too few for a run, of memory that was skipped.
     """
 
     tally: Any = None
@@ -392,7 +395,7 @@ class RowPool(HostRows):
         return True
 
     def _moves(self, plan: Any) -> bool:
-        """Whether some rows come to other runs; else find where they stay."""
+        """Return whether rows come to other runs; without any, all stay in place."""
         if plan.tally[numba_kernels().MOVES]:
             return True
         plan.targets = plan.starts[plan.rows]
