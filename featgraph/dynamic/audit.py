@@ -77,8 +77,7 @@ def _audit_memory(pool: RowPool, vertex_count: int) -> None:
     _require(classes[vertex_count:] == 0, "runs of vertices that are none", where)
     has_run = classes > 0
     runs = [np.stack([starts[has_run], sizes_of[classes[has_run]]])]
-    for size, queue in enumerate(pool.queues):
-        waiting = on_host(queue.next(len(queue)))
+    for size, waiting in enumerate(pool.queues.listed()):
         _require(size > 0 or waiting.size == 0, "free runs without a slot", where)
         runs.append(np.stack([waiting, np.full(waiting.size, sizes_of[size])]))
     for start, stop in (pool.region, (pool.top, pool.slots)):

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from featgraph.base.arguments import shown
 from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
+from featgraph.dynamic.rows import Array, Spec, numba_kernels
 from featgraph.graph.building.check import flat_array, require_numbers
 from featgraph.graph.inputs.numbers import converted, number_array
 
@@ -33,16 +33,15 @@ __all__ = [
     "require_choice",
 ]
 
-Array: TypeAlias = NDArray[Any]
 Pairs: TypeAlias = tuple[Array, Array]
-Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
 
 #: By the codes of `kernels_cpu`.
 OUTCOMES = np.array(["inserted", "replaced", "ignored", "deleted", "missing"])
 _EMPTY = np.empty(0, np.int32)
+_NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Batch:
     """Updates that are applied as one.
 
@@ -52,6 +51,8 @@ class Batch:
     kinds : uint8, (M,)
         1: an insertion, 0: a deletion.
     columns : dict of arrays, (M,) or (M, width)
+    insertions : int
+        How many updates insert an edge.
     births : int
         How many vertices are inserted, before the edges.
     deaths : int32
@@ -60,19 +61,19 @@ class Batch:
     missing : {"ignore", "error"}
     """
 
-    sources: Array = field(default_factory=_EMPTY.copy)
-    targets: Array = field(default_factory=_EMPTY.copy)
-    kinds: Array = field(default_factory=_EMPTY.copy)
+    sources: Array = field(default_factory=lambda: _EMPTY)
+    targets: Array = field(default_factory=lambda: _EMPTY)
+    kinds: Array = field(default_factory=lambda: _EMPTY)
     columns: dict[str, Array] | None = None
+    insertions: int = 0
     births: int = 0
-    deaths: Array = field(default_factory=_EMPTY.copy)
+    deaths: Array = field(default_factory=lambda: _EMPTY)
     copies: str = "all"
     missing: str = "ignore"
 
-    @property
-    def insertions(self) -> int:
-        """How many updates insert an edge."""
-        return int(np.count_nonzero(self.kinds))
+    def on_host(self) -> Batch:
+        """Return the same batch on the host."""
+        return self
 
 
 class UpdateResult:
@@ -115,9 +116,9 @@ def on_host(array: Any) -> Array:
     """Return an array of either target on the host."""
     if isinstance(array, np.ndarray):
         return array
-    from featgraph.cuda import arrays as memory
+    from featgraph.cuda import arrays  # imports the dialect
 
-    return memory.read(array)
+    return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)
 
 
 def require_choice(value: object, choices: tuple[str, ...], where: str) -> str:
@@ -169,10 +170,10 @@ def checked_batch(
         is_new = is_new.astype(np.uint8)
     require_choice(options.get("copies", "all"), ("all", "first", "last"), "copies")
     require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
-    given = None
-    if columns or is_new.any():
+    given, insertions = None, int(np.count_nonzero(is_new))
+    if columns or insertions:
         given = checked_columns(columns, spec, is_new)
-    return Batch(u, v, is_new, given, **options)
+    return Batch(u, v, is_new, given, insertions, **options)
 
 
 def checked_columns(
@@ -203,7 +204,7 @@ def checked_columns(
                 "a value for each update is needed", where=where,
                 got=f"shape {array.shape}", expected=f"shape {shape}",
             )  # fmt: skip
-        if not is_new.all():
+        if np.count_nonzero(is_new) < is_new.size:
             array = array.copy()
             array[is_new == 0] = 0
         made[name] = converted(array, dtype, where)
@@ -212,9 +213,9 @@ def checked_columns(
     return made
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Record:
-    """The changes of one batch.
+    """The changes of one batch; arrays stay where the rows are until they are read.
 
     Attributes
     ----------
@@ -222,30 +223,61 @@ class Record:
         The version before it.
     number : int
         The number of its first insertion.
-    sources, targets : int32, by update
-    born : uint32
-        Numbers of the entries that inserted an edge, as in `Plan.order`.
-    gone, changed : triple of arrays
-        Sources, targets and numbers of edges that were deleted or got other values.
     births, deaths : int32
         Vertices.
+    ends : pair of int32, by update
+        Sources and targets.
+    has_twins : bool
+        Whether entries are at both ends of an edge; only those as given are logged.
+    entries : pair
+        Numbers of the entries and their fates, as in `Plan.order` and `Plan.fates`.
+    shift : int
+        Bits by which the numbers are shifted.
+    left : triple of arrays
+        Rows, other ends and numbers of edges that left.
+    other : four arrays, or none
+        The same of entries that found an edge, behind a mask of those that gave it
+        another value.
+    size : int
+        How many entries of the log it takes.
     """
 
     version: int
     number: int
-    sources: Array
-    targets: Array
-    born: Array
-    gone: tuple[Array, Array, Array]
-    changed: tuple[Array, Array, Array]
     births: Array
     deaths: Array
+    ends: tuple[Any, Any]
+    has_twins: bool
+    entries: tuple[Any, Any]
+    shift: int
+    left: tuple[Any, ...]
+    other: tuple[Any, ...]
+    size: int
 
-    @property
-    def size(self) -> int:
-        """How many entries of the log it takes."""
-        parts = self.born, self.gone[0], self.changed[0], self.births, self.deaths
-        return sum(part.size for part in parts)
+    @cached_property
+    def born(self) -> tuple[Array, ...]:
+        """Sources, targets and numbers of edges that were inserted."""
+        order, fates = map(on_host, self.entries)
+        appends = fates == numba_kernels().APPENDS
+        order = order.astype(np.uint32)[appends] << self.shift
+        order = order[order & 1 == 0]
+        u, v = (on_host(ends)[order >> 1] for ends in self.ends)
+        return u, v, order + 2 * self.number
+
+    @cached_property
+    def gone(self) -> tuple[Array, ...]:
+        """The same of edges that were deleted."""
+        rows, ends, numbers = map(on_host, self.left)
+        return _as_given(rows, ends, numbers, self.has_twins)
+
+    @cached_property
+    def changed(self) -> tuple[Array, ...]:
+        """The same of edges that got other values."""
+        if not self.other:
+            return _NO_EDGES
+        is_other, rows, ends, numbers = map(on_host, self.other)
+        at = np.flatnonzero(is_other)
+        return ends[at], rows[at], numbers[at]
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,11 +345,7 @@ class Log:
         if last is not None and (last.since, last.version) == (since, version):
             return last
         records = [self._records[n] for n in range(-count, 0)]
-        born = [
-            (r.sources[r.born >> 1], r.targets[r.born >> 1], r.born + 2 * r.number)
-            for r in records
-        ]
-        came = _joined(born)
+        came = _joined([record.born for record in records])
         gone = _joined([record.gone for record in records])
         changed = _joined([record.changed for record in records])
         if len(records) > 1:  # within one there is nothing to set off
@@ -341,7 +369,16 @@ class Log:
         return made
 
 
+def _as_given(
+    rows: Array, ends: Array, numbers: Array, has_twins: bool
+) -> tuple[Array, ...]:
+    """Return sources, targets and numbers of edges, without those of twins."""
+    if has_twins:
+        is_given = numbers & 1 == 0
+        rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
+    return ends, rows, numbers
+
+
 def _joined(parts: list[Any]) -> tuple[Array, ...]:
     """Return sources, targets and numbers of all parts."""
-    empty = (_EMPTY, _EMPTY, np.empty(0, np.int64))
-    return tuple(np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True))
+    return tuple(map(np.concatenate, zip(_NO_EDGES, *parts, strict=True)))

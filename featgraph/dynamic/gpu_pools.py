@@ -10,33 +10,30 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from copy import copy
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from featgraph.base.dataclass import dataclass, field
-from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
-from featgraph.dynamic.gpu_queues import (
-    GpuQueue,
-    GpuRuns,
+from featgraph.dynamic.batches import on_host
+from featgraph.dynamic.gpu_memory import (
+    GpuMemory,
     bits_of,
     part_of,
-    read_back,
+    uploaded,
     width_of,
 )
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
+from featgraph.dynamic.inputs import ids_of
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, Passes
-from featgraph.dynamic.pools import RowPool, Updates, combined
-from featgraph.dynamic.rows import Array, Spec, Threads, edges_of
+from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
+from featgraph.dynamic.rows import Array, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edges import marked, taken
 
 __all__ = ["GpuPlan", "GpuRowPool"]
@@ -49,12 +46,9 @@ _MOST_BLOCKS = 1056
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
-#: How many rows come to runs and leave them, and slots that they need in the region.
-_MOVES = [passes.COMING, passes.LEAVING, passes.CUT]
 
 
-@dataclass(eq=False)
-class GpuPlan:
+class GpuPlan(Plan):
     """The plan of a batch for a pool on the GPU.
 
     Attributes
@@ -63,55 +57,36 @@ class GpuPlan:
         The arguments of the kernels.
     is_few : bool
         Whether one block takes most passes, and arrays stay with the pool.
-    came, left, entries : int
-        Edges that come, edges that leave, and entries.
-    summary, tally : ndarray of int64
-        Counts read by the host; of these, the number of updates with each outcome.
-    wanted, freed : ndarray of int64
-        How many runs of each class rows come to and leave.
+    count : int
+        The number of entries.
+    summary : ndarray of int64
+        Counts read by the host.
+    hub_lengths : int64
+        Those of `hubs`.
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
-    listed : places and fates of entries
+    entries : places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
     """
 
-    updates: Updates
-    d: Passes
-    vertex_count: int
-    born: int
-    is_few: bool
-    came: int = 0
-    left: int = 0
-    entries: int = 0
-    hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
-    hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
-    writes: list[tuple[Any, ...]] = field(default_factory=list)
-    values: list[tuple[Any, ...]] = field(default_factory=list)
+    count = 0
     degrees: tuple[Any, ...] = (None, None)
-    listed: tuple[Any, ...] = ()
+    entries: Any = ()
+    hub_lengths: Any = None
     summary: Any = None
-    tally: Any = None
     gone: Any = None
-    wanted: Any = None
-    freed: Any = None
-    fresh: GpuRowPool | None = None
-    drops: Any = 0
-    puts: list[tuple[int, Any]] = field(default_factory=list)
-    region: tuple[int, int] = (0, 0)
-    top: int = 0
-    lost: int = 0
 
-    def read(self, summary: Array, *listed: Any) -> None:
+    def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
+        super().__init__(sizes[0], sizes[1], bool(d.is_dense))
+        self.updates, self.d, self.is_few = updates, d, is_few
+        self.shift, self.starts = 1 - d.sides, d.starts
+
+    def read(self, summary: Array, *entries: Any) -> None:
         """Store the counts that the host has read."""
-        self.summary, self.tally = summary, summary[: passes.BORN]
-        self.came, self.left, self.entries = map(int, summary[_SIZES])
+        self.summary, self.tally = summary, summary[: passes.BORN + 1]
+        self.came, self.left, self.count = map(int, summary[_SIZES])
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
-        self.listed = tuple(part_of(a, 0, self.entries) for a in listed)
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether all rows are laid out anew."""
-        return bool(self.d.is_dense)
+        self.entries = tuple(part_of(a, 0, self.count) for a in entries)
 
     def run(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Launch a kernel whose blocks may meet."""
@@ -119,7 +94,7 @@ class GpuPlan:
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
-        memory.launch_over(kernel, self.entries, self.d, *arguments)
+        memory.launch_over(kernel, self.count, self.d, *arguments)
 
     def row(self, number: int, count: int) -> Any:
         """Return some entries of a row of `Passes.work`."""
@@ -139,39 +114,27 @@ class GpuRowPool(RowPool):
     `length_counts`, `hubs` and `hub_lengths` are on the host.
     """
 
-    queue, placed = GpuQueue, staticmethod(memory.upload)
+    memory = GpuMemory
+    hub_lengths: Array = np.empty(0, np.int64)
 
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
-        self.hub_lengths = np.empty(0, np.int64)
-        self.queues: Any = GpuRuns()
-        self._host: RowPool | None = None
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
-        self._flat: list[tuple[Any, int]] | None = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
 
-    def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
-        """Return the greatest length of a row, and that below a bound.
-
-        Out-degrees count from when out-rows exist: others take a pass over vertices.
-        """
-        counts = self.length_counts
-        most, below = kernels.top_of(counts, HUB), kernels.top_of(counts, bound - 1)
-        return max(most, int(self.hub_lengths.max(initial=0))), below
-
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
         starts, stops = (part_of(a, 0, vertex_count) for a in (self.starts, self.stops))
-        return read_back(stops) - read_back(starts)
+        return on_host(stops) - on_host(starts)
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
-        return read_back(taken(getattr(self, name), memory.upload(places)))
+        return on_host(taken(getattr(self, name), memory.upload(places)))
 
     def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
         """Return starts, stops and ends on the host, of some rows alone."""
@@ -238,18 +201,18 @@ class GpuRowPool(RowPool):
                 reads.list_from, 32 * vertex_count, vertex_count, *rows, found, listed
             )
             count = int(memory.read(found)[0])
-        edges = np.sort(read_back(part_of(listed, 0, count)))
+        edges = np.sort(on_host(part_of(listed, 0, count)))
         return edges & 0xFFFFFFFF, edges >> 32
 
-    def on_host(self) -> RowPool:
+    def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
         if self._host is None:
             made = RowPool(self.along, self.is_twice, 0, 0, self.spec)
             for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
                 if getattr(self, name) is not None:
-                    setattr(made, name, read_back(getattr(self, name)))
+                    setattr(made, name, on_host(getattr(self, name)))
             for name, (_, width) in self.spec.items():
-                column = read_back(self.columns[name])
+                column = on_host(self.columns[name])
                 made.columns[name] = column if width is None else column[:, :width]
             for name in ("length_counts", "hubs", "vertex_count", "slots"):
                 setattr(made, name, getattr(self, name))
@@ -257,32 +220,6 @@ class GpuRowPool(RowPool):
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
         return self._host
-
-    @staticmethod
-    def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
-        """Return an array, or one whose rows are as long as kernels load them."""
-        dtype, shape = np.dtype(dtype), (size,)
-        if width is not None:
-            shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
-        made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
-        return made.view(dtype).reshape(shape)
-
-    def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over one with a name; replace None, or by None."""
-        self._host = self._flat = None
-        if array is None or getattr(self, name) is None:
-            setattr(self, name, array)
-        else:
-            memory.copy(getattr(self, name), array)
-
-    def taken(self, updates: Updates) -> Updates:
-        """Return updates with arrays on the GPU, but for those that `plan` brings."""
-        for name in ("numbers", "ids"):
-            if getattr(updates, name) is not None:
-                setattr(updates, name, _uploaded(getattr(updates, name)))
-        updates.columns = {name: _uploaded(a) for name, a in updates.columns.items()}
-        updates.deletes = not updates.kinds.all()
-        return updates
 
     # -- plan
 
@@ -314,6 +251,8 @@ class GpuRowPool(RowPool):
             parts[3] = parts[3][: updates.sources.size].copy()
         updates.outcomes = parts.pop()
         plan.read(*parts)
+        if plan.summary[passes.BAD]:  # raises
+            ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
         return plan
 
     def filled(
@@ -322,14 +261,14 @@ class GpuRowPool(RowPool):
     ) -> GpuRowPool:  # fmt: skip
         """Return a pool of edges, given in the order of insertion: see `RowPool`."""
         if ids is not None:
-            ids = np.repeat(read_back(ids), 2)
+            ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
-        given = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
-            columns, np.zeros(0, np.uint8), False, numbers, ids,
+        updates = Updates(
+            sources, targets, np.ones(sources.size, np.uint8), False, 0, 0, False, 0,
+            "keep", columns, False, numbers, ids,
         )  # fmt: skip
-        updates, none = self.taken(given), Threads(0)
-        plan = self.plan(updates, none, vertex_count, self.starts.size, dense=True)
+        room = vertex_count, self.starts.size
+        plan = self.plan(updates, Threads(0), *room, dense=True)
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
@@ -341,7 +280,7 @@ class GpuRowPool(RowPool):
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
         marks = updates.looks and updates.deletes
-        arrays = self._arrays(FEW if is_few else max(most, limit), is_few, marks)
+        arrays = _arrays(self, FEW if is_few else max(most, limit), is_few, marks)
         given = updates.targets, updates.sources
         if self.along == "out":
             given = given[::-1]
@@ -354,7 +293,7 @@ class GpuRowPool(RowPool):
             memory.write(self._kept["given"], staged)
             memory.write(arrays["kinds"], updates.kinds)
         else:
-            at, other, kinds = map(_uploaded, (*given, updates.kinds))
+            at, other, kinds = map(uploaded, (*given, updates.kinds))
             arrays |= {"at": at, "other": other, "kinds": kinds}
             ends = (at, other) if self.along == "out" else (other, at)
             (updates.sources, updates.targets), updates.kinds = ends, kinds
@@ -374,84 +313,42 @@ class GpuRowPool(RowPool):
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
                 1 if is_few else _blocks(),
-                starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
-                classes=_grown(self.classes, room[1]), ends=self.ends,
+                starts=grown(self.starts, room[1], GpuMemory),
+                stops=grown(self.stops, room[1], GpuMemory),
+                classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
             ),
-            none, none if dense else none - self.vertex_count, is_few,
+            is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
-
-    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
-        """Return arrays that the passes of a batch write, by name."""
-        kept: dict[str, Any] = self._kept
-        if "gate" not in kept:
-            kept["gate"] = memory.filled((1,), 0, np.int64)
-            kept["list"] = memory.empty((1, 1), np.uint32)
-        if is_few and "block" in kept and kept["slots"] == self.slots:
-            return {name: kept[name] for name in kept if name in Passes._fields}
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "work": ((passes.WORK, size + 1), np.int32),
-            "wide": ((passes.WIDE, size + 2), np.int64),
-            "totals": ((_blocks(),), np.int64),
-            "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
-        }
-        made = {"gate": kept["gate"]}
-        if is_few:
-            block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
-            kept |= {"block": block, "slots": self.slots, **pieces}
-            table, ends = ((5, CLASS_COUNT), np.int64), ((size,), np.int32)
-            given = _pieces({"table": table, "at": ends, "other": ends})
-            kept["given"], pieces = given
-            kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
-            shapes["kinds"] = (size,), np.uint8
-            kept |= pieces
-        else:
-            shapes["summary"] = (passes.SUMMARY,), np.int64
-        if is_few or deletes:
-            words = self.slots // 32 + 1
-            shapes |= {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
-        made |= _pieces(shapes)[1]
-        if not is_few:
-            return {"marks": self.numbers, "before": made["totals"], **made}
-        kept |= made
-        return self._arrays(size, is_few, deletes)
 
     # -- scan
 
-    def fit(self, plan: GpuPlan) -> bool:  # type: ignore[override]
+    def fit(self, plan: GpuPlan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
-        plan.region, plan.top = self.region, self.top
-        self._find_hubs(plan)
-        coming, leaving, cut = plan.summary[_MOVES].tolist()
-        if not (coming or leaving):
-            return True
-        counts, free = np.minimum(plan.wanted, self.queues.counts), [self.region]
-        short = int((plan.wanted - counts) @ SIZES)
-        used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        free.append((self.top, self.slots))
-        if self.queues.counts[kernels.LONG_CLASS :].any():
-            free = self._regions(short, used).tolist()
-        cuts = [cut, short]
-        if len(free) > 2:  # kernels know the first and the last alone
-            table = memory.upload(_table_of(self, free))
-            plan.d = plan.d._replace(table=table, regions=len(free))
-            plan.run(passes.lay_rows, plan.d.blocks, True)
-            cuts = memory.read(table)[passes.CUTS, : len(free)].tolist()
-        sizes = [cuts[0], *(b - a for a, b in pairwise(cuts))]
-        if cuts[-1] < short or sizes[-1] > free[-1][1] - free[-1][0]:
-            return False
-        regions = [[b + n, e] for (b, e), n in zip(free, sizes, strict=True)]
-        self._leave(plan, regions, bisect_left(cuts, short))
-        plan.drops, more = counts, plan.freed
-        plan.drops[list(used)] = list(used.values())
-        for size, _ in plan.puts:
-            more = more.copy() if more is plan.freed else more
-            more[size] += 1
-        self.queues.reserve(more)
-        if self.queues.runs is not plan.d.runs:
-            table = memory.upload(_table_of(self, regions))
+        has_room = super().fit(plan)
+        if has_room and self.queues.runs is not plan.d.runs:
+            table = memory.upload(_table_of(self, [self.region]))
             plan.d = plan.d._replace(runs=self.queues.runs, table=table)
-        return True
+        return has_room
+
+    def _moves(self, plan: GpuPlan) -> bool:
+        return bool(plan.summary[[passes.COMING, passes.LEAVING]].any())
+
+    def _lay(
+        self, plan: GpuPlan, counts: Array, regions: Array, short: int
+    ) -> int | None:
+        """Lay rows into free regions, which kernels have done where there are two."""
+        del counts
+        cuts = [int(plan.summary[passes.CUT]), short]
+        if len(regions) > 2:  # kernels know the first and the last alone
+            table = memory.upload(_table_of(self, regions))
+            plan.d = plan.d._replace(table=table, regions=len(regions))
+            plan.run(passes.lay_rows, plan.d.blocks, True)
+            cuts = memory.read(table)[passes.CUTS, : len(regions)].tolist()
+        regions[:, 0] += np.diff(cuts, prepend=0)
+        if cuts[-1] < short or regions[-1, 0] > regions[-1, 1]:
+            return None
+        return bisect_left(cuts, short)
 
     def _find_hubs(self, plan: Any) -> None:
         count = int(plan.summary[passes.HUBS])
@@ -461,7 +358,7 @@ class GpuRowPool(RowPool):
         found = plan.summary[passes.HUB_LIST : passes.TAKEN][:count]
         if count > found.size:
             first = passes.HUB_ROWS * plan.d.wide.shape[1]
-            found = read_back(part_of(plan.d.wide, first, count))
+            found = on_host(part_of(plan.d.wide, first, count))
         rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
         if not plan.is_dense and lengths.min() >= HUB and self.hubs.size:
             at = np.minimum(np.searchsorted(self.hubs, rows), self.hubs.size - 1)
@@ -478,58 +375,75 @@ class GpuRowPool(RowPool):
         order = np.argsort(hubs)
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
-    def refit(  # type: ignore[override]
-        self, plan: GpuPlan, slots_for: Callable[[int], int]
-    ) -> None:
-        """Lay out all rows in order, in arrays of their own: see `RowPool.refit`."""
-        needed = int((plan.wanted * SIZES).sum())
-        slots, capacity = slots_for(needed), plan.d.starts.size
-        fresh = GpuRowPool(self.along, self.is_twice, slots, capacity, self.spec)
-        if self.ids is not None:
-            fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
+    def _lay_out(self, plan: GpuPlan, fresh: RowPool, needed: int) -> None:
+        del fresh
         plan.d = plan.d._replace(
             table=memory.upload(_table_of(self, [(0, needed)])), regions=1
         )
         plan.run(passes.lay_rows, plan.d.blocks, False)
-        fresh.top = plan.top = needed
-        plan.fresh = fresh
-        self._find_hubs(plan)
 
     # -- apply
 
-    def prepare(self, plan: GpuPlan, updates: Updates) -> None:  # type: ignore[override]
+    def list_left(self, plan: GpuPlan, is_logged: bool) -> tuple[Any, ...]:
+        """Return where `apply` lists the edges that leave: see `RowPool.list_left`."""
+        rows = 3 + (self.ids is not None)
+        count = plan.left if is_logged or self.ids is not None else 0
+        if not count:
+            return (np.empty(0, np.int32),) * 2 + (np.empty(0, np.uint32),) * 2
+        plan.gone = memory.empty((rows, count), np.uint32)
+        left = [part_of(plan.gone, k * count, count) for k in range(rows)]
+        left.append(np.empty(0, np.uint32))
+        return left[0].view(np.int32), left[1].view(np.int32), *left[2:4]
+
+    def ids_for(self, plan: GpuPlan, free: Any, next_id: int, room: int) -> Any:
+        """Return ids for edges that come, by entry: see `RowPool.ids_for`."""
+        if not plan.count:
+            return None
+        ids = memory.filled((room,), 0, np.uint32)
+        plan.over_entries(reads.give_ids, free, free.size, next_id, ids)
+        return ids
+
+    def list_changed(
+        self, plan: GpuPlan, updates: Updates
+    ) -> tuple[tuple[Any, ...], int]:
+        """List and count edges that get other values: see `RowPool.list_changed`."""
+        found = memory.filled((1,), 0, np.int32)
+        types = np.uint8, np.int32, np.int32, np.uint32
+        out = tuple(memory.filled((plan.count,), 0, t) for t in types)
+        for (values, value_width, sources, _, width), column in zip(
+            plan.values, self.columns.values(), strict=True
+        ):
+            plan.over_entries(
+                reads.list_changed, bits_of(column), width, values, value_width,
+                sources, updates.has_twins, *out, found,
+            )  # fmt: skip
+        count = int(memory.read(found)[0])
+        return out if count else (), count
+
+    def prepare(self, plan: GpuPlan, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
         new = self if plan.fresh is None else plan.fresh
-        plan.updates = updates
+        plan.updates, updates.numbers = updates, uploaded(updates.numbers)
+        updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
         plan.degrees = tuple(
-            None if a is None else _grown(a, plan.d.starts.size)
+            None if a is None else grown(a, plan.d.starts.size, GpuMemory)
             for a in (self.degrees, self.out_degrees)
         )
         for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
                 size = int(plan.summary[passes.COPIED]) * width
-                kept = self._spare(len(plan.writes), size, old.dtype)
+                kept = _spare(self._kept, len(plan.writes), size, old.dtype)
             plan.writes.append((old, width, to, kept))
-        source = plan.row(passes.SOURCE, plan.entries)
+        source = plan.row(passes.SOURCE, plan.count)
         for name, column in new.columns.items():
             values, sources = updates.columns.get(name), source
-            if values is None or not plan.entries:
+            if values is None or not plan.count:
                 continue
             if updates.policy == COMBINE and updates.rule != "last":
-                values, sources = self._combine(plan, self.columns[name], values)
+                values, sources = _combine(plan, self.columns[name], values)
             given = bits_of(values), width_of(values), sources
             plan.values.append((*given, bits_of(column), width_of(column)))
-
-    def _spare(self, number: int, size: int, dtype: Any) -> Any:
-        """Return memory for edges on their way; that of a few stays."""
-        name = f"spare {number}"
-        if name not in self._kept or self._kept[name].size < size:
-            made = memory.empty((2 * size,), dtype)
-            if size > _MOST_SPARE:
-                return made
-            self._kept[name] = made
-        return self._kept[name]
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -547,33 +461,7 @@ class GpuRowPool(RowPool):
             )  # fmt: skip
         return self.degrees if side == "in" else self.out_degrees
 
-    def _bits(self) -> list[tuple[Any, int]]:
-        """Return all arrays over slots as unsigned integers, and widths of rows."""
-        if self._flat is None:
-            self._flat = [(bits_of(a), width_of(a)) for a in self.by_slot()]
-        return self._flat
-
-    @staticmethod
-    def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
-        """Return sums, least or greatest values by entry, and the number of each.
-
-        The host computes them, so that they have the bits and the errors of the CPU.
-        """
-        current = memory.empty((plan.entries,), column.dtype)
-        plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
-        order, fates = map(read_back, plan.listed)
-        places = order.astype(np.uint32)
-        heads = plan.row(passes.HEAD, plan.entries)
-        made = SimpleNamespace(
-            order=places << (1 - plan.d.sides), heads=read_back(heads),
-            fates=fates, places=np.arange(plan.entries),
-        )  # fmt: skip
-        given = read_back(values)[places >> plan.d.sides]
-        found = combined(made, read_back(current), given, plan.updates.rule)
-        numbers = np.arange(plan.entries, dtype=np.int32)
-        return memory.upload(found), memory.upload(numbers)
-
-    def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
+    def apply(self, plan: GpuPlan) -> GpuRowPool:
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
@@ -610,33 +498,87 @@ class GpuRowPool(RowPool):
             plan.over_entries(reads.write_ids, ids, sides, new.ids)
         if new is self:
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
-            self.queues.table[0] += plan.drops
             self.queues.table[1] += plan.freed
-            for size, (start,) in plan.puts:
-                to = part_of(self.queues.runs, self.queues.table[1, size], 1)
-                memory.write(to, np.array([start]))
-                self.queues.table[1, size] += 1
-            self.region, self.top = plan.region, plan.top
-            self.lost += plan.lost
         new.degrees, new.out_degrees = plan.degrees
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
-        new.vertex_count = plan.vertex_count
-        new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
+        new.hub_lengths, new._host = plan.hub_lengths, None
+        settle(self, plan, new)
         return new
 
     def copy(self) -> GpuRowPool:
         """Return a pool with the same rows in the same places."""
-        made = copy(self)
-        for name in ("starts", "stops", "classes", "ends", "numbers"):
-            setattr(made, name, memory.copy_of(getattr(self, name)))
-        made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
-        made.ids = None if self.ids is None else memory.copy_of(self.ids)
-        made.length_counts = self.length_counts.copy()
-        made.queues, made._kept, made._flat = self.queues.copy(), {}, None
-        made.degrees = made.out_degrees = None
-        return made
+        made: Any = super().copy()
+        made._kept = {}
+        return made  # type: ignore[no-any-return]
+
+
+def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
+    """Return arrays that the passes of a batch write, by name."""
+    kept: dict[str, Any] = pool._kept
+    if "gate" not in kept:
+        kept["gate"] = memory.filled((1,), 0, np.int64)
+        kept["list"] = memory.empty((1, 1), np.uint32)
+    if is_few and "block" in kept and kept["slots"] == pool.slots:
+        return {name: kept[name] for name in kept if name in Passes._fields}
+    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        "work": ((passes.WORK, size + 1), np.int32),
+        "wide": ((passes.WIDE, size + 2), np.int64),
+        "totals": ((_blocks(),), np.int64),
+        "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
+    }
+    made = {"gate": kept["gate"]}
+    if is_few:
+        block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
+        kept |= {"block": block, "slots": pool.slots, **pieces}
+        table, ends = ((5, CLASS_COUNT), np.int64), ((size,), np.int32)
+        given = _pieces({"table": table, "at": ends, "other": ends})
+        kept["given"], pieces = given
+        kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
+        shapes["kinds"] = (size,), np.uint8
+        kept |= pieces
+    else:
+        shapes["summary"] = (passes.SUMMARY,), np.int64
+    if is_few or deletes:
+        words = pool.slots // 32 + 1
+        shapes |= {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
+    made |= _pieces(shapes)[1]
+    if not is_few:
+        return {"marks": pool.numbers, "before": made["totals"], **made}
+    kept |= made
+    return _arrays(pool, size, is_few, deletes)
+
+
+def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
+    """Return memory for edges on their way; that of a few stays."""
+    name = f"spare {number}"
+    if name not in kept or kept[name].size < size:
+        made = memory.empty((2 * size,), dtype)
+        if size > _MOST_SPARE:
+            return made
+        kept[name] = made
+    return kept[name]
+
+
+def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
+    """Return sums, least or greatest values by entry, and the number of each.
+
+    The host computes them, so that they have the bits and the errors of the CPU.
+    """
+    current = memory.empty((plan.count,), column.dtype)
+    plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
+    order, fates = map(on_host, plan.entries)
+    places = order.astype(np.uint32)
+    heads = plan.row(passes.HEAD, plan.count)
+    made = SimpleNamespace(
+        order=places << (1 - plan.d.sides), heads=on_host(heads),
+        fates=fates, places=np.arange(plan.count),
+    )  # fmt: skip
+    given = on_host(values)[places >> plan.d.sides]
+    found = combined(made, on_host(current), given, plan.updates.rule)
+    numbers = np.arange(plan.count, dtype=np.int32)
+    return memory.upload(found), memory.upload(numbers)
 
 
 def _pieces(
@@ -660,22 +602,9 @@ def _blocks() -> int:
     return int(memory.multiprocessors())
 
 
-def _uploaded(array: Any) -> Any:
-    return memory.upload(array) if isinstance(array, np.ndarray) else array
-
-
 def _table_of(pool: GpuRowPool, regions: Any) -> Array:
     """Return the queues and free regions as kernels read them."""
     table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]
     table[2:4, : len(regions)] = np.transpose(regions)
     return table
-
-
-def _grown(array: Any, size: int) -> Any:
-    """Return an array, or a longer copy of it."""
-    if array.size >= size:
-        return array
-    made = memory.filled((size,), 0, array.dtype)
-    memory.copy(made, array)
-    return made

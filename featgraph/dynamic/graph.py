@@ -78,6 +78,7 @@ class DynamicGraph(Graph):
     """
 
     _edges: LivingEdges
+    changing: views.RunArrays
 
     def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
         if not isinstance(store, EdgeStore):
@@ -87,14 +88,14 @@ class DynamicGraph(Graph):
                 fix="DynamicGraph.from_edges(sources, targets), or "
                 "DynamicGraph.from_graph(graph)",
             )
-        self._store, self._names, self._layout = store, names, views.RunArrays(store)
+        self._store, self._names, self.changing = store, names, views.RunArrays(store)
         #: The living vertices, and how often vertices had come or died at that time.
         self._living: tuple[Array | None, int] = None, -1
         #: Of the version: how often arrays had moved, traits, and what lists of hubs
         #: follow from.
         self._moves, self._shape = -1, (GraphTraits(), dict[str, bytes]())
         super().__init__(LivingEdges(store, names))
-        self.stamps = replace(self.stamps, layout=self._layout)
+        self.stamps = replace(self.stamps, layout=self.changing)
         self.version = -1
         self._view = graph_arrays(self, choose_device(store.target))
         self._advance()
@@ -438,7 +439,7 @@ missing=0, vertices=0)
 
     def _advance(self) -> None:
         """End the stamps of changed parts; arrays are made when they are first read."""
-        store, layout, traits = self._store, self._layout, self._layout.traits()
+        store, layout, traits = self._store, self.changing, self.changing.traits()
         aspects: list[Aspect] = []
         if store.version != self.version:
             aspects.append("version")
@@ -450,7 +451,8 @@ missing=0, vertices=0)
         self.version, self._moves, self._shape = store.version, store.moves, shape
         counts = store.vertex_count, store.edge_count
         self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
-        set_traits(self, traits)
+        if "shape" in aspects:
+            set_traits(self, traits)
 
     # -- what there is
 
@@ -629,11 +631,6 @@ missing=0, vertices=0)
     # -- what the runtime asks
 
     @property
-    def changing(self) -> views.RunArrays:
-        """The arrays of the graph, and queries on its edges by States and results."""
-        return self._layout
-
-    @property
     def living(self) -> Array | None:
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         store = self._store
@@ -650,6 +647,6 @@ missing=0, vertices=0)
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:
-            degrees = on_host(self._layout.degrees(side))[: self.vertex_count]
+            degrees = on_host(self.changing.degrees(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]

@@ -7,8 +7,8 @@ keeps batches and the supersteps of other threads apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-class Turns:
+class Turns(AbstractContextManager["Turns"]):
     """A lock that keeps batches and the supersteps of other threads apart."""
 
     def __init__(self) -> None:
@@ -68,14 +68,13 @@ class Turns:
         with self._lock:
             self._running.remove(threading.get_ident())
 
-    @contextmanager
-    def batch(self, doing: str) -> Iterator[None]:
-        """Keep the supersteps of other threads away from a batch: see `enter`."""
+    def batch(self, doing: str) -> Turns:
+        """Keep the supersteps of other threads away from a ``with`` block: `enter`."""
         self.enter(doing, is_batch=True)
-        try:
-            yield
-        finally:
-            self._writer = None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._writer = None
 
 
 class Names:
@@ -162,9 +161,8 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
     GraphInputError
         If `columns` is no mapping of names, or weights are given twice.
     """
-    if not isinstance(columns, Mapping | None) or not all(
-        isinstance(name, str) for name in columns or ()
-    ):
+    is_right = columns is None or isinstance(columns, Mapping)
+    if not is_right or not all(isinstance(name, str) for name in columns or ()):
         raise GraphInputError(
             "columns are arrays by their names", where="columns=", got=shown(columns),
             expected='a mapping such as {"time": [9, 12]}',

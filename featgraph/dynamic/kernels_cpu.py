@@ -47,9 +47,10 @@ _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 
 #: Outcomes of updates, the last of which is an error. Behind their counts are those of
 #: edges that are deleted, that come to rows, and that come as given; of edges that
-#: leave rows; whether hubs are others; and of runs that are taken and freed, by class.
+#: leave rows; of rows that become hubs or no longer are; of rows that come to other
+#: runs; and of runs that are taken and freed, by class.
 INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, CAME = range(8)
-BORN, GONE, HUBS = range(8, 11)
+BORN, GONE, HUBS, MOVES = range(8, 12)
 WANTED, FREED = 16, 16 + CLASS_COUNT
 TALLY = FREED + CLASS_COUNT
 #: Effects of an entry on its row; the first of those that replace a value stands for
@@ -109,13 +110,17 @@ def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
 
 
 @jit
-def list_entries(at: _Array, other: _Array, twice: bool, keys: _Array) -> int:
+def list_entries(
+    at: _Array, other: _Array, twice: bool, keys: _Array, outcomes: _Array
+) -> int:
     """Store the row and the number of each entry; return how many there are.
 
-    Updates with a negative row have no entry, and a loop has one.
+    Updates with a negative row have no entry and are ignored, and a loop has one. All
+    others insert an edge unless `plan_rows` finds another outcome.
     """
     count = 0
     for i in range(at.size):
+        outcomes[i] = INSERTED if at[i] >= 0 else IGNORED
         if at[i] < 0:
             continue
         keys[count] = _int64(at[i]) << 32 | 2 * i
@@ -157,6 +162,19 @@ def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
             row, first[count] = keys[i] >> 32, i
             count += 1
     first[count:] = keys.size
+    return count
+
+
+@jit
+def number_bits(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
+    """Store the first word of each row's bits; return how many words there are."""
+    count = 0
+    for j in range(rows.size):
+        ahead = rows[min(j + _AHEAD, rows.size - 1)]
+        _fetch(starts, ahead)
+        _fetch(stops, ahead)
+        bits_at[j] = count
+        count += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
     return count
 
 
@@ -463,48 +481,44 @@ def plan_rows(
         lengths[j], gone[j], chosen[j] = length, left, now
         if length > SIZES[now] or best == 0 or SIZES[now] >= 2 * SIZES[best]:
             chosen[j] = best
-            tally[WANTED + best] += best != now
-            tally[FREED + now] += best != now
+            if best != now:
+                tally[MOVES] += 1
+                tally[WANTED + best] += 1
+                tally[FREED + now] += 1
 
 
 @jit
 def place_runs(
-    rows: _Array, starts: _Array, classes: _Array, chosen: _Array, taken: _Array,
-    taken_at: _Array, regions: _Array, targets: _Array, freed: _Array,
-    freed_at: _Array,
+    rows: _Array, starts: _Array, classes: _Array, chosen: _Array, runs: _Array,
+    begins: _Array, counts: _Array, regions: _Array, targets: _Array,
 ) -> int:  # fmt: skip
     """Find where each row goes: first runs from queues, then parts of free regions.
 
     Parameters
     ----------
-    taken : first slots of runs from queues, by class from ``taken_at[class]`` to
-        ``taken_at[class + 1]``
+    runs : first slots of free runs, those of a class from ``begins[class]`` on, of
+        which ``counts[class]`` may be taken
     regions : int64, (regions, 2)
         Bounds of free memory. A row that does not fit begins the next region. On
         return, the bounds of what is left.
-    freed : where the first slots of freed runs go, by class from ``freed_at[class]``
 
     Returns
     -------
     int
         The regions that rows have passed by; -1 where a row fits in none.
     """
-    at, behind, region = taken_at.copy(), freed_at.copy(), 0
+    taken, region = np.zeros(counts.size, np.int64), 0
     for j in range(rows.size):
-        now, best = _int64(classes[rows[j]]), _int64(chosen[j])
-        start = _int64(starts[rows[j]])
-        targets[j] = start
-        if best == now:
+        best = _int64(chosen[j])
+        targets[j] = starts[rows[j]]
+        if best == _int64(classes[rows[j]]):
             continue
-        if now:
-            freed[behind[now]] = start
-            behind[now] += 1
         targets[j] = 0
         if best == 0:
             continue
-        if at[best] < taken_at[best + 1]:
-            targets[j] = taken[at[best]]
-            at[best] += 1
+        if taken[best] < counts[best]:
+            targets[j] = runs[begins[best] + taken[best]]
+            taken[best] += 1
             continue
         while regions[region, 0] + SIZES[best] > regions[region, 1]:
             region += 1
@@ -626,14 +640,21 @@ def write_values(
 @jit
 def finish_rows(
     rows: _Array, targets: _Array, lengths: _Array, chosen: _Array, starts: _Array,
-    stops: _Array, classes: _Array, counts: _Array, degrees: _Array,
+    stops: _Array, classes: _Array, counts: _Array, degrees: _Array, runs: _Array,
+    behind: _Array,
 ) -> None:  # fmt: skip
-    """Store where rows are now, and count their lengths; `degrees` may be none."""
+    """Store where rows are now, and count their lengths; `degrees` may be none.
+
+    Runs that rows leave are put behind those of the queues, which end at `behind`.
+    """
     for j in range(rows.size):
-        row = rows[j]
+        row, now = rows[j], _int64(classes[rows[j]])
         before = _int64(stops[row]) - _int64(starts[row])
         counts[min(before, HUB)] -= 1
         counts[min(lengths[j], HUB)] += 1
+        if now and now != chosen[j]:
+            runs[behind[now]] = starts[row]
+            behind[now] += 1
         starts[row], stops[row] = targets[j], targets[j] + lengths[j]
         classes[row] = chosen[j]
         if degrees.size:

@@ -8,6 +8,7 @@ lives is written before the last one, which cannot fail:
 `RowPool.fit`      find room in free runs and behind them; False where there is too
                    little
 `RowPool.refit`    lay all rows out anew, in order, in other arrays
+`RowPool.prepare`  make the arrays of the last step
 `RowPool.apply`    write the rows
 
 Freed runs wait in one queue a class of sizes. From 4,096 slots on they are cut into
@@ -18,19 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from featgraph.base.dataclass import dataclass, field
+from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic.rows import (
     SHARED,
     Array,
     HostRows,
-    Queue,
+    Runs,
     Spec,
     Threads,
+    grown,
     numba_kernels,
 )
 from featgraph.graph.building.edges import combine
@@ -40,14 +43,11 @@ __all__ = [
     "RowPool",
     "Updates",
     "combined",
-    "grown",
     "wide_slots",
 ]
 
 _NONE = np.empty(0, np.int32)
 _FEWEST_SLOTS = 64
-#: The length from which on rows are in the list of hubs, `kernels_cpu.HUB`.
-FEWEST_LISTED = 2048
 
 
 def wide_slots(slots: int) -> type[np.integer[Any]]:
@@ -65,6 +65,8 @@ class Updates:
         Negative for an update without effect.
     kinds : uint8, (M,)
         1: it inserts.
+    deletes : bool
+        Whether some update deletes.
     policy, copies : int
         See `kernels_cpu`.
     looks : bool
@@ -73,36 +75,80 @@ class Updates:
         The number of the first insertion.
     rule : {"first", "last", "sum", "min", "max"}
     columns : dict of arrays, (M,) or (M, width)
-    outcomes : uint8, (M,)
     has_twins : bool
     numbers, ids : uint32, (M,) and (2 M,), optional
         Numbers in place of consecutive ones; ids by number of entry.
-    deletes : bool
-        Whether there may be deletions.
     is_checked : bool
-        Whether the ids are those of vertices; else a plan counts those that are not.
+        Whether the ids are those of vertices; else a plan refuses others.
+    outcomes : uint8, (M,)
+        Set by a plan.
     """
 
     sources: Array
     targets: Array
     kinds: Array
+    deletes: bool
     policy: int
     copies: int
     looks: bool
     number: int
     rule: str
     columns: dict[str, Array]
-    outcomes: Array
     has_twins: bool
     numbers: Array | None = None
     ids: Array | None = None
-    deletes: bool = True
     is_checked: bool = True
+    outcomes: Any = None
 
 
-@dataclass(eq=False)
 class Plan:
     """The changes that a batch makes to a pool.
+
+    Attributes
+    ----------
+    vertex_count, born : int
+        All vertices, and those that are new.
+    is_dense : bool
+        Whether all rows are laid out anew.
+    tally : int64
+        Counts of updates by outcome, then of others: see `kernels_cpu`.
+    came, left : int
+        Edges that come to rows, and that leave.
+    wanted, freed : int64
+        How many runs of each class are taken, and freed.
+    hubs : int32
+        `RowPool.hubs` afterwards.
+    writes, values : list of tuple
+        Arguments of the kernels that write edges and values.
+    fresh : RowPool or None
+        The pool into which all rows are laid out.
+    drops, puts : int64, list of (class, first slot)
+        Runs that leave the queues, by class, and free memory that comes to them.
+    region, top : tuple of int, int
+        Free memory that rows are laid into next, and where nothing has been yet.
+    lost : int
+        Slots that are too few for a run, of memory that was skipped.
+    """
+
+    tally: Any = None
+    came = left = 0
+    wanted: Any = None
+    freed: Any = None
+    hubs: Any = None
+    fresh: Any = None
+    drops: Any = None
+    region = (0, 0)
+    top = lost = 0
+
+    def __init__(self, vertex_count: int, born: int, is_dense: bool) -> None:
+        self.vertex_count, self.born, self.is_dense = vertex_count, born, is_dense
+        self.writes: list[tuple[Any, ...]] = []
+        self.values: list[tuple[Any, ...]] = []
+        self.puts: list[tuple[int, int]] = []
+
+
+class HostPlan(Plan):
+    """A plan for a pool of the host; see `kernels_cpu`.
 
     Attributes
     ----------
@@ -112,64 +158,43 @@ class Plan:
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
-    tally : int64: see `kernels_cpu`
-    came, left : int, edges that come to rows, and that leave
-    runs : how many runs of each class are taken, and freed
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
-    vertex_count, born : all vertices, and those that are new
     left_ends : other ends of edges that leave, where degrees go by them
     degrees, out_degrees, out_counts : those of the pool, with room for all
-    writes : arrays as they are and will be, values, and the value of each entry
     """
 
-    threads: Threads
-    bounds: list[int]
-    rows: Array
-    first: Array
-    order: Array
-    ends: Array
-    fates: Array
-    heads: Array
-    places: Array
-    lengths: Array
-    gone: Array
-    bits_at: Array
-    bits: Array
+    shift = 0
     starts: Array
     stops: Array
     classes: Array
-    chosen: Array
-    is_dense: bool
-    vertex_count: int
-    born: int
-    tally: Array = field(default_factory=lambda: _NONE)
-    came: int = 0
-    left: int = 0
-    runs: Array = field(default_factory=lambda: _NONE)
-    targets: Array = field(default_factory=lambda: _NONE)
-    hubs: Array = field(default_factory=lambda: _NONE)
-    left_ends: Array = field(default_factory=lambda: _NONE)
-    degrees: Array = field(default_factory=lambda: _NONE)
-    out_degrees: Array = field(default_factory=lambda: _NONE)
-    out_counts: Array = field(default_factory=lambda: _NONE)
-    writes: list[tuple[Any, ...]] = field(default_factory=list)
-    fresh: RowPool | None = None
-    puts: list[tuple[int, Any]] = field(default_factory=list)
-    drops: list[tuple[int, int]] = field(default_factory=list)
-    region: tuple[int, int] = (0, 0)
-    top: int = 0
-    lost: int = 0
+    bits: Array
+    targets: Array
+    left_ends: Array = _NONE
+    degrees: Array
+    out_degrees: Array
+    out_counts: Array
 
-    def count(self, tally: Array) -> None:
-        """Store counts of outcomes, edges and runs."""
-        kernels, self.tally = numba_kernels(), tally
-        self.came, self.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
-        self.runs = tally[kernels.WANTED :].reshape(2, -1)
+    def __init__(
+        self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
+        *sizes: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(*sizes)
+        self.threads, self.rows, self.first = threads, rows, first
+        self.bounds = threads.bounds(rows.size, first)
+        #: Run a kernel over the touched rows.
+        self.share = partial(threads.share, self.bounds)
+        self.order, self.ends = np.empty((2, count), np.uint32)
+        self.fates = np.empty(count, np.uint8)
+        entries = count if combines else 0
+        self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
+        self.lengths, self.gone, self.bits_at = np.zeros((3, rows.size), np.int64)
+        self.chosen = np.empty(rows.size, np.uint8)
 
-    def share(self, kernel: Any, *arguments: Any) -> None:
-        """Run a kernel over the touched rows."""
-        self.threads.share(self.bounds, kernel, *arguments)
+    @property
+    def entries(self) -> tuple[Array, Array]:
+        """The number of each entry, and its fate."""
+        return self.order, self.fates
 
 
 class RowPool(HostRows):
@@ -211,12 +236,11 @@ class RowPool(HostRows):
         #: Whether rows have edges of both directions of a directed graph.
         self.is_sided = along == "both"
         dtype = wide_slots(slots)
-        self.starts = self.zeros(vertex_capacity, dtype)
-        self.stops = self.zeros(vertex_capacity, dtype)
-        self.classes = self.zeros(vertex_capacity, np.uint8)
-        self.ends = self.zeros(slots, np.int32)
-        self.numbers = self.zeros(slots, np.uint32)
-        self.columns = {name: self.zeros(slots, *kind) for name, kind in spec.items()}
+        zeros = self.memory.zeros
+        self.starts, self.stops = (zeros(vertex_capacity, dtype) for _ in range(2))
+        self.classes = zeros(vertex_capacity, np.uint8)
+        self.ends, self.numbers = zeros(slots, np.int32), zeros(slots, np.uint32)
+        self.columns = {name: zeros(slots, *kind) for name, kind in spec.items()}
         self.ids: Array | None = None
         #: Rows that are counted; more have room.
         self.vertex_count = 0
@@ -226,13 +250,15 @@ class RowPool(HostRows):
         #: `EdgeStore` counts them, and how many vertices have each but 0.
         self.degrees = self.out_degrees = self.out_counts = _NONE
         self.longest_out = 0
-        self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
+        self.queues = Runs(self.memory)
         #: Free memory that rows are laid into next, and where nothing has been yet.
         self.region, self.top = (0, 0), 0
         #: Slots that are too few for a run; compaction gains them back.
         self.lost = 0
 
-    def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
+    def plan(
+        self, updates: Updates, threads: Threads, *room: int, dense: bool
+    ) -> HostPlan:
         """Plan the changes of a batch to the rows.
 
         Parameters
@@ -251,7 +277,8 @@ class RowPool(HostRows):
         if self.along == "out":
             at, other = other, at
         keys = np.empty(at.size << self.is_twice, np.int64)
-        count = kernels.list_entries(at, other, self.is_twice, keys)
+        updates.outcomes = np.empty(at.size, np.uint8)
+        count = kernels.list_entries(at, other, self.is_twice, keys, updates.outcomes)
         keys = keys[:count]
         if count < SHARED:
             keys.sort()
@@ -262,36 +289,31 @@ class RowPool(HostRows):
         touched = kernels.list_rows(keys, rows, first, dense)
         if not dense:
             rows, first = rows[:touched], first[: touched + 1]
-        order, ends = np.empty((2, count), np.uint32)
-        fates = np.empty(count, np.uint8)
+        born = room[0] if dense else room[0] - self.vertex_count
+        combines = updates.policy == kernels.COMBINE
+        plan = HostPlan(threads, rows, first, count, combines, room[0], born, dense)
         threads.share(
             threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
-            order, ends, fates,
+            plan.order, plan.ends, plan.fates,
         )  # fmt: skip
-        combines = count if updates.policy == kernels.COMBINE else 0
-        lengths, gone, bits_at = np.zeros((3, rows.size), np.int64)
-        plan = Plan(
-            threads, threads.bounds(rows.size, first), rows, first, order, ends, fates,
-            np.empty(combines, np.int32), np.empty(combines, np.int64),
-            lengths, gone, bits_at, np.empty(0, np.uint64),
-            grown(self.starts, room[1]), grown(self.stops, room[1]),
-            grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
-            room[0], room[0] if dense else room[0] - self.vertex_count,
-        )  # fmt: skip
-        if not updates.kinds.all():
-            words = (plan.stops[rows].astype(np.int64) - plan.starts[rows] + 63) >> 6
-            np.cumsum(words[:-1], out=bits_at[1:])
-            plan.bits = np.zeros(int(words.sum()), np.uint64)
-        keys = ends << 1 | order & 1 if self.is_sided else ends
+        for name in ("starts", "stops", "classes"):
+            setattr(plan, name, grown(getattr(self, name), room[1]))
+        words = 0
+        if updates.deletes:
+            words = kernels.number_bits(rows, plan.starts, plan.stops, plan.bits_at)
+        plan.bits = np.zeros(words, np.uint64)
+        pairs = plan.ends << 1 | plan.order & 1 if self.is_sided else plan.ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
-        threads.share(
-            plan.bounds, kernels.plan_rows, rows, first, order, keys, plan.starts,
+        plan.share(
+            kernels.plan_rows, rows, first, plan.order, pairs, plan.starts,
             plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
-            updates.looks, updates.policy, updates.copies, bits_at, plan.bits,
-            plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
-            plan.chosen, tallies,
+            updates.looks, updates.policy, updates.copies, plan.bits_at, plan.bits,
+            plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
+            plan.gone, plan.chosen, tallies,
         )  # fmt: skip
-        plan.count(tallies.sum(axis=0))
+        plan.tally = tally = np.add.reduce(tallies)
+        plan.came, plan.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
+        plan.wanted, plan.freed = tally[kernels.WANTED :].reshape(2, -1)
         return plan
 
     def filled(
@@ -353,60 +375,44 @@ class RowPool(HostRows):
         new.hubs = np.flatnonzero(lengths >= hub).astype(np.int32)
         return new
 
-    def fit(self, plan: Plan) -> bool:
+    def fit(self, plan: Any) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
-        kernels = numba_kernels()
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
-        if not plan.runs.any():
-            plan.targets = plan.starts[plan.rows]
+        if not self._moves(plan):
             return True
-        plan.runs[:, 0] = 0  # rows without edges have no run
-        wanted, freed = plan.runs
-        plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
-        counts = np.zeros((2, kernels.CLASS_COUNT + 1), np.int64)
-        taken = [np.empty(0, np.int64)]
-        used: dict[int, int] = {}
-        short = 0
-        for size in wanted.nonzero()[0].tolist():
-            taken.append(self.queues[size].next(int(wanted[size])))
-            counts[0, size + 1] = used[size] = taken[-1].size
-            short += int(wanted[size] - used[size]) * int(kernels.SIZES[size])
-        counts[1, 1:] = freed
-        taken_at, freed_at = counts.cumsum(axis=1)
-        regions = self._regions(short, used)
-        places = np.empty(int(freed_at[-1]), np.int64)
-        passed = kernels.place_runs(
-            plan.rows, plan.starts, plan.classes, plan.chosen, np.concatenate(taken),
-            taken_at, regions, plan.targets, places, freed_at,
-        )  # fmt: skip
-        if passed < 0:
+        counts = np.minimum(plan.wanted, self.queues.counts)
+        short, used = int((plan.wanted - counts) @ numba_kernels().SIZES), counts.copy()
+        regions = _regions(self, short, used)
+        passed = self._lay(plan, counts, regions, short)
+        if passed is None:
             return False
-        plan.drops = list(used.items())
-        plan.puts = [
-            (size, places[freed_at[size] : freed_at[size + 1]])
-            for size in freed.nonzero()[0].tolist()
-        ]
-        self._leave(plan, regions.tolist(), passed)
-        for size, numbers in plan.puts:
-            self.queues[size].reserve(len(numbers))
+        _leave(self, plan, regions, passed)
+        plan.drops, more = used, plan.freed.copy()
+        for size, _ in plan.puts:
+            more[size] += 1
+        self.queues.reserve(more)
         return True
 
-    def _leave(self, plan: Any, regions: list[Any], passed: int) -> None:
-        """Keep the free memory behind the rows that were laid into a region.
+    def _moves(self, plan: Any) -> bool:
+        """Return whether rows come to other runs; without any, all stay in place."""
+        if plan.tally[numba_kernels().MOVES]:
+            return True
+        plan.targets = plan.starts[plan.rows]
+        return False
 
-        Slots that rows have skipped, or have not reached, are appended to the queues.
+    def _lay(self, plan: Any, counts: Array, regions: Array, short: int) -> int | None:
+        """Lay rows into so many runs of each class from queues, then into regions.
+
+        Regions then have the bounds of what is left. Return how many of them rows have
+        passed by, or None where a row fits in none.
         """
-        behind = len(regions) - 1
-        plan.region, plan.top = (0, 0), self.top
-        if passed < behind:
-            plan.region = regions[passed][0], regions[passed][1]
-        else:
-            plan.top = regions[behind][0]
-        for region in range(behind):
-            if region != passed:
-                start, stop = regions[region]
-                plan.lost += _split(start, stop, plan.puts)
+        plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
+        passed = numba_kernels().place_runs(
+            plan.rows, plan.starts, plan.classes, plan.chosen, self.queues.runs,
+            self.queues.table[0], counts, regions, plan.targets,
+        )  # fmt: skip
+        return None if passed < 0 else int(passed)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -415,25 +421,7 @@ class RowPool(HostRows):
             found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
             plan.hubs = np.sort(found).astype(np.int32)
 
-    def _regions(self, short: int, used: dict[int, int]) -> Array:
-        """Return free regions with so many slots, the end of the pool behind them.
-
-        Long runs that are taken from their queues are added to `used`.
-        """
-        kernels, regions = numba_kernels(), [self.region]
-        room = self.region[1] - self.region[0]
-        for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
-            if room >= short:
-                break
-            while room < short and used.get(size, 0) < len(self.queues[size]):
-                slots = int(kernels.SIZES[size])
-                (start,) = self.queues[size].next(1, used.get(size, 0)).tolist()
-                regions.append((start, start + slots))
-                used[size] = used.get(size, 0) + 1
-                room += slots
-        return np.array([*regions, (self.top, self.slots)], np.int64)
-
-    def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
+    def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:
         """Lay out all rows in order, in arrays of their own.
 
         Parameters
@@ -443,24 +431,79 @@ class RowPool(HostRows):
         slots_for : callable
             Takes the slots that rows need, and returns those of the new pool.
         """
-        kernels = numba_kernels()
-        needed = int(plan.runs[0] @ kernels.SIZES)
-        slots = slots_for(needed)
-        capacity = plan.starts.size
-        fresh = RowPool(self.along, self.is_twice, slots, capacity, self.spec)
+        needed = int(plan.wanted @ numba_kernels().SIZES)
+        slots, capacity = slots_for(needed), plan.starts.size
+        fresh = type(self)(self.along, self.is_twice, slots, capacity, self.spec)
         if self.ids is not None:
-            fresh.ids = np.zeros(fresh.slots, np.uint32)
-        plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
-        none = np.zeros(kernels.CLASS_COUNT + 1, np.int64)
-        kernels.place_runs(
-            plan.rows, fresh.starts, fresh.classes, plan.chosen, none, none,
-            np.array([[0, needed]]), plan.targets, none, none,
-        )  # fmt: skip
+            fresh.ids = self.memory.zeros(fresh.slots, np.uint32)
+        self._lay_out(plan, fresh, needed)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)
 
-    def prepare(self, plan: Plan, updates: Updates) -> None:
+    def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
+        """Lay all rows into one region of a new pool."""
+        plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
+        none = np.zeros_like(plan.wanted)
+        numba_kernels().place_runs(
+            plan.rows, fresh.starts, fresh.classes, plan.chosen, none, none, none,
+            np.array([[0, needed]]), plan.targets,
+        )  # fmt: skip
+
+    def _bits(self) -> list[tuple[Any, int]]:
+        """Return all arrays over slots as unsigned integers, and widths of rows."""
+        if self._flat is None:
+            self._flat = [
+                (self.memory.bits_of(a), 1 if a.ndim == 1 else int(a.shape[1]))
+                for a in self.by_slot()
+            ]
+        return self._flat
+
+    def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
+        """List the edges that leave, for the log and the queue of ids.
+
+        Returns
+        -------
+        rows, ends, numbers, ids : arrays
+        """
+        ids = np.empty(0, np.uint32) if self.ids is None else self.ids
+        left = *np.empty((2, plan.left), np.int32), *np.empty((2, plan.left), np.uint32)
+        if plan.left:
+            plan.share(
+                numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
+                np.cumsum(plan.gone) - plan.gone, plan.bits_at, plan.bits, self.ends,
+                self.numbers, ids, *left,
+            )  # fmt: skip
+        plan.left_ends = left[1]
+        return left
+
+    def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
+        """Return ids for edges that come, by entry: those of a queue, then more."""
+        ids = np.empty(room, np.uint32)
+        at = plan.order[plan.fates == numba_kernels().APPENDS]
+        more = np.arange(at.size - free.size) + next_id
+        ids[at] = np.concatenate([free, more])
+        return ids
+
+    def list_changed(self, plan: Any, updates: Updates) -> tuple[tuple[Any, ...], int]:
+        """List edges that get other values as given, as `Record.other`; count them."""
+        entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
+        slots = plan.places[entries]
+        if updates.has_twins:
+            is_given = self.numbers[slots] & 1 == 0
+            entries, slots = entries[is_given], slots[is_given]
+        is_other = np.zeros(entries.size, np.bool_)
+        for old, (values, sources) in zip(
+            self.columns.values(), plan.values, strict=True
+        ):
+            at = sources[entries] if sources.size else entries
+            differs = old[slots] != values[at]
+            is_other |= differs if differs.ndim == 1 else differs.any(axis=1)
+        rows = plan.rows[np.searchsorted(plan.first, entries, "right") - 1]
+        found = is_other, rows, self.ends[slots], self.numbers[slots]
+        return found, int(np.count_nonzero(is_other))
+
+    def prepare(self, plan: Any, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory.
 
         Raises
@@ -469,24 +512,19 @@ class RowPool(HostRows):
             Values without a sum.
         """
         kernels = numba_kernels()
-        new = self if plan.fresh is None else plan.fresh
+        new, order = self if plan.fresh is None else plan.fresh, plan.order
         plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
+        plan.out_degrees, plan.out_counts = self.out_degrees, self.out_counts
         if self.out_degrees.size:
             plan.out_degrees = grown(self.out_degrees, plan.starts.size)
             room = self.longest_out + plan.came + 1
             if room > self.out_counts.size:
-                room = 2 * room
-            plan.out_counts = grown(self.out_counts, room)
-        numbers = plan.order
-        if updates.numbers is None and updates.number:
-            numbers = plan.order + np.uint32(2 * updates.number)
-        elif updates.numbers is not None:
-            numbers = updates.numbers[plan.order >> 1] + (plan.order & 1)
-        sources, own = plan.order >> 1, plan.order[:0]
-        plan.writes = [
-            (self.ends, new.ends, plan.ends, own, False),
-            (self.numbers, new.numbers, numbers, own, False),
-        ]
+                plan.out_counts = grown(self.out_counts, 2 * room)
+        if updates.numbers is None:
+            numbers = order + np.uint32(2 * updates.number)
+        else:
+            numbers = updates.numbers[order >> 1] + (order & 1)
+        sources, own = order >> 1, order[:0]
         if updates.policy == kernels.COMBINE and updates.rule == "last":
             given = np.flatnonzero(plan.heads >= 0)
             sources[plan.heads[given]] = sources[given]  # the last of several counts
@@ -494,13 +532,19 @@ class RowPool(HostRows):
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
                 values, of = combined(plan, column, values[of], updates.rule), own
-            plan.writes.append((column, new.columns[name], values, of, True))
+            plan.values.append((values, of))
+        written = [(plan.ends, own), (numbers, own), *plan.values]
         if self.ids is not None and updates.ids is not None:
             is_shared = np.uint32(not updates.has_twins)  # at both ends
-            ids = updates.ids[plan.order & ~is_shared]
-            plan.writes.append((self.ids, new.ids, ids, own, False))
+            written.append((updates.ids[order & ~is_shared], own))
+        last = 2 + len(self.columns)
+        for k, ((old, width), (to, _), (values, of)) in enumerate(
+            zip(self._bits(), new._bits(), written, strict=False)
+        ):
+            bits = self.memory.bits_of(values)
+            plan.writes.append((old, to, width, bits, of, 2 <= k < last))
 
-    def apply(self, plan: Plan) -> RowPool:
+    def apply(self, plan: Any) -> RowPool:
         """Write the rows, and return the pool that has them now; it cannot fail."""
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
@@ -510,35 +554,26 @@ class RowPool(HostRows):
             kernels.count_ends, plan.ends, plan.fates, plan.left_ends, new.out_degrees,
             new.out_counts, self.longest_out,
         )  # fmt: skip
-        for old, to, values, sources, replaces in plan.writes:
-            width = 1 if old.ndim == 1 else old.shape[1]
+        for old, to, width, values, sources, replaces in plan.writes:
             plan.share(
                 kernels.write_values, plan.rows, plan.first, plan.fates, plan.places,
                 plan.starts, plan.stops, plan.targets, plan.gone, plan.bits_at,
-                plan.bits, _bits_of(old), _bits_of(to), width, new is not self,
-                _bits_of(values), sources, replaces,
+                plan.bits, old, to, width, new is not self, values, sources, replaces,
             )  # fmt: skip
         if new is self:
             self.starts, self.stops = plan.starts, plan.stops
             self.classes = plan.classes
         new.length_counts[0] += plan.born
-        new.vertex_count = plan.vertex_count
         kernels.finish_rows(
             plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
-            new.classes, new.length_counts, new.degrees,
+            new.classes, new.length_counts, new.degrees, new.queues.runs,
+            new.queues.table[1],
         )  # fmt: skip
         new.longest_out = longest_out()
-        new.hubs = plan.hubs
-        if new is self:
-            for size, count in plan.drops:
-                self.queues[size].drop(count)
-            for size, starts in plan.puts:
-                self.queues[size].put(starts)
-            self.region, self.top = plan.region, plan.top
-            self.lost += plan.lost
+        settle(self, plan, new)
         return new
 
-    def degrees_of(self, side: str, vertex_count: int) -> Array:
+    def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
         if side == "in" and not self.degrees.size:
             self.degrees = (self.stops - self.starts).astype(np.int32)
@@ -556,21 +591,71 @@ class RowPool(HostRows):
 
     def copy(self) -> RowPool:
         """Return a pool with the same rows in the same places."""
-        made = copy(self)
+        made, copies = copy(self), partial(_copy_of, self.memory)
         for name, array in vars(self).items():
-            if isinstance(array, np.ndarray):
-                setattr(made, name, array.copy())
-        made.columns = {name: column.copy() for name, column in self.columns.items()}
-        made.queues = [queue.copy() for queue in self.queues]
+            if hasattr(array, "dtype") and array.size:
+                setattr(made, name, copies(array))
+        made.columns = {name: copies(column) for name, column in self.columns.items()}
+        made.queues, made._flat = self.queues.copy(), None
         return made
 
 
-def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
+def _regions(pool: RowPool, short: int, used: Array) -> Array:
+    """Return free regions with so many slots, the end of the pool behind them.
+
+    Long runs that are taken from their queues are added to `used`.
+    """
+    kernels, regions = numba_kernels(), [pool.region]
+    room, counts = pool.region[1] - pool.region[0], pool.queues.counts
+    for size in counts[kernels.LONG_CLASS :].nonzero()[0] + kernels.LONG_CLASS:
+        while room < short and used[size] < counts[size]:
+            slots = int(kernels.SIZES[size])
+            (start,) = pool.queues.next(size, 1, int(used[size])).tolist()
+            regions.append((start, start + slots))
+            used[size] += 1
+            room += slots
+    return np.array([*regions, (pool.top, pool.slots)], np.int64)
+
+
+def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
+    """Keep the free memory behind the rows that were laid into a region.
+
+    Slots that rows have skipped, or have not reached, are appended to the queues.
+    """
+    behind = len(regions) - 1
+    plan.region, plan.top = (0, 0), pool.top
+    if passed < behind:
+        plan.region = tuple(regions[passed].tolist())
+    else:
+        plan.top = int(regions[behind, 0])
+    for region, (start, stop) in enumerate(regions[:behind].tolist()):
+        if region != passed:
+            plan.lost += _split(start, stop, plan.puts)
+
+
+def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
+    """Keep hubs and free memory as planned."""
+    new.vertex_count, new.hubs = plan.vertex_count, plan.hubs
+    if new is pool:
+        if plan.drops is not None:
+            pool.queues.table[0] += plan.drops
+        for put in plan.puts:
+            pool.queues.put(*put)
+        pool.region, pool.top = plan.region, plan.top
+        pool.lost += plan.lost
+
+
+def _copy_of(memory: Any, array: Any) -> Any:
+    """Return a copy of an array of the host, or of the memory of a pool."""
+    return array.copy() if isinstance(array, np.ndarray) else memory.copy_of(array)
+
+
+def _split(start: int, stop: int, puts: list[tuple[int, int]]) -> int:
     """Cut free memory into runs for the queues; return how many slots are lost."""
     sizes = numba_kernels().SIZES
     while stop - start >= sizes[1]:
         size = int(np.searchsorted(sizes, stop - start, "right")) - 1
-        puts.append((size, [int(start)]))
+        puts.append((size, int(start)))
         start += sizes[size]
     return int(stop - start)
 
@@ -594,18 +679,3 @@ def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
         every, order, starts, policy, plan.order[places] >> 1
     )
     return totals
-
-
-def grown(array: Array, size: int) -> Array:
-    """Return an array, or a longer copy of it."""
-    if array.size >= size:
-        return array
-    made = np.zeros(size, array.dtype)
-    made[: array.size] = array
-    return made
-
-
-def _bits_of(array: Array) -> Array:
-    """Return an array as flat unsigned integers."""
-    flat = array.reshape(-1)
-    return flat.view(f"u{array.dtype.itemsize}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from threading import Barrier
 from typing import Any, TypeAlias
@@ -14,13 +15,17 @@ from numpy.typing import NDArray
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
+    "HUB",
     "SHARED",
     "Array",
+    "HostMemory",
     "HostRows",
     "Queue",
+    "Runs",
     "Spec",
     "Threads",
     "edges_of",
+    "grown",
     "living_slots",
     "numba_kernels",
     "ranges",
@@ -30,6 +35,8 @@ Array: TypeAlias = NDArray[Any]
 #: Type and width of each column of the edges; None for scalars.
 Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
 
+#: The length from which on rows are hubs, `kernels_cpu.HUB`.
+HUB = 2048
 #: Loops over fewer entries and rows are run by one thread.
 SHARED = 1 << 14
 _PIECES = 16
@@ -43,28 +50,84 @@ def numba_kernels() -> Any:
     return kernels_cpu
 
 
+class HostMemory:
+    """Memory of the host; `gpu_memory.GpuMemory` has the same methods."""
+
+    #: Runs that a queue has room for at least.
+    spare = 4
+
+    @staticmethod
+    def empty(size: int, dtype: Any) -> Any:
+        """Return an array without values."""
+        return np.empty(size, dtype)
+
+    @staticmethod
+    def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
+        """Return an array of zeros, or one of rows."""
+        return np.zeros(size if width is None else (size, width), dtype)
+
+    @staticmethod
+    def part(array: Any, first: int, count: int) -> Any:
+        """Return some entries of an array, which are not copied."""
+        return array[first : first + count]
+
+    @staticmethod
+    def copy(to: Any, values: Any) -> None:
+        """Write values of this memory over the first entries of an array."""
+        to[: len(values)] = values
+
+    #: Write values of the host over an array.
+    write = copy
+
+    @staticmethod
+    def copy_of(array: Any) -> Any:
+        """Return a copy in this memory."""
+        return array.copy()
+
+    @staticmethod
+    def placed(array: Array) -> Any:
+        """Return an array of the host in this memory."""
+        return array
+
+    @staticmethod
+    def read(array: Any) -> Array:
+        """Return an array of this memory on the host."""
+        return array  # type: ignore[no-any-return]
+
+    @staticmethod
+    def bits_of(array: Any) -> Any:
+        """Return an array as flat unsigned integers."""
+        flat = array if array.ndim == 1 else array.reshape(-1)
+        return flat.view(_UNSIGNED[array.dtype.itemsize])
+
+
+#: Unsigned integers of each size in bytes.
+_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+
+def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
+    """Return an array, or a longer copy of it."""
+    if array.size >= size:
+        return array
+    made = memory.zeros(size, array.dtype)
+    memory.copy(made, array)
+    return made
+
+
 class Queue:
     """Numbers that leave in the order in which they came.
 
     Parameters
     ----------
     dtype : dtype
+    memory : {HostMemory, GpuMemory}, optional
     """
 
-    __slots__ = ("_array", "_first", "_last")
+    __slots__ = ("_array", "_first", "_last", "_memory")
 
-    def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = self._empty(0, dtype), 0, 0
-
-    @staticmethod
-    def _empty(size: int, dtype: Any) -> Any:
-        return np.empty(size, dtype)
-
-    def _part(self, first: int, count: int) -> Any:
-        return self._array[first : first + count]
-
-    def _write(self, numbers: Any) -> None:
-        self._part(self._last, len(numbers))[:] = numbers
+    def __init__(self, dtype: Any, memory: Any = HostMemory) -> None:
+        self._memory, self._array = memory, memory.empty(0, dtype)
+        self._first = self._last = 0
 
     def __len__(self) -> int:
         return self._last - self._first
@@ -72,7 +135,7 @@ class Queue:
     def next(self, count: int, skip: int = 0) -> Any:
         """Return the next numbers; all where there are fewer. They stay."""
         first = self._first + skip
-        return self._part(first, min(count, self._last - first))
+        return self._memory.part(self._array, first, min(count, self._last - first))
 
     def drop(self, count: int) -> None:
         """Remove the next numbers."""
@@ -82,22 +145,86 @@ class Queue:
         """Make room for so many numbers; this alone can fail."""
         if self._last + count > self._array.size:
             size, kept = len(self), self.next(len(self))
-            self._array = self._empty(2 * (size + count), self._array.dtype)
+            self._array = self._memory.empty(2 * (size + count), self._array.dtype)
             self._first = self._last = 0
-            if size:
-                self.put(kept)
+            self.put(kept)
 
     def put(self, numbers: Any) -> None:
         """Add numbers, for which there is room."""
-        self._write(numbers)
-        self._last += numbers.size if hasattr(numbers, "size") else len(numbers)
+        if numbers.size:
+            room = self._memory.part(self._array, self._last, numbers.size)
+            self._memory.copy(room, numbers)
+            self._last += numbers.size
 
     def copy(self) -> Queue:
         """Return a queue with the same numbers."""
-        made = type(self)(self._array.dtype)
+        made = Queue(self._array.dtype, self._memory)
         made.reserve(len(self) or 1)
-        if len(self):
-            made.put(self.next(len(self)))
+        made.put(self.next(len(self)))
+        return made
+
+
+class Runs:
+    """The queues of free runs of all classes, in one array.
+
+    Attributes
+    ----------
+    table : int64, (3, classes)
+        Where the runs of a class begin, where they end, and up to where there is room.
+    runs : array of int64
+        First slots.
+    """
+
+    def __init__(self, memory: Any = HostMemory) -> None:
+        self.table = np.zeros((3, numba_kernels().CLASS_COUNT), np.int64)
+        self._memory, self.runs = memory, memory.empty(1, np.int64)
+
+    @property
+    def counts(self) -> Array:
+        """How many runs of each class are free."""
+        return self.table[1] - self.table[0]  # type: ignore[no-any-return]
+
+    def next(self, size: int, count: int, skip: int = 0) -> Array:
+        """Return the next runs of a class on the host; they stay."""
+        first, stop = self.table[:2, size].tolist()
+        count = min(count, stop - first - skip)
+        return self._memory.read(self._memory.part(self.runs, first + skip, count))  # type: ignore[no-any-return]
+
+    def listed(self) -> list[Array]:
+        """Return all runs by class, on the host."""
+        return [self.next(size, n) for size, n in enumerate(self.counts.tolist())]
+
+    def reserve(self, more: Array) -> None:
+        """Make room for more runs of each class; this alone can fail."""
+        if (self.table[1] + more <= self.table[2]).all():
+            return
+        counts = self.counts  # all queues move where one has no room
+        spare = self._memory.spare + int(counts.sum()) // counts.size
+        room = 2 * (counts + more) + spare
+        begins, part = np.cumsum(room) - room, self._memory.part
+        runs = self._memory.empty(max(int(room.sum()), 1), np.int64)
+        for size in counts.nonzero()[0].tolist():
+            old = part(self.runs, self.table[0, size], counts[size])
+            self._memory.copy(part(runs, begins[size], counts[size]), old)
+        self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
+
+    def put(self, size: int, start: int) -> None:
+        """Add a run, for which there is room."""
+        to = self._memory.part(self.runs, self.table[1, size], 1)
+        self._memory.write(to, np.array([start]))
+        self.table[1, size] += 1
+
+    def copy(self) -> Runs:
+        """Return queues with the same runs."""
+        made = copy(self)
+        made.table, made.runs = self.table.copy(), self._memory.copy_of(self.runs)
+        return made
+
+    def on_host(self) -> Runs:
+        """Return queues with the same runs on the host."""
+        made = copy(self)
+        made.table, made.runs = self.table.copy(), self._memory.read(self.runs)
+        made._memory = HostMemory
         return made
 
 
@@ -166,11 +293,10 @@ class Threads:
 class HostRows:
     """Rows in memory of the host; those of a GPU have the same methods.
 
-    `placed` and `taken` bring arrays to where the rows are, where a `queue` is made.
+    `memory` makes arrays where the rows are.
     """
 
-    queue: Any = Queue
-    placed: Any = staticmethod(np.asarray)
+    memory: Any = HostMemory
 
     starts: Array
     stops: Array
@@ -182,17 +308,28 @@ class HostRows:
     length_counts: Array
     out_counts: Array
     longest_out: int
+    #: `RowPool._bits`, and a copy of rows of a GPU on the host, until arrays change.
+    _flat: list[tuple[Any, int]] | None = None
+    _host: Any = None
 
-    def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
-        """Return the highest degree, and that below a bound; or of out-degrees."""
-        top, counts = numba_kernels().top_of, self.length_counts
-        most, below = top(counts, counts.size - 1), top(counts, bound - 1)
+    @property
+    def hub_lengths(self) -> Array:
+        """The number of edges of each hub."""
+        return self.stops[self.hubs] - self.starts[self.hubs]
+
+    def longest(self) -> tuple[int, int]:
+        """Return the highest degree, and that of a vertex that is no hub.
+
+        Of out-degrees as well, where batches count them.
+        """
+        top, hub = numba_kernels().top_of, numba_kernels().HUB
+        most = below = top(self.length_counts, hub - 1)
         if self.hubs.size:
-            most = int((self.stops[self.hubs] - self.starts[self.hubs]).max())
-        if has_out:
-            most = max(most, self.longest_out)
-            below = max(below, top(self.out_counts, min(self.longest_out, bound - 1)))
-        return most, below
+            most = int(self.hub_lengths.max())
+        out = self.longest_out
+        if out >= hub:
+            most, out = max(most, out), top(self.out_counts, hub - 1)
+        return max(most, out), max(below, out)
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
@@ -242,21 +379,13 @@ class HostRows:
         """Return a pool that the host reads: this one."""
         return self
 
-    @staticmethod
-    def zeros(size: int, dtype: Any, width: int | None = None) -> Array:
-        """Return an array in that memory, or one of rows."""
-        return np.zeros(size if width is None else (size, width), dtype)
-
     def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over one with a name; replace None, or by None."""
+        """Write a placed array over one with a name; replace None, or by None."""
+        self._host = self._flat = None
         if array is None or getattr(self, name) is None:
             setattr(self, name, array)
         else:
-            getattr(self, name)[:] = array
-
-    def taken(self, updates: Any) -> Any:
-        """Return updates with arrays in that memory."""
-        return updates
+            self.memory.copy(getattr(self, name), array)
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex."""

@@ -7,14 +7,13 @@ directions, and edge ids, are made at their first use; batches keep them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import copy
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 
 from featgraph.base.arguments import require_integer
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
@@ -31,20 +30,25 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
-from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
+from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.rows import (
+    Array,
+    Queue,
+    Spec,
+    Threads,
+    edges_of,
+    grown,
+    living_slots,
+    numba_kernels,
+)
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
 from featgraph.graph.building.edges import POLICIES
 from featgraph.graph.inputs.numbers import number_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from featgraph.dynamic.batches import Changes
 
 __all__ = ["EdgeStore", "edges_of", "living_slots"]
-
-Array: TypeAlias = NDArray[Any]
 
 #: A batch of E / 4 deletions or more lays all rows out anew, one of E / 20 insertions,
 #: which may move as many rows, and one that comes to E / 4 since they were laid out
@@ -143,7 +147,7 @@ class EdgeStore:
         self.turned: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
         self.lives = 0
-        with _host_memory():
+        with _HOST_MEMORY:
             self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
@@ -198,7 +202,7 @@ class EdgeStore:
         else:
             kinds = np.ones(sources.size, np.uint8)
             columns = checked_columns(given, spec, kinds)
-            batch = Batch(sources, targets, kinds, columns)
+            batch = Batch(sources, targets, kinds, columns, kinds.size)
         if batch.sources.size:
             store._insert_first(batch)
         store.version = 0
@@ -214,7 +218,7 @@ class EdgeStore:
         if self.target == "cuda" or self.duplicates != "keep" or drops:
             self.apply(batch)
             return
-        with _host_memory():
+        with _HOST_MEMORY:
             self.pools["in"] = pool.filled(
                 sources, targets, None, batch.columns or {}, None, self.vertex_count,
                 partial(self._slots_for, pool),
@@ -229,7 +233,7 @@ class EdgeStore:
     ) -> Batch:  # fmt: skip
         """Check updates and copy them: see `checked_batch`."""
         if self.target == "cuda" and self.living is None:
-            from featgraph.dynamic.gpu_batches import gpu_batch  # loads Numba
+            from featgraph.dynamic.gpu_memory import gpu_batch  # imports the dialect
 
             found = gpu_batch(
                 sources, targets, kinds, columns, self.columns, vertex_count,
@@ -248,10 +252,6 @@ class EdgeStore:
             from featgraph.dynamic.gpu_pools import GpuRowPool as kind  # loads Numba
         return kind(along, is_twice, slots, self.vertex_capacity, self.columns)  # type: ignore[no-any-return]
 
-    def _step(self, batch: Batch) -> _Step:
-        """Begin a batch."""
-        return (_gpu_step() if self.target == "cuda" else _Step)(self, batch)
-
     def pool(self, along: str) -> RowPool:
         """Return the rows along "in", "out" or "both" edges.
 
@@ -266,7 +266,7 @@ class EdgeStore:
         pool = self.pools["in"]
         targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
         sources, numbers, columns, ids = pool.edges_at(slots)
-        with _host_memory():
+        with _HOST_MEMORY:
             empty = self._empty(along, along == "both", 0)
             return empty.filled(
                 sources, targets, numbers, columns, ids, self.vertex_count,
@@ -298,8 +298,8 @@ class EdgeStore:
                 wanted = numbers & ~np.uint32(1)
                 own = order[np.searchsorted(by_number, wanted, sorter=order)]
             made[slots] = own
-            ready[along] = pool.placed(made)
-        free_ids = self.pools["in"].queue(np.uint32)
+            ready[along] = pool.memory.placed(made)
+        free_ids = Queue(np.uint32, self.pools["in"].memory)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
             for along, ids in ready.items():
@@ -348,12 +348,12 @@ class EdgeStore:
         """
         if batch.deaths.size:
             self.require_living(batch.deaths, "ids")
-            with _host_memory():
+            with _HOST_MEMORY:
                 batch = self._without_edges(batch)
-        with _host_memory():
+        with _HOST_MEMORY:
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
-            return self._step(batch).run()
+            return _Step(self, batch).run()
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return the batch that deletes all edges of the vertices that die."""
@@ -369,13 +369,13 @@ class EdgeStore:
             np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
         )
         kinds = np.zeros(sources.size, np.uint8)
-        return Batch(sources, targets, kinds, None, 0, dead)
+        return Batch(sources, targets, kinds, deaths=dead)
 
     def compact(self) -> None:
         """Lay all rows out in order, and free memory that they do not need."""
         self._aged = self.edge_count + 1
-        with _host_memory():
-            self._step(Batch()).run(compacts=True)
+        with _HOST_MEMORY:
+            _Step(self, Batch()).run(compacts=True)
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return how many slots a pool has that must have some."""
@@ -401,7 +401,7 @@ class EdgeStore:
         for along, pool in self.pools.items():
             numbers = pool.on_host().numbers
             now = np.searchsorted(known, numbers >> 1).astype(np.uint32)
-            made[along] = pool.placed(2 * now + (numbers & 1))
+            made[along] = pool.memory.placed(2 * now + (numbers & 1))
         with deferred_interrupts():
             for along, numbers in made.items():
                 self.pools[along].put("numbers", numbers)
@@ -439,12 +439,10 @@ class _Step:
     """One batch on its way into a store."""
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
-        from featgraph.dynamic import kernels_cpu  # loads Numba
-
-        self.store, self.batch, self.kernels = store, batch, kernels_cpu
+        self.store, self.batch, self.kernels = store, batch, numba_kernels()
         self.vertices = store.next_vertices(batch.births)
-        freed = len(store.free_vertices.next(batch.births))
-        count = store.vertex_count + batch.births - freed
+        self.freed = min(batch.births, len(store.free_vertices))
+        count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
             raise GraphInputError(
                 "too many vertices", got=count, expected=f"at most {MAX_VERTEX_COUNT}",
@@ -459,41 +457,33 @@ class _Step:
 
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
-        sources, targets = batch.sources, batch.targets
-        outcomes, self.dropped = np.full(sources.size, kernels.INSERTED, np.uint8), 0
-        if store.loops != "keep":
+        sources, targets, self.dropped = batch.sources, batch.targets, 0
+        is_here = isinstance(sources, np.ndarray)  # else there are no loops to drop
+        if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
                 if store.loops == "error":
                     self.bad.append(int(np.argmax(is_loop)))
-                outcomes[is_loop] = kernels.IGNORED
                 self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
         policy, copies = self._policy()
-        columns = batch.columns
-        if columns is None:  # all are deletions
-            columns = {}
-        looks = policy != kernels.KEEP or not batch.kinds.all()
-        updates = Updates(
-            sources, targets, batch.kinds, policy, copies, looks, store.next_number,
-            store.duplicates, columns, outcomes, not store.directed,
+        deletes = batch.insertions < sources.size
+        return Updates(
+            sources, targets, batch.kinds, deletes, policy, copies,
+            deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
+            batch.columns or {}, not store.directed, is_checked=is_here,
         )  # fmt: skip
-        taken: Updates = store.pools["in"].taken(updates)
-        return taken
 
     def _policy(self) -> tuple[int, int]:
         """Return the policy for present edges, and the copies to delete, as codes."""
         store, kernels = self.store, self.kernels
-        policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
-            store.duplicates, kernels.COMBINE
-        )
-        if policy == kernels.COMBINE and (
-            not store.columns or store.duplicates == "first"
-        ):
-            policy = kernels.IGNORE
-        is_kept = policy == kernels.KEEP
-        return policy, _CHOICES[self.batch.copies] if is_kept else kernels.ALL
+        if store.duplicates == "keep":
+            return kernels.KEEP, _CHOICES[self.batch.copies]
+        if store.duplicates == "error":
+            return kernels.REFUSE, kernels.ALL
+        combines = store.columns and store.duplicates != "first"
+        return kernels.COMBINE if combines else kernels.IGNORE, kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Plan the batch, find room, and apply it."""
@@ -543,7 +533,7 @@ class _Step:
     def _counts(self, plan: Plan) -> list[int]:
         """Return the number of updates with each outcome; raise errors of policies."""
         kernels, outcomes = self.kernels, self.updates.outcomes
-        counts: list[int] = plan.tally.tolist()
+        counts: list[int] = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
             counts[kernels.INSERTED] = outcomes.size - self.dropped
         counts[kernels.IGNORED] = 0
@@ -559,9 +549,10 @@ class _Step:
 
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError about the first update that is refused."""
-        u, v = int(self.batch.sources[first]), int(self.batch.targets[first])
+        batch = self.batch.on_host()
+        u, v = int(batch.sources[first]), int(batch.targets[first])
         kind = "repeat"
-        if not self.batch.kinds[first]:
+        if not batch.kinds[first]:
             kind = "missing"
         elif u == v and self.store.loops == "error":
             kind = "loop"
@@ -574,29 +565,30 @@ class _Step:
     def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
-        kernels, plan = self.kernels, plans["in"]
-        came, gone = plan.came, plan.left
-        given = counts[kernels.INSERTED] - counts[kernels.EDGES]
+        pool, plan, free_ids = store.pools["in"], plans["in"], store.free_ids
+        came, gone, births = plan.came, plan.left, batch.births
+        given = counts[self.kernels.INSERTED] - counts[self.kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
-        is_logged = came + gone + batch.births <= room
-        left = self._left(plan, is_logged)
-        updates.ids, taken = self._ids(plan, came)
-        next_id, capacity = store.next_id + came - taken, store.id_capacity
-        if store.free_ids is not None and next_id > store.id_room:
-            capacity = _padded(max(next_id, 2 * store.id_room))
-        if store.free_ids is not None:
-            store.free_ids.reserve(gone)
-        for along, pool in store.pools.items():
-            pool.prepare(plans[along], updates)
+        is_logged = came + gone + births <= room
+        left, taken = pool.list_left(plan, is_logged), came
+        next_id, capacity = store.next_id, store.id_capacity
+        if free_ids is not None:
+            free, size = free_ids.next(came), 2 * updates.sources.size
+            updates.ids, taken = pool.ids_for(plan, free, next_id, size), int(free.size)
+            free_ids.reserve(gone)
+            if next_id + came - taken > store.id_room:
+                capacity = _padded(max(next_id + came - taken, 2 * store.id_room))
+        next_id += came - taken
+        for along, own in store.pools.items():
+            own.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
         living, turned = self._living()
-        freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
             store.pools = {
-                along: pool.apply(plans[along]) for along, pool in store.pools.items()
+                along: own.apply(plans[along]) for along, own in store.pools.items()
             }
             store.vertex_count, store.vertex_capacity = self.room
             store.living, store.turned = living, turned
@@ -604,89 +596,45 @@ class _Step:
                 living[self.vertices] = True
                 living[batch.deaths] = False
                 turned[self.vertices] = turned[batch.deaths] = version
-            store.living_count += batch.births - batch.deaths.size
-            store.free_vertices.drop(freed)
-            store.free_vertices.put(batch.deaths)
-            if store.free_ids is not None:
-                store.free_ids.drop(taken)
-                store.free_ids.put(left[3])
+            if births or batch.deaths.size:
+                store.living_count += births - batch.deaths.size
+                store.free_vertices.drop(self.freed)
+                store.free_vertices.put(batch.deaths)
+                store.lives += 1
+            if free_ids is not None:
+                free_ids.drop(taken)
+                free_ids.put(left[3])
             if plan.is_dense and not store.by_id:
                 store.free_ids, next_id = None, 0
-                for pool in store.pools.values():
-                    pool.put("ids", None)
+                for own in store.pools.values():
+                    own.put("ids", None)
             store.next_id, store.id_capacity = next_id, capacity
             store.given_count += given
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
-            store.lives += bool(batch.births or batch.deaths.size)
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
 
-    def _left(self, plan: Plan, is_logged: bool) -> tuple[Array, ...]:
-        """Return rows, ends, numbers and ids of edges that leave."""
-        pool, count = self.store.pools["in"], plan.left
-        ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
-        rows, ends = np.empty((2, count), np.int32)
-        left = rows, ends, np.empty(count, np.uint32), np.empty(count, np.uint32)
-        if count:
-            gone_at = np.append(0, np.cumsum(plan.gone))
-            plan.share(
-                self.kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
-                plan.bits_at, plan.bits, pool.ends, pool.numbers, ids, *left,
-            )  # fmt: skip
-        plan.left_ends = ends
-        return left
-
-    def _ids(self, plan: Plan, came: int) -> tuple[Array | None, int]:
-        """Return ids by entry, and how many are from the queue."""
-        if self.store.free_ids is None:
-            return None, came
-        free = self.store.free_ids.next(came)
-        ids = np.empty(2 * self.updates.sources.size, np.uint32)
-        at = plan.order[plan.fates == self.kernels.APPENDS]
-        more = np.arange(at.size - free.size) + self.store.next_id
-        ids[at] = np.concatenate([free, more])
-        return ids, int(free.size)
-
-    def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
+    def _record(self, plan: Any, left: tuple[Array, ...]) -> Record:
         """Return the record of the batch for the log."""
-        store, kernels, updates = self.store, self.kernels, self.updates
-        pool = store.pools["in"]
-        born, born_count = plan.order, int(plan.tally[kernels.BORN])
-        if born_count < born.size:
-            born = born[(plan.fates == kernels.APPENDS) & (born & 1 == 0)]
-        rows, ends, numbers = left[:3]
-        if updates.has_twins and rows.size:
-            is_given = numbers & 1 == 0
-            rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
-        changed = (rows[:0], rows[:0], numbers[:0])
-        if updates.policy == kernels.COMBINE and self.counts[kernels.REPLACED]:
-            changed = self._changed(pool, plan)
-        return Record(
-            store.version, store.next_number, updates.sources, updates.targets,
-            born, (ends, rows, numbers), changed, self.vertices,
-            self.batch.deaths,
+        store, batch, updates, counts = (
+            self.store, self.batch, self.updates, self.counts
         )  # fmt: skip
-
-    def _changed(self, pool: RowPool, plan: Plan) -> tuple[Array, Array, Array]:
-        """Return sources, targets and numbers of edges that get other values."""
-        entries = np.flatnonzero(plan.fates == self.kernels.REPLACES)
-        slots = plan.places[entries]
-        if self.updates.has_twins:
-            is_given = pool.numbers[slots] & 1 == 0
-            entries, slots = entries[is_given], slots[is_given]
-        is_other = np.zeros(entries.size, np.bool_)
-        for old, _, values, sources, replaces in plan.writes:
-            if replaces:
-                at = sources[entries] if sources.size else entries
-                differs = old[slots] != values[at]
-                is_other |= differs if differs.ndim == 1 else differs.any(axis=1)
-        entries, slots = entries[is_other], slots[is_other]
-        rows = plan.rows[np.searchsorted(plan.first, entries, "right") - 1]
-        return pool.ends[slots], rows, pool.numbers[slots]
+        kernels, other, changed = self.kernels, (), 0
+        if counts[kernels.REPLACED]:
+            other, changed = store.pools["in"].list_changed(plan, updates)
+        inserted = counts[kernels.INSERTED]
+        born = int(plan.tally[kernels.BORN]) if updates.looks else inserted
+        gone = born - (inserted - counts[kernels.EDGES])
+        size = born + gone + changed + batch.births + batch.deaths.size
+        return Record(
+            store.version, store.next_number, self.vertices, batch.deaths,
+            (updates.sources, updates.targets), updates.has_twins, plan.entries,
+            plan.shift, left[:3], other, size,
+        )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:
         """Return `living` and `turned`, not changed yet, with room for all."""
@@ -698,14 +646,6 @@ class _Step:
             living = np.ones(store.vertex_count, np.bool_)
             turned = np.zeros(store.vertex_count, np.int64)
         return grown(living, capacity), grown(turned, capacity)
-
-
-@cache
-def _gpu_step() -> type[_Step]:
-    """Return the class of batches on their way into a store on the GPU."""
-    from featgraph.dynamic.gpu_batches import OnGpu  # imports the dialect
-
-    return type("GpuStep", (OnGpu, _Step), {})
 
 
 def _padded(count: int) -> int:
@@ -729,15 +669,16 @@ def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
     return spec
 
 
-@contextmanager
-def _host_memory() -> Iterator[None]:
+class _HostMemoryErrors(AbstractContextManager[None]):
     """Raise DeviceMemoryError where the host has no memory."""
-    try:
-        yield
-    except DeviceMemoryError:
-        raise
-    except MemoryError as error:
-        raise DeviceMemoryError(
-            "the host has not enough memory for the edges", got=str(error) or None,
-            expected="the graph is as before", fix="give smaller batches",
-        ) from error  # fmt: skip
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, MemoryError) and not isinstance(error, DeviceMemoryError):
+            raise DeviceMemoryError(
+                "the host has not enough memory for the edges",
+                got=str(error) or None, expected="the graph is as before",
+                fix="give smaller batches",
+            ) from error  # fmt: skip
+
+
+_HOST_MEMORY = _HostMemoryErrors()

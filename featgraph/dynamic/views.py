@@ -19,8 +19,8 @@ from featgraph.base.errors import DeviceError, GraphInputError
 from featgraph.cuda.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes, on_host
 from featgraph.dynamic.inputs import Turns
-from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
-from featgraph.dynamic.rows import edges_of, living_slots, ranges
+from featgraph.dynamic.pools import RowPool
+from featgraph.dynamic.rows import HUB, edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan.traits import (
     COLUMN,
@@ -273,12 +273,9 @@ class RunArrays:
         store, then = self._store, self._traits
         pool = store.pool("in")
         short = pool.length_counts[:SHORT]
-        found = [
-            pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
-            for along, pool in store.pools.items()
-            if along != "both"
-        ]
-        longest, below = map(max, zip(*found, strict=True))
+        longest, below = pool.longest()
+        if "out" in store.pools:
+            longest, below = map(max, (longest, below), store.pools["out"].longest())
         made = traits_of_degrees(store, longest, below, short)
         if (made, pool.slots) == self._found and then is not None:
             return then
@@ -439,7 +436,7 @@ class RunArrays:
         }[name.split(" ")[0]]
         pool: Any = self._store.pool(_along(of))
         least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
-        if least >= FEWEST_LISTED:
+        if least >= HUB:
             lengths = pool.hub_lengths
         else:
             lengths = pool.lengths(self._store.vertex_count)
@@ -482,7 +479,7 @@ class RunArrays:
         self._store.give_ids()
         pool = self._store.pool("in")
         ends, numbers, columns, ids = pool.edges_at(
-            pool.placed(slots.astype(pool.starts.dtype))
+            pool.memory.placed(slots.astype(pool.starts.dtype))
         )
         return (*map(on_host, (ids, ends, numbers)), columns)
 

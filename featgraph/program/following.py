@@ -98,14 +98,16 @@ class Puts:
 
     count: int = 0
     _kept: list[Put] = field(default_factory=list)
+    _size: int = 0
 
     def add(self, put: Put, vertex_count: int) -> None:
         """Log the entries of one call."""
         self.count += 1
         self._kept.append(put)
+        self._size += put.size
         most = max(vertex_count // 8, FEWEST_PUT)
-        while self._kept and sum(p.size for p in self._kept) > most:
-            self._kept.pop(0)
+        while self._size > most:
+            self._size -= self._kept.pop(0).size
 
     def since(self, count: int) -> Sequence[Put] | None:
         """Return the writes after the first `count` calls; None if dropped."""

@@ -354,16 +354,18 @@ def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
 
 def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     """Return the text of the manifest; `keep` writes an array and returns its file."""
-    properties = _properties(graph, snapshot, keep)
+    properties, ranks = _properties(graph, snapshot, keep), graph.ranks
+
+    def words_of(some: Any) -> Any:
+        if some is None:
+            return None
+        return keep(some if ranks is None else ranks.pieces_of_vertices(some, as_set=True))
+
     pending = [
         {
             "program": digest,
-            "words": None
-            if left.words is None
-            else keep(graph.pieces_of_vertices(left.words, as_set=True)),
-            "left": None
-            if left.left is None
-            else keep(graph.pieces_of_vertices(left.left, as_set=True)),
+            "words": words_of(left.words),
+            "left": words_of(left.left),
             "scalars": None
             if left.scalars is None
             else [[name, values.hex()] for name, values in left.scalars],
@@ -378,7 +380,7 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
 
 def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, Any]]:
     """Return the entries of the manifest for all properties."""
-    properties = []
+    properties, ranks = [], graph.ranks
     for name, column in snapshot.columns.items():
         type_ = column.type
         row: dict[str, Any] = {
@@ -394,9 +396,12 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
         if type_.kind is PropertyKind.SCALAR:
             row["value"] = values.hex() if isinstance(values, float) else values
         elif type_.kind is PropertyKind.EDGE:  # in the given order, as ids may change
-            row["array"] = keep(graph.pieces_of_edges(values, column.per_direction))
-        elif type_.kind is PropertyKind.VERTEX:
-            row["array"] = keep(graph.pieces_of_vertices(values))
+            collect = (
+                graph.collect_edge_values if ranks is None else ranks.pieces_of_edges
+            )
+            row["array"] = keep(collect(values, column.per_direction))
+        elif type_.kind is PropertyKind.VERTEX and ranks is not None:
+            row["array"] = keep(ranks.pieces_of_vertices(values))
         else:
             row["array"] = keep(values)
         properties.append(row)
@@ -607,7 +612,8 @@ class _Reader:
         tail = count % 32
         if tail and words.size and int(words[-1]) >> tail:
             raise _wrong(self.where, "a vertex beyond the last one", f"V = {count}")
-        return self.graph.local_set(words)  # type: ignore[no-any-return]
+        ranks = self.graph.ranks
+        return words if ranks is None else ranks.local_set(words)
 
     def _array(self, row: Any, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array of the type and shape that follow from graph and manifest."""

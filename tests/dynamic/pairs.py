@@ -125,8 +125,8 @@ def _kept(store: EdgeStore) -> dict[str, Any]:
         pool = given.on_host()
         rows = pool.starts, pool.stops, pool.classes, pool.length_counts, pool.hubs
         made |= {f"{along} {n}": array for n, array in enumerate(rows)}
-        for size, queue in enumerate(pool.queues):
-            made[f"{along} runs {size}"] = queue.next(len(queue))
+        for size, runs in enumerate(pool.queues.listed()):
+            made[f"{along} runs {size}"] = runs
         made[f"{along} memory"] = [*pool.region, pool.top, pool.lost, pool.slots]
         has_edge = np.zeros(pool.slots, np.bool_)
         for row in range(store.vertex_count):

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+import featgraph as fg
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
 from featgraph.dynamic import pools, rows
 from featgraph.dynamic import store as stores
@@ -312,7 +314,7 @@ def digest(store: EdgeStore) -> Any:
     """Return all that a store keeps, in bytes."""
     arrays = [a.tobytes() for pool in store.pools.values() for a in pool.arrays()]
     for pool in store.pools.values():
-        queues = [queue.next(len(queue)).tolist() for queue in pool.queues]
+        queues = [runs.tolist() for runs in pool.queues.listed()]
         arrays += [queues, pool.region, pool.top, pool.lost, pool.hubs.tolist()]
         arrays.append(pool.length_counts.tolist())
     living = None if store.living is None else store.living.tolist()
@@ -596,6 +598,31 @@ def test_a_small_batch_takes_no_pass_over_the_graph(rng: Any) -> None:
         store.apply(batch)
     assert sizes
     assert max(sizes) <= 512
+
+
+def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
+    """Calls of Python take most of the time of such a batch."""
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 500, (2, 4000)), vertex_count=500, weights=rng.random(4000),
+        target="cpu",
+    )  # fmt: skip
+    root, calls = str(Path(fg.__file__).parent), list[str]()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(root):
+            calls.append(code.co_qualname)
+
+    for _ in range(4):  # the first ones load what all need
+        calls.clear()
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            graph.insert_edges([1], [2], weights=[0.5])
+            graph.delete_edges([1], [2])
+        finally:
+            sys.setprofile(before)
+    assert len(calls) <= 290, calls
 
 
 class Sized(Failing):

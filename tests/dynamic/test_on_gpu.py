@@ -164,7 +164,7 @@ def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (bound, cuda_device, cuda_sets, traits, views):
             patch.setattr(module, "HUB_DEGREE", HUB)
-        patch.setattr(views, "FEWEST_LISTED", HUB)
+        patch.setattr(views, "HUB", HUB)
 
         def choose(target: str) -> None:
             least = HUB if target == "cuda" else 2048

@@ -38,22 +38,22 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "_decide_copies", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
     "rows share the bits of what leaves": (
-        _POOL, "plan", "np.cumsum(words[:-1], out=bits_at[1:])", "pass"),
+        _KERNELS, "number_bits", "bits_at[j] = count", "pass"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
         _KERNELS, "list_entries", "| 2 * i\n", "| 2 * (at.size - i - 1)\n"),
     # scan
     "a free run is taken twice": (
-        _KERNELS, "place_runs", "at[best] += 1", "at[best] += 0"),
+        _KERNELS, "place_runs", "taken[best] += 1", "taken[best] += 0"),
     "runs overlap": (
         _KERNELS, "place_runs", "+= SIZES[best]", "+= SIZES[best] - 1"),
     "freed runs are forgotten": (
-        _KERNELS, "place_runs", "freed[behind[now]] = start", "pass"),
+        _KERNELS, "finish_rows", "runs[behind[now]] = starts[row]", "pass"),
     "rows without a run free one": (
-        _POOL, "fit", "plan.runs[:, 0] = 0", "pass"),
+        _KERNELS, "finish_rows", "if now and now", "if now"),
     "regions that are passed by are lost": (
-        _POOL, "_leave", "region != passed", "region > passed"),
+        "pools", "_leave", "region != passed", "region > passed"),
     "runs that are cut overlap": (
         "pools", "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
@@ -75,14 +75,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "numbers are lost where a queue grows": (
         "rows Queue", "reserve", "self.put(kept)", "self.put(0 * kept)"),
     "ids are given out twice": (
-        "store _Step", "_ids", "(at.size - free.size)", "(free.size, at.size)"),
+        _POOL, "ids_for", "(at.size - free.size)", "(free.size, at.size)"),
     # log
     "what came and left again is logged": (
         "batches Log", "since", "gone[2] < number", "gone[2] >= 0"),
     "twins are logged": (
-        "store _Step", "_record", "numbers & 1 == 0", "numbers >= 0"),
+        "batches", "_as_given", "numbers & 1 == 0", "numbers >= 0"),
     "equal values are logged": (
-        "store _Step", "_changed", "is_other |= differs", "is_other |= True #"),
+        _POOL, "list_changed", "is_other |= differs", "is_other |= True #"),
 }  # fmt: skip
 
 

@@ -179,8 +179,8 @@ def require_ids(
         )
     bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
     # min and max in the array's dtype, then Python ints, which cannot wrap around.
-    most = int(array.max())
-    if int(array.min()) < 0 or most >= bound:
+    most = int(np.maximum.reduce(array))
+    if int(np.minimum.reduce(array)) < 0 or most >= bound:
         _raise_out_of_range(array, role, bound, vertex_count, fix)
     return most
 

@@ -145,6 +145,8 @@ def converted(
     error
         If the dtype cannot represent a value, with the position of the first one.
     """
+    if array.dtype == wanted:
+        return np.array(array, order="C", copy=True)
     with np.errstate(all="ignore"):
         cast = np.array(array, dtype=wanted, order="C", copy=True)
     if np.can_cast(array.dtype, wanted, "safe"):

@@ -66,7 +66,7 @@ class Structure:
     _found: tuple[Stamp, dict[str, Any]]
     #: Replaced by another object when the graph changes: see `GraphView`.
     stamps: Stamps
-    #: Arrays of a graph that changes in batches, and queries on its edges; else None.
+    #: The arrays of a graph that changes in batches, `RunArrays`; None of others.
     changing: Any = None
     #: Collective operations with other ranks; None on one rank.
     ranks: Any = None
@@ -148,21 +148,6 @@ class Structure:
     def own_edges(self) -> NDArray[Any]:
         """Rows in given order of the edges that this rank owns, in kernel order."""
         return self.given_index
-
-    def local_set(self, words: Any) -> Any:
-        """Return the words that this rank's kernels use of a set of all vertices."""
-        return words
-
-    def pieces_of_vertices(self, stored: Any, as_set: bool = False) -> Any:
-        """Return the values of all vertices, or an iterable over pieces of rows.
-
-        With `as_set`, `stored` are the words of a set, and pieces are of words.
-        """
-        return stored
-
-    def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
-        """Return values of edges in given order, or an iterable over pieces of them."""
-        return self.collect_edge_values(stored, per_direction)
 
     @property
     def vertex_count(self) -> int:
