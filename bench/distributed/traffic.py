@@ -17,8 +17,8 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from featgraph.cli.forecast import rank_counts
 from featgraph.graph.partition.choose import choose_partition
-from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
 from featgraph.graph.partition.shard import make_shards
+from featgraph.ranks.cost.forecast import Counts, block_columns, count_traffic
 
 DEFAULTS = {
     "graph": ["graph500-17"],
