@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.interrupts import jit
-from featgraph.graph.partition.counts import Counts
 from featgraph.graph.partition.cuts import WORD, Balance, even_cuts, word_places
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.cost.forecast import Counts
 
 if TYPE_CHECKING:
     from featgraph.graph.building.drawn import Drawing

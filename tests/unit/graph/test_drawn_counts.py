@@ -9,7 +9,7 @@ import featgraph as fg
 from bench.distributed.drawn_counts import count_drawn
 from featgraph.graph.generators import drawing_of_rmat
 from featgraph.graph.partition.choose import choose_partition
-from featgraph.graph.partition.counts import count_traffic
+from featgraph.ranks.cost.forecast import count_traffic
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.graph import Partition, uniform
 from featgraph.graph.partition.choose import choose_partition
-from featgraph.graph.partition.counts import block_columns, count_traffic
 from featgraph.graph.partition.shard import make_shards
-from featgraph.ranks.cost.forecast import COLUMNS, forecast
+from featgraph.ranks.cost.forecast import (
+    COLUMNS,
+    block_columns,
+    count_traffic,
+    forecast,
+)
 from tests.strategies import graphs, seeds
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.graph.generators import uniform
-from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
-from featgraph.ranks.cost.forecast import Work, superstep_times
+from featgraph.ranks.cost.forecast import Work, count_traffic, superstep_times
 from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.engines.links import LINKS, Link, named_link
 from featgraph.runtime.devices.choose import choose_device

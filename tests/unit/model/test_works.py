@@ -11,9 +11,8 @@ import featgraph as fg
 from bench.distributed.works import Parts, works_of
 from featgraph.algorithms import bfs
 from featgraph.graph.generators import uniform
-from featgraph.graph.partition.counts import count_traffic
 from featgraph.graph.partition.partition import Partition
-from featgraph.ranks.cost.forecast import Work
+from featgraph.ranks.cost.forecast import Work, count_traffic
 
 V = 90
 
