@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,17 +46,10 @@ def _run(problem: Problem, way: str, target: str) -> tuple[fg.Run, Any]:
     problem.reset()
     change_driven: Any = {"every vertex": False, "patched": True}.get(way, "auto")
     options: dict[str, Any] = {"target": target, "change_driven": change_driven}
-    with warnings.catch_warnings():
+    kept = _never_kept() if way == "due vertices" else nullcontext()
+    with warnings.catch_warnings(), kept:
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        if way == "due vertices":
-            with _never_kept():
-                run = fg.iterate(
-                    step, problem.state, max_supersteps=MOST_SUPERSTEPS, **options
-                )
-        else:
-            run = fg.iterate(
-                step, problem.state, max_supersteps=MOST_SUPERSTEPS, **options
-            )
+        run = fg.iterate(step, problem.state, max_supersteps=MOST_SUPERSTEPS, **options)
     return run, problem.state["label"]
 
 
