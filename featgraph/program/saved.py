@@ -359,7 +359,9 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     def words_of(some: Any) -> Any:
         if some is None:
             return None
-        return keep(some if ranks is None else ranks.pieces_of_vertices(some, as_set=True))
+        return keep(
+            some if ranks is None else ranks.pieces_of_vertices(some, as_set=True)
+        )
 
     pending = [
         {
