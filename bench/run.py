@@ -38,6 +38,7 @@ BENCHES = {
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "readers-cpu": "bench.classics.readers_cpu",
     "forecasts": "bench.distributed.forecasts",
     "lux-gpu": "bench.distributed.lux_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",

@@ -1,0 +1,89 @@
+"""Reading an edge list: two columns of plain integers, by one thread.
+
+The text has 1.57M lines and 21 MB: drawn edges between 300,000 vertices. Contenders are
+featgraph's parser, its whole reader, which also makes the graph, pandas, where it is
+installed, and NumPy. `cpu_ms` is the least processor time of a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+import featgraph as fg
+from bench.record import Recorder
+from featgraph.graph.formats.text import read_text, scan_table
+
+DEFAULTS = {"repeat": 7, "lines": 1_570_000}
+VERTICES = 300_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lines", type=int, help="number of lines of the text")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Read a drawn text in all ways."""
+    edges = np.random.default_rng(1).integers(0, VERTICES, (arguments.lines, 2))
+    about = {"name": "drawn", "vertices": VERTICES, "edges": arguments.lines}
+    threads = numba.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "edges.txt"
+        np.savetxt(text, edges, fmt="%d")
+        numba.set_num_threads(1)
+        try:
+            for name, (read, columns_of) in readers(text).items():
+                trials, cpu_ms = timed(read, arguments.repeat)
+                is_same = all(map(np.array_equal, columns_of(read()), edges.T))
+                recorder.add(
+                    name, trials, cpu_ms=cpu_ms, file_bytes=text.stat().st_size,
+                    threads=1, graph=about, k=1, checks={"ok": is_same},
+                )  # fmt: skip
+        finally:
+            numba.set_num_threads(threads)
+
+
+def timed(call: Callable[[], Any], repeat: int) -> tuple[list[float], float]:
+    """Return the times of warm calls and the least processor time of one, in ms."""
+    call()
+    trials, spent = [], []
+    for _ in range(repeat):
+        begun, busy = time.perf_counter(), time.process_time()
+        call()
+        spent.append(1000 * (time.process_time() - busy))
+        trials.append(1000 * (time.perf_counter() - begun))
+    return trials, round(min(spent), 1)
+
+
+Columns = Callable[[Any], tuple[Any, Any]]
+
+
+def readers(text: Path) -> dict[str, tuple[Callable[[], Any], Columns]]:
+    """Return calls that read a text, with functions from answers to columns."""
+    found: dict[str, tuple[Callable[[], Any], Columns]] = {
+        "featgraph, columns": (
+            lambda: scan_table(read_text(text), 0, "ii"),
+            lambda table: tuple(table.integers),
+        ),
+        "featgraph, graph": (
+            lambda: fg.read_edge_list(text, vertex_count=VERTICES),
+            lambda graph: (graph.sources, graph.targets),
+        ),
+        "numpy.loadtxt": (lambda: np.loadtxt(text, np.int64), lambda table: table.T),
+    }
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        found["pandas.read_csv"] = (
+            lambda: pandas.read_csv(text, sep=" ", header=None),
+            lambda table: (table[0], table[1]),
+        )
+    return found
