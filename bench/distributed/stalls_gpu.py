@@ -168,7 +168,7 @@ class Rank(lux_gpu.Rank):
         from featgraph.runtime.devices.choose import choose_device
 
         device = choose_device("cuda")
-        together = graph.ranks.exchange(device)._transport.fused
+        together = graph.ranks.exchange(device).transport.fused
         return (
             0
             if together is None
