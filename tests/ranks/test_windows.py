@@ -649,7 +649,7 @@ def test_what_waits_behind_a_loop_is_sent_later(looping: Gpu) -> None:
 
 def lose(exchange: Any) -> None:
     """Have a rank take it that rank 1 has posted nothing in time."""
-    device, own = exchange.device, exchange._fused._ghosts._boxes.own
+    device, own = exchange.device, exchange.transport.fused._ghosts._boxes.own
     state = device.download(own)
     device.upload(np.array([*state[:2], 2, *state[3:]], np.int64), own)
 

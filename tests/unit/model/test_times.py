@@ -178,7 +178,7 @@ def test_forecast_rows_and_bytes_are_what_ranks_send(
         values = np.ones((150, k), np.float32)
         if engine.size == 1:
             return [0], [0]
-        transport = ranks.exchange(choose_device("cpu"))._transport  # type: ignore[attr-defined]
+        transport = ranks.exchange(choose_device("cpu")).transport  # type: ignore[attr-defined]
         rows = ranks.local_rows(values)
         everyone = ranks.exchange(choose_device("cpu")).own(None)  # type: ignore[attr-defined]
         before = engine.traffic.copy()
