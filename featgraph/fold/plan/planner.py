@@ -41,7 +41,12 @@ from featgraph.fold.plan.exclusive import (
     with_record,
 )
 from featgraph.fold.plan.facts import find_facts
-from featgraph.fold.plan.fusion import Group, group_functions, pull_edges
+from featgraph.fold.plan.fusion import (
+    Group,
+    combine_in_sweeps,
+    group_functions,
+    pull_edges,
+)
 from featgraph.fold.plan.layout import (
     along_of,
     expands_along,
@@ -235,7 +240,8 @@ def _finish(
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     phases = _numbered(phases, analysis, options, traits)
     phases = _sum_in_trees(phases, functions, options)
-    return _with_any_width(phases, analysis, options)
+    phases = _with_any_width(phases, analysis, options)
+    return combine_in_sweeps(phases, analysis, options, traits)
 
 
 def _choose(

@@ -69,6 +69,15 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     return given
 
 
+def prepare_combining(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Prepare a sweep of all vertices, in which they contribute to later reduces."""
+    given = prepare_vertices(bound, own, frontier)
+    given["swept"] = bound.full.words if frontier.only is None else frontier.only.words
+    for number in own.phase.combines:
+        given[f"partials_{number}"] = bound.parts(number)
+    return given
+
+
 def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Words:
     """Return A, or a copy of it to which a kernel adds the vertices that it commits."""
     active, sets = bound.due.active(frontier), bound.device.sets
