@@ -135,7 +135,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
     title, plan = phase.kind.title(facts), facts.plan
-    if phase.combines:
+    if phase.combines:  # never true; known lengths of rows leave registers for sums
         unlike = _other_shapes(one.fields, plan)
         body = (when([" or ".join(unlike)], code("return")) if unlike else []) + body
     sweeps = _compiled(flags, body, plan)
