@@ -99,6 +99,7 @@ CASES += [
         ("balanced_push", 8, "push"),
     )
 ]
+CASES += [("pagerank", BY_NAME["pagerank"].foldmaps[0], 3, "cpu", "pull")]
 CASES += [("search", QUEUED["search"][0], k, "cpu", "auto") for k in (1, 2)]
 CASES += [
     (name, step, k, "cuda_nfa", "worklist")

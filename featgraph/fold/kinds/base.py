@@ -158,6 +158,8 @@ class PhaseKind:
         the rows that it goes along.
     chunk : (str, str)
         The bounds of a chunk (CPU).
+    sweeps_blocks : bool
+        Whether chunks are of blocks of vertices, each with a row of partial results.
     """
 
     name: str
@@ -177,6 +179,7 @@ class PhaseKind:
     in_turns: bool = False
     chunks: str = ""
     chunk: tuple[str, str] = ("first_word", "last_word")
+    sweeps_blocks: bool = False
 
     def __str__(self) -> str:
         return self.name

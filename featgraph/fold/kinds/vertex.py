@@ -1,6 +1,7 @@
 """Vertex phases: gathers that are pulled, and vertex functions, on the due vertices.
 
-`PULLED` is the same where edge functions run along the rows first (0004).
+`PULLED` is the same where edge functions run along the rows first (0004), and
+`COMBINING` where all vertices contribute to reduces in the sweep (CPU).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from featgraph.fold.tree import nodes
 from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, code, expression
 
-__all__ = ["PULLED", "VERTEX"]
+__all__ = ["COMBINING", "PULLED", "VERTEX"]
 
 #: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
@@ -35,6 +36,14 @@ _SETS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
 def _title(facts: NestFacts) -> str:
     of = " of a chunk" if facts.target is Target.CPU else ""
     return f"Sweep the due vertices{of}; `passed` gets those that end with True."
+
+
+def _title_combining(facts: NestFacts) -> str:
+    of = ", ".join(f"`partials_{n}`" for n in facts.phase.combines)
+    return (
+        "Sweep the due vertices of a chunk; `passed` gets those that end with True, "
+        f"and a row of {of} what each block of vertices contributes."
+    )
 
 
 def _title_pulled(facts: NestFacts) -> str:
@@ -60,11 +69,18 @@ def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
         return [*kept, *edges, *more, *active]
     out = facts.layout_along("out").arrays if phase.spreads else ()
     spread = ["spreads", "allowed", *out] if phase.spreads else []
-    kept = ["d", *sets, "passed", *places, "swept_words", *changed]
+    swept = ["swept_words"]
+    if phase.combines:
+        swept = ["swept", "vertex_blocks", *(f"partials_{n}" for n in phase.combines)]
+    kept = ["d", *sets, "passed", *places, *swept, *changed]
     return [*kept, *active, *edges, *spread]
 
 
 def _nest(facts: NestFacts) -> Body:
+    return [_sweep(facts)]
+
+
+def _sweep(facts: NestFacts) -> nodes.Sweep:
     """Return a sweep of vertices: gathers and vertex functions, in order.
 
     Where edges are pulled, all vertices that one of them may lead to are swept.
@@ -87,7 +103,27 @@ def _nest(facts: NestFacts) -> Body:
     if facts.plan.widens_active(phase):
         marks.append(("alive", "active_sources"))
     body += restored(facts.of_vertices(phase.restores), "v") + spread
-    return [nodes.Sweep("v", words, wanted, body, marks=tuple(marks))]
+    return nodes.Sweep("v", words, wanted, body, marks=tuple(marks))
+
+
+def _combining(facts: NestFacts) -> Body:
+    """Return a sweep of all vertices; due ones run functions, and all contribute.
+
+    Each block of vertices leaves a row of partial results.
+    """
+    sweep = _sweep(facts)
+    reduces = {n: f for n, f in facts.functions.items() if f.kind.reduces}
+    names = [f.accumulator for f in reduces.values()]
+    is_due = code("alive = due_bits >> uint32(bit) & uint32(1) != 0")
+    added: Body = [nodes.Contribute(name) for name in reduces]
+    body = [*is_due, nodes.Then(sweep.body), *added]
+    rows: Body = [nodes.Settle(name) for name in names]
+    for name in names:
+        rows += [nodes.Finish(name), nodes.Meet("collect", "partial", (name,))]
+    starts: Body = [nodes.Start(name) for name in names]
+    return [
+        nodes.Sweep("v", "swept", "is_swept", body, rows, starts, marks=sweep.marks)
+    ]
 
 
 def _spread(facts: NestFacts) -> nodes.ForEdges:
@@ -117,7 +153,7 @@ def _grouped(facts: NestFacts) -> list[list[Analysed]]:
     """Group gathers that share a pass over the edges; vertex functions are alone."""
     groups: list[list[Analysed]] = []
     for function in facts.functions.values():
-        if function.kind.writes_edges:
+        if function.kind.writes_edges or function.kind.reduces:
             continue
         share = bool(groups) and function.kind.gathers and groups[-1][0].kind.gathers
         share = share and takes_active(function) == takes_active(groups[-1][0])
@@ -138,4 +174,8 @@ VERTEX = PhaseKind(
 PULLED = replace(
     VERTEX, title=_title_pulled, prepare="prepare_pulled", finish="finish_pulled",
     pulls_edges=True,
+)  # fmt: skip
+COMBINING = replace(
+    VERTEX, title=_title_combining, nest=_combining, prepare="prepare_combining",
+    chunk=("first_row", "last_row"), sweeps_blocks=True,
 )  # fmt: skip

@@ -131,6 +131,10 @@ class Phase:
     any_width : str
         Text that K is read from where one kernel serves any K that is not unrolled
         (CPU); "1" beside such a phase where there are no features, "" elsewhere.
+    combines : tuple of int
+        Numbers of the later reduces to which vertices contribute in its sweep.
+    combined_in : int
+        Of a reduce: the number of the phase that sweeps its vertices; -1 for its own.
     """
 
     kind: PhaseKind
@@ -170,6 +174,8 @@ class Phase:
     conflicts: str = ""
     by_slot: bool = False
     any_width: str = ""
+    combines: tuple[int, ...] = ()
+    combined_in: int = -1
 
     @property
     def width_text(self) -> str:
@@ -427,6 +433,15 @@ class FoldPlan:
         """Features of its widest phase."""
         return max(phase.width for phase in self.phases)
 
+    def swept_by(self, phase: Phase) -> list[Analysed]:
+        """Return the functions that the sweep of a phase calls, with those of reduces.
+
+        There are none for a reduce that another phase combines.
+        """
+        phases = [phase] * (phase.combined_in < 0)
+        phases += [self.phases[n] for n in phase.combines]
+        return [f for one in phases for f in self.functions_of(one)]
+
     def can_take(self, frontier_form: str, phase: Phase) -> bool:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if frontier_form == WORKLIST:
@@ -549,7 +564,12 @@ class FoldPlan:
             if phase.kind.in_turns:
                 ends = " and ".join(phase.conflicts) or "neither end"
                 lines.append(f"    edges conflict at: {ends}")
-            lines.append(f"    mapping: {phase.describe_mapping()}")
+            if phase.combined_in < 0:
+                lines.append(f"    mapping: {phase.describe_mapping()}")
+            else:
+                lines.append(
+                    f"    combined in: the sweep of kernel {phase.combined_in}"
+                )
             if phase.in_a_tree:
                 lines.append("    sums: of 32 vertices, in a tree of 32 branches")
             if phase.mapping.block:

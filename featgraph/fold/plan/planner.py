@@ -35,6 +35,7 @@ from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.facts import check_in_place, check_wire_dtype, find_facts
 from featgraph.fold.plan.fusion import (
     Group,
+    combine_in_sweeps,
     find_stops,
     group_functions,
     have_due_found,
@@ -240,7 +241,8 @@ def _finish(
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     phases = _numbered(phases, analysis, options, traits)
     phases = _sum_in_trees(phases, functions, options)
-    return _with_any_width(phases, analysis, options)
+    phases = _with_any_width(phases, analysis, options)
+    return combine_in_sweeps(phases, analysis, options, traits)
 
 
 def _choose(

@@ -56,6 +56,9 @@ LONG_ROW = 64
 #: Contributions that are summed one after the other. A row with more is cut into blocks
 #: of so many, by place in the row, whose sums are added up pairwise.
 SUM_BLOCK = 512
+#: Edges a vertex from which on blocks of so many vertices exceed the smallest chunk,
+#: `SMALLEST_CHUNK` of `runtime.devices.cpu_sweeps`.
+MANY_EDGES = 38
 #: So many rows like the longest hide how long one takes.
 MANY_ROWS = 1024
 #: A row of so many edges takes no time that others would have to hide.
@@ -97,6 +100,9 @@ class GraphTraits:
         that takes it alone.
     two_sides : bool
         Whether each edge leads from the first of two sides to the second.
+    is_dense : bool
+        Whether vertices have so many edges that a block of `SUM_BLOCK` vertices is more
+        than the least that a thread of a CPU takes at a time.
     sizes : EdgeSizes or None
         What predictions of exclusive functions go by; None for all others, whose plans
         are for any size.
@@ -113,11 +119,17 @@ class GraphTraits:
     renumbered: bool = False
     has_giant: bool = False
     two_sides: bool = False
+    is_dense: bool = False
     sizes: EdgeSizes | None = None
 
 
 class Sized(Protocol):
     """Interface of an object with the sizes of a graph."""
+
+    @property
+    def vertex_count(self) -> int:
+        """V."""
+        ...
 
     @property
     def edge_count(self) -> int:
@@ -220,6 +232,7 @@ def traits_of_degrees(
         long_rows=longest > SUM_BLOCK,
         rows_of_longest=_rows_of_longest(edges, below_hubs),
         has_giant=longest >= HUB_DEGREE and longest * GIANT_SHARE > swept,
+        is_dense=edges > MANY_EDGES * graph.vertex_count,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.blocks import finished
+from featgraph.fold.passes.nests.blocks import added_by_chunks, finished
 from featgraph.fold.passes.nests.facts import NestFacts
 from featgraph.fold.passes.passes import lower
 from featgraph.fold.passes.worklists.cpu import CpuWorklist
@@ -37,7 +37,7 @@ from featgraph.fold.printing.writer import (
     make_function,
     print_function,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code
+from featgraph.fold.tree.statements import Body, Rewriting, code, when
 
 __all__ = [
     "DECORATOR",
@@ -116,7 +116,7 @@ def constants(plan: FoldPlan) -> list[str]:
 
 
 def print_phase(one: PhaseToPrint) -> list[Entry]:
-    """Print the kernel of a phase (two for a reduce).
+    """Print the kernel of a phase, and that which ends a reduce.
 
     The kernel calls the sweep of a chunk for every chunk. The sweep is a function of
     its own, so that a single chunk runs without other threads.
@@ -124,6 +124,8 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     writer, phase, number = one.writer, one.phase, one.number
     schedule = phase.schedule
     facts = one.facts(schedule)
+    if phase.combined_in >= 0:
+        return [_print_finish(one, facts)]
     arrays = (*schedule.arrays(phase.mapping), *one.ordered)
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
     places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
@@ -136,6 +138,9 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
     title, plan = phase.kind.title(facts), facts.plan
+    if phase.combines:  # never true; known lengths of rows leave registers for sums
+        unlike = _other_shapes(one.fields, plan)
+        body = (when([" or ".join(unlike)], code("return")) if unlike else []) + body
     sweeps = _compiled(flags, body, plan)
     made = make_function(sweeps, sweep, facts.arguments, title, body)
     print_function(writer, made)
@@ -145,17 +150,26 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     main = Entry(name, number, "main", tuple(arguments))
     entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
-        in_blocks = bool(facts.summed and facts.binding.block)
-        accumulator = facts.accumulators[facts.reduced]
-        size = facts.binding.features.any_width or str(accumulator.size)
-        body, in_numpy = finished(
-            accumulator, in_blocks, size,
-            called_by_loops=not why_not_staged(plan),
-        )  # fmt: skip
-        doc = "Combine the partial results in order."
-        decorator = "" if in_numpy else _compiled("CALLED", body, plan)
-        entries.append(one.finish(f"{name}_finish", decorator, doc, body))
+        entries.append(_print_finish(one, facts))
     return entries
+
+
+def _print_finish(one: PhaseToPrint, facts: NestFacts) -> Entry:
+    """Print the kernel that combines the partial results of a reduce."""
+    phase, plan = one.phase, facts.plan
+    in_blocks = bool(facts.summed and facts.binding.block)
+    accumulator = facts.accumulators[facts.reduced]
+    size = facts.binding.features.any_width or str(accumulator.size)
+    body, in_numpy = finished(
+        accumulator, in_blocks, size, called_by_loops=not why_not_staged(plan)
+    )
+    # A sweep that combines leaves a row for each block, not for each chunk.
+    by_blocks = in_blocks and phase.combined_in >= 0
+    body = added_by_chunks(accumulator) + body if by_blocks else body
+    doc = "Combine the partial results in order."
+    decorator = "" if in_numpy else _compiled("CALLED", body, plan)
+    name = f"{phase.kind}_phase_{one.number}_finish"
+    return one.finish(name, decorator, doc, body, more=("chunks",) * by_blocks)
 
 
 def _compiled(flags: str, body: Body, plan: FoldPlan) -> str:

@@ -121,12 +121,12 @@ def emit(
             forwarded += context.forwarded
         callees = {
             f.name: _print_function(writer, context, phase, f)
-            for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
+            for f in [*plan.swept_by(phase), *plan.seen_of(phase)]
         }
         if phase.kind.pushes:
             _check_pushed(plan, phase)
         if plan.frontier_form != WORKLIST:
-            one = PhaseToPrint(writer, context, plan, phase, number, callees)
+            one = PhaseToPrint(writer, context, plan, phase, number, callees, fields)
             entries += target.print_phase(one)
     queue = None
     if is_queued(plan):

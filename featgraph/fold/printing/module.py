@@ -39,6 +39,7 @@ _ARRAYS = {
         "in_sources",
         "triangle_begins",
         "triangle_middles",
+        "vertex_blocks",
     )
 }
 #: Arguments that a device sets at the launch of an entry, beside scratch areas.
@@ -251,6 +252,8 @@ class KernelSource:
         chunks = "word_chunks" if phase.in_a_tree else phase.kind.chunks
         if phase.changed_only:
             chunks = "edge_word_chunks"
+        if phase.kind.sweeps_blocks:
+            chunks = f"{phase.rows.chunks} blocks"
         rows = vars(phase.rows)
         arrays = {
             **_ARRAYS,

@@ -17,7 +17,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.nests.facts import NestFacts
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.printing.module import Entry
+from featgraph.fold.printing.module import Entry, Field
 from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, expression, note_of
@@ -305,6 +305,8 @@ class PhaseToPrint:
         Index of the phase in the plan.
     callees : dict
         Emitted name of a function -> its signature.
+    fields : tuple of Field
+        Fields of `d`.
     """
 
     writer: Writer
@@ -313,6 +315,7 @@ class PhaseToPrint:
     phase: Phase
     number: int
     callees: dict[str, Callee]
+    fields: tuple[Field, ...]
 
     def facts(self, schedule: Schedule, threads: int = 0) -> NestFacts:
         """Return the facts of a kernel of the phase in a schedule."""
@@ -330,9 +333,10 @@ class PhaseToPrint:
         )
 
     def finish(
-        self, name: str, decorator: str, doc: str, body: Body, block: int = 0
-    ) -> Entry:
+        self, name: str, decorator: str, doc: str, body: Body, block: int = 0,
+        more: tuple[str, ...] = (),
+    ) -> Entry:  # fmt: skip
         """Print the kernel that combines the rows of `partials` of a reduce."""
-        arguments = ("partials", "reduced")
+        arguments = ("partials", "reduced", *more)
         _print_once(self.writer, make_function(decorator, name, arguments, doc, body))
         return Entry(name, self.number, "finish", arguments, block=block)

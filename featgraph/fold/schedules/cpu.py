@@ -52,7 +52,8 @@ class CpuSchedule(Schedule):
         )
         alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
         block = mapping.block
-        return Binding(False, axis, Walk("range"), alone, block=block, partial="chunk")
+        row = "row" if shape.frontier_form == "blocks" else "chunk"
+        return Binding(False, axis, Walk("range"), alone, block=block, partial=row)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -72,6 +73,11 @@ class CpuSchedule(Schedule):
                 return code(loop, BODY=listed)
             return code(f"for word in range({first}, {last}):\n    BODY", BODY=each)
 
+        if shape.frontier_form == "blocks":
+            block = words("vertex_blocks[row]", "vertex_blocks[row + 1]")
+            block = [*node.between, *block, *node.behind]
+            loop = "for row in range(first_row, last_row):\n    BODY"
+            return front + code(loop, BODY=block)
         end = f"block_start + min({{}}, {max(binding.block // 32, 1)})"
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
 
@@ -87,6 +93,8 @@ class CpuSchedule(Schedule):
             word += code(f"{own} = {before}")
             body += when([flag], code(f"{own} |= uint32(1) << uint32(bit)"))
             left += code(f"{words}[word] = {own}")
+        if shape.frontier_form == "blocks":
+            word += code("due_bits = due[word]")
         if shape.spreads:
             body += code("pending = uint32(due[word] & ~done_bits)")
             word += code("done_bits = uint32(0)")

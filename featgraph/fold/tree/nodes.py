@@ -37,7 +37,8 @@ class Sweep(Node):
 
     `wanted` is what the test is called, that a lane's vertex is one of them. `behind`
     follows on all of a reduce, or on each block of it where sums are cut into these;
-    then `between` stands behind all blocks but the last. Each of `marks` is a flag and
+    then `between` stands behind all blocks but the last, and in front of each block
+    that leaves a row of its own. Each of `marks` is a flag and
     a set: where the flag holds behind the body, the vertex joins the set. `begins` is
     what such a set has before, and is passed over; "" where that stands in it. A sweep
     of edges in an order has what `asks` for entries that are read soon, and properties

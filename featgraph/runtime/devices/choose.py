@@ -98,6 +98,7 @@ class CpuDevice(CpuSweeps):
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return the number of partial results of a reduce over a graph's vertices."""
         chunks = "word_chunks" if phase.in_a_tree else "vertex_chunks"
+        chunks = chunks if phase.combined_in < 0 else "vertex_blocks"
         return len(graph[chunks]) - 1
 
     def form_of(

@@ -12,6 +12,7 @@ from featgraph.base.interrupts import import_whole
 from featgraph.fold.plan.traits import (
     HUB_DEGREE,
     NUMBER,
+    SUM_BLOCK,
     rows_along,
     rows_with,
     windows_of,
@@ -26,6 +27,7 @@ from featgraph.runtime.devices.cpu_sweeps import (
 
 __all__ = [
     "REDUCE_CHUNKS",
+    "cut_blocks",
     "cut_words",
     "edge_chunks",
     "host_graph_array",
@@ -78,6 +80,8 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return np.linspace(0, words, count + 1).astype(np.int64)
     if name == "word_chunks":
         return np.arange(word_count(graph.vertex_count) + 1)
+    if name == "vertex_blocks":
+        return cut_blocks(cut_words(graph.vertex_count))
     if name == "edge_is_twin":
         return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
     if name == NUMBER:
@@ -165,7 +169,26 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """Return word numbers that cut the vertices into chunks of about equal work."""
     of = rows_with(name)
     edges_before = None if of is None else host_graph_array(graph, of.offsets)
-    return cut_words(graph.vertex_count, edges_before)
+    cuts = cut_words(graph.vertex_count, edges_before)
+    if not name.endswith(" blocks"):
+        return cuts
+    blocks = host_graph_array(graph, "vertex_blocks")
+    inner = np.unique(np.searchsorted(blocks[:-1], cuts[1:-1]))
+    last = blocks.size - 1
+    return np.array([0, *inner[(inner > 0) & (inner < last)], last])
+
+
+def cut_blocks(chunks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return cuts of the chunks of a reduce into blocks, in which reals are summed.
+
+    All chunks have the same number of blocks, a power of two, of which the last ones
+    may be empty: so neighbors can be added up pairwise, without regard to chunks.
+    """
+    block = SUM_BLOCK // 32
+    most = -(-int(np.diff(chunks).max()) // block)
+    count = 1 << max(most - 1, 0).bit_length()
+    begins = chunks[:-1, None] + block * np.arange(count)
+    return np.append(np.minimum(begins, chunks[1:, None]), chunks[-1])
 
 
 def cut_words(

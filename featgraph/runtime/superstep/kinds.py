@@ -74,6 +74,15 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     return given
 
 
+def prepare_combining(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Prepare a sweep of all vertices, in which they contribute to later reduces."""
+    given = prepare_vertices(bound, own, frontier)
+    given["swept"] = bound.full.words if frontier.only is None else frontier.only.words
+    for number in own.phase.combines:
+        given[f"partials_{number}"] = bound.buffers.temporaries[bound.partials[number]]
+    return given
+
+
 def finish_vertices(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:

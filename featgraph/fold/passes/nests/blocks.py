@@ -15,6 +15,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
 
 __all__ = [
     "Blocks",
+    "added_by_chunks",
     "finished",
     "finished_by_blocks",
     "in_blocks_of",
@@ -100,6 +101,17 @@ def finished(
         each += code(f"for row in range(partials.shape[0]):\n    {update}")
         each += code("reduced[f] = total")
     return code(f"for f in range({size}):\n    BODY", BODY=each), False
+
+
+def added_by_chunks(accumulator: Accumulator) -> Body:
+    """Return the code that combines the rows of blocks to one for each chunk.
+
+    Neighbors are combined pairwise, as `Blocks` does within a chunk: each has the same
+    number of rows, a power of two, of which the last ones may be empty.
+    """
+    pairs = code(accumulator.update("partials[::2]", "partials[1::2]"))
+    pairs += code("partials = partials[::2]")
+    return code("while partials.shape[0] >= chunks.size:\n    BODY", BODY=pairs)
 
 
 def finished_by_blocks(home: Home, threads: int) -> Body:

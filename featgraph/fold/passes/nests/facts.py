@@ -47,6 +47,7 @@ __all__ = [
     "element",
     "layout_along",
     "layout_of",
+    "partials_of",
     "registers_of",
     "rows_of",
     "shape_of",
@@ -142,7 +143,9 @@ class NestFacts:
     @cached_property
     def functions(self) -> dict[str, Analysed]:
         """Functions of the phase by their emitted names, in order."""
-        return {f.name: f for f in self.plan.functions_of(self.phase)}
+        combined = [self.plan.phases[n] for n in self.phase.combines]
+        phases = [self.phase, *combined]
+        return {f.name: f for p in phases for f in self.plan.functions_of(p)}
 
     @cached_property
     def accumulators(self) -> dict[str, Accumulator]:
@@ -191,6 +194,7 @@ class NestFacts:
         if self.target is Target.CPU:
             count = self.layout.vertex_count
             form = "listed" if self.phase.kind.pulls else form
+            form = "blocks" if self.phase.combines else form
         kind = self.phase.kind
         return KernelShape(
             self.phase.width, kind.pulls, kind.reduces, self.phase.spreads, form,
@@ -220,8 +224,9 @@ class NestFacts:
 
     @cached_property
     def summed(self) -> list[str]:
-        """Accumulators that functions of the phase sum in blocks."""
-        return [f.accumulator for f in self.functions.values() if in_blocks(f)]
+        """Accumulators that functions of the phase sum in blocks of its sweep."""
+        own = self.plan.functions_of(self.phase)
+        return [f.accumulator for f in own if in_blocks(f)]
 
     def number(self, text: str) -> str:
         """Return the text of an edge id, converted to the type of edge ids."""
@@ -462,6 +467,15 @@ def _types_of(plan: FoldPlan) -> tuple[str, str]:
     if plan.target == "cpu":
         return "", ""
     return ("int64", "uint64") if plan.traits.wide_offsets else ("int32", "uint32")
+
+
+def partials_of(facts: NestFacts, name: str) -> str:
+    """Return the argument with the partial results of a reduce."""
+    for number in facts.phase.combines:
+        [function] = facts.plan.functions_of(facts.plan.phases[number])
+        if function.accumulator == name:
+            return f"partials_{number}"
+    return "partials"
 
 
 def call_for_one(facts: NestFacts, callee: Callee) -> ast.expr:

@@ -10,7 +10,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.passes.bodies.memory import at_hand
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.blocks import levels, waiting
-from featgraph.fold.passes.nests.facts import NestFacts, element
+from featgraph.fold.passes.nests.facts import NestFacts, element, partials_of
 from featgraph.fold.passes.nests.homes import (
     VECTOR_BYTES,
     Area,
@@ -160,7 +160,8 @@ class Meets(Rewriting):
         one, k = element(accumulator), facts.phase.width
         places = {"one": "0", "wide": "f", "element": "element"}
         place = places.get(home.shape, f"i * {k} + f")
-        store = code(f"partials[{facts.binding.partial}, {place}] = {one}")
+        row = f"{partials_of(facts, name)}[{facts.binding.partial}, {place}]"
+        store = code(f"{row} = {one}")
         if scope.lanes == 1:
             leaves = [facts.binding.leaves] if facts.binding.leaves else []
             guarded = Features(home.shape, store, guarded=bool(leaves))
