@@ -123,7 +123,7 @@ def _compile_for_cpu(
     """Compile the other direction of a foldmap, and single supersteps of a loop."""
     device, kernel = superstep.device, superstep.kernel
     if options.get("direction") == "push" or kernel.kernel_source.queue is not None:
-        functions = functions_of(superstep, superstep.forms(None, None))
+        functions = functions_of(superstep, superstep.frontier_forms(None, None))
         for function in functions + set_functions_of(superstep):
             if not function.is_compiled:
                 function.compile()
@@ -169,9 +169,9 @@ class _ForGpu:
         with dialect.storing_for(self._cc):
             for entry in kernel.entries:
                 kernel.function(entry).compile(kernel.signature(entry))
-            for form in ("packed", "listed"):
-                phases = [p for p in plan.phases if plan.can_take(form, p)]
-                other = kernel.in_form(form) if phases else kernel
+            for frontier_form in ("packed", "listed"):
+                phases = [p for p in plan.phases if plan.can_take(frontier_form, p)]
+                other = kernel.in_form(frontier_form) if phases else kernel
                 for entry in other.entries if phases else ():
                     types = other.signature(entry, kernel.module)
                     other.function(entry).compile(types)

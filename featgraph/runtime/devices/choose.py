@@ -101,7 +101,7 @@ class CpuDevice(CpuSweeps):
         chunks = chunks if phase.combined_in < 0 else "vertex_blocks"
         return len(graph[chunks]) - 1
 
-    def form_of(
+    def frontier_form_of(
         self,
         plan: FoldPlan,
         phase: Phase,
@@ -109,7 +109,7 @@ class CpuDevice(CpuSweeps):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return the form of a phase's kernel; on the CPU there is only one."""
+        """Return the only frontier form of the CPU, "plain"."""
         return "plain"
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:

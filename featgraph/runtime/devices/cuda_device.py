@@ -275,7 +275,7 @@ class CudaDevice(CudaArrays):
         sizes = LaunchSizes(*size, dict[str, Any]().__getitem__, reduces=True)
         return phase.schedule.grid(phase.mapping, sizes)
 
-    def form_of(
+    def frontier_form_of(
         self,
         plan: FoldPlan,
         phase: Phase,
@@ -283,7 +283,7 @@ class CudaDevice(CudaArrays):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return the form of the kernel for a phase."""
+        """Return the frontier form of the kernel for a phase."""
         if count is not None and plan.can_take("packed", phase):
             one_in = _one_in(phase)
             if _most_swept(phase, graph, count) * one_in <= graph.vertex_count:

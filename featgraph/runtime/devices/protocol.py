@@ -384,7 +384,7 @@ class Device(Protocol):
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return the number of partial results of a reduce over a graph's vertices."""
 
-    def form_of(
+    def frontier_form_of(
         self,
         plan: FoldPlan,
         phase: Phase,
@@ -392,7 +392,7 @@ class Device(Protocol):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return the form of the kernel for a phase: see `FoldPlan`.
+        """Return the frontier form of the kernel for a phase: see `FoldPlan`.
 
         `count` is the number of active vertices; None if all are active or the number
         is unknown. `is_listed` says whether a list of the vertices that may be due

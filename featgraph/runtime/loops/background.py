@@ -280,7 +280,7 @@ _jobs: weakref.WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] =
 
 def is_ready(
     superstep: Superstep,
-    forms: Sequence[str],
+    frontier_forms: Sequence[str],
     *,
     with_sets: bool = False,
     queues: bool = True,
@@ -290,8 +290,8 @@ def is_ready(
     Parameters
     ----------
     superstep : Superstep
-    forms : sequence of str
-        The form of the kernel of each phase.
+    frontier_forms : sequence of str
+        The frontier form of the kernel of each phase.
     with_sets : bool, optional
         Include the functions that find due vertices (CPU).
     queues : bool, optional
@@ -301,9 +301,9 @@ def is_ready(
         return True
     jobs = _jobs.setdefault(superstep.kernel, {})
     # A graph of one chunk is swept by another function than one of several.
-    key = (*forms, with_sets, *_are_cut(superstep, forms))
+    key = (*frontier_forms, with_sets, *_are_cut(superstep, frontier_forms))
     if key not in jobs:
-        functions = functions_of(superstep, forms)
+        functions = functions_of(superstep, frontier_forms)
         if with_sets:
             functions += set_functions_of(superstep)
         missing = [f.compile for f in functions if not f.is_compiled]
@@ -322,9 +322,11 @@ def _firsts(device: Any) -> Callable[[], int] | None:
     return None if device.name == "cpu" else lambda: int(device.launches.firsts)
 
 
-def _are_cut(superstep: Superstep, forms: Sequence[str]) -> list[bool]:
-    pairs = zip(superstep.phases, forms, strict=True)
-    return [e.is_cut for own, form in pairs for e in own.entries(form)]
+def _are_cut(superstep: Superstep, frontier_forms: Sequence[str]) -> list[bool]:
+    pairs = zip(superstep.phases, frontier_forms, strict=True)
+    return [
+        e.is_cut for own, frontier_form in pairs for e in own.entries(frontier_form)
+    ]
 
 
 #: Sets that vertex and push phases take.
@@ -347,12 +349,14 @@ class Function:
     compile: Callable[[], Any]
 
 
-def functions_of(superstep: Superstep, forms: Sequence[str]) -> list[Function]:
+def functions_of(superstep: Superstep, frontier_forms: Sequence[str]) -> list[Function]:
     """Return the functions that vertex and push phases call in these forms."""
     bound = superstep.bound
     bound.arrive()
-    phases = zip(superstep.phases, forms, strict=True)
-    entries = [entry for own, form in phases for entry in own.entries(form)]
+    phases = zip(superstep.phases, frontier_forms, strict=True)
+    entries = [
+        entry for own, frontier_form in phases for entry in own.entries(frontier_form)
+    ]
     if superstep.device.name == "cpu":
         data = _typeof(bound.data(Frontier(), None))
         return [f for entry in entries for f in _of_cpu(entry, data)]

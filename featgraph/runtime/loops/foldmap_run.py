@@ -278,7 +278,7 @@ class FoldmapRun:
         """
         options = {**self.options, "direction": "push"}
         other = self.foldmap.prepare(self.state, self.device, options)
-        if not is_ready(other, other.forms(count, frontier.only)):
+        if not is_ready(other, other.frontier_forms(count, frontier.only)):
             return None
         self.direction = "push"
         return other
@@ -437,7 +437,7 @@ def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
     if not incremental and step._sweeps_all(active_count):
         return ("all",)
     if step.is_played:
-        return (*step.plain.forms(active_count, None),)
+        return (*step.plain.frontier_forms(active_count, None),)
     graph = step.state.graph
     runs = step._prepare()[0] if incremental else step.plain
     vertices, edges = runs.bound.graph.whole  # as `expand` asks
@@ -448,7 +448,7 @@ def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
         *(is_dense(active_count, vertices, size) for size in sizes),
         pulls_all(runs.bound, active_count),
         graph.ranks is not None and are_many(active_count, graph.vertex_count),
-        *runs.forms(active_count, step.only),
+        *runs.frontier_forms(active_count, step.only),
     )
 
 

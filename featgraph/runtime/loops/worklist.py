@@ -256,7 +256,9 @@ class CpuQueue:
         if self._graph.edge_count > _MOST_ALONE:
             return True
         step = self.superstep
-        return is_ready(step, step.forms(None, None), with_sets=True, queues=queues)
+        return is_ready(
+            step, step.frontier_forms(None, None), with_sets=True, queues=queues
+        )
 
     def _run(self, pending: Pending, most: int, most_edges: int) -> QueueRun:
         """Run up to `most` supersteps, while A has at most `most_edges` out-edges."""

@@ -429,7 +429,9 @@ class SlicedSweeps:
         """Forget the content of all buffers after a failed sweep."""
         self._buffers.forget()
 
-    def over(self, own: Any, given: Given, form: str) -> Iterator[SliceRun] | None:
+    def over(
+        self, own: Any, given: Given, frontier_form: str
+    ) -> Iterator[SliceRun] | None:
         """Generate the launches of a phase, one per slice; None if it runs unsliced.
 
         Parameters
@@ -437,13 +439,13 @@ class SlicedSweeps:
         own : BoundPhase
         given : dict
             Arguments of the phase.
-        form : str
-            The form of the kernel for an unsliced sweep.
+        frontier_form : str
+            The frontier form of the kernel for an unsliced sweep.
         """
         sources = self._sources(own, given)
         # Sums depend on which vertices share a warp. With windows, another form than
         # "plain" would group them in another way than an unsliced sweep does.
-        if sources is None or (form != "plain" and _has_windows(own)):
+        if sources is None or (frontier_form != "plain" and _has_windows(own)):
             return None
         self._device.driver.note(*OPAQUE)
         cut = self._cut(own, sources)

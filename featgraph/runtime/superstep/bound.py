@@ -419,8 +419,8 @@ class BoundPhase:
         """Whether it skips edges from vertices that are not active."""
         return self._kernel.plan.takes_active(self.phase)
 
-    def form(self, count: int | None, only: Restriction | None) -> str:
-        """Return the form of the kernel for the phase: see `FoldPlan`.
+    def frontier_form(self, count: int | None, only: Restriction | None) -> str:
+        """Return the frontier form of the kernel for the phase: see `FoldPlan`.
 
         Parameters
         ----------
@@ -437,7 +437,7 @@ class BoundPhase:
         if not (is_listed or (self._can_be_packed and count is not None)):
             return "plain"
         plan, graph = self._kernel.plan, self._graph
-        return self._device.form_of(plan, self.phase, graph, count, is_listed)
+        return self._device.frontier_form_of(plan, self.phase, graph, count, is_listed)
 
     def find_own(self, bound: BoundState, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return further arguments of its schedule, by their names in the module.
@@ -454,31 +454,31 @@ class BoundPhase:
         bound.buffers.preparation += cost
         return {**options, **found.arrays}
 
-    def entries(self, form: str) -> list[BoundEntry]:
+    def entries(self, frontier_form: str) -> list[BoundEntry]:
         """Return the bound entries of a form."""
-        found = self.in_form.get(form)
+        found = self.in_form.get(frontier_form)
         if found is None:
-            found = [self._bind(*each) for each in self._kernels(form)]
-            self.in_form[form] = found
+            found = [self._bind(*each) for each in self._kernels(frontier_form)]
+            self.in_form[frontier_form] = found
         return found
 
-    def _kernels(self, form: str) -> list[tuple[Kernel, Entry]]:
+    def _kernels(self, frontier_form: str) -> list[tuple[Kernel, Entry]]:
         """Return the kernels and entries of a form."""
         own = [(self._kernel, e) for e in self._kernel.entries]
-        if form != "plain":
-            other = self._kernel.in_form(form)
+        if frontier_form != "plain":
+            other = self._kernel.in_form(frontier_form)
             own = [(kernel, e) for kernel, e in own if e.role != "main"]
             own += [(other, e) for e in other.entries]
         return [(kernel, e) for kernel, e in own if e.phase == self.number]
 
-    def entries_of_slice(self, arrays: Any, form: str) -> list[BoundEntry]:
+    def entries_of_slice(self, arrays: Any, frontier_form: str) -> list[BoundEntry]:
         """Return the entries of a form, bound to the arrays of a slice of rows.
 
         `arrays` has counts of vertices and edges, as a graph has, and caches the
         entries.
         """
         found = []
-        for kernel, entry in self._kernels(form):
+        for kernel, entry in self._kernels(frontier_form):
             key = kernel, entry.name
             if key not in arrays.entries:
                 arrays.entries[key] = BoundEntry(kernel, entry, arrays, arrays)
@@ -490,7 +490,7 @@ class BoundPhase:
     ) -> Callable[[str], list[BoundEntry]]:
         """Return a function like `entries`, bound to other arrays of the graph."""
 
-        def entries(form: str) -> list[BoundEntry]:
+        def entries(frontier_form: str) -> list[BoundEntry]:
             kernel = self._kernel
             found = (e for e in kernel.entries if e.phase == self.number)
             return [BoundEntry(kernel, e, self._graph, arrays) for e in found]

@@ -164,19 +164,25 @@ class Superstep:
                 fault = self._begin_checks() if self._is_checked else None
                 if frontier.data is None:
                     frontier.data = bound.data(frontier, fault)
-                given["d"], form = frontier.data, "plain"
+                given["d"], frontier_form = frontier.data, "plain"
                 if own.takes_own:
                     given |= own.find_own(bound, frontier.options)
                 if own.has_forms:
-                    form = own.form(given.get("active_count"), frontier.only)
-                if form == "listed" and frontier.only is not None:
+                    frontier_form = own.frontier_form(
+                        given.get("active_count"), frontier.only
+                    )
+                if frontier_form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
                 if own.is_whole:
-                    for launched in own.in_form.get(form) or own.entries(form):
+                    for launched in own.in_form.get(frontier_form) or own.entries(
+                        frontier_form
+                    ):
                         device.launch(launched, given)
                 else:
-                    for entries, given_now in self._parts(own, frontier, given, form):
-                        for launched in entries(form):
+                    for entries, given_now in self._parts(
+                        own, frontier, given, frontier_form
+                    ):
+                        for launched in entries(frontier_form):
                             device.launch(launched, given_now)
                 launched = None
                 if fault is not None:
@@ -229,7 +235,7 @@ class Superstep:
         return sum(self.device.sets.edges_of(words, graph, a) for a in alongs)
 
     def _parts(
-        self, own: BoundPhase, frontier: Frontier, given: Given, form: str
+        self, own: BoundPhase, frontier: Frontier, given: Given, frontier_form: str
     ) -> Any:
         """Return the entries of a phase, with arguments, one part after another."""
         bound, ghosts = self.bound, self.bound.ghosts
@@ -238,7 +244,7 @@ class Superstep:
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
             return bound.exchange.blocks.turns(own.entries, given)
-        parts: Any = bound.sliced and bound.sliced.over(own, given, form)
+        parts: Any = bound.sliced and bound.sliced.over(own, given, frontier_form)
         if parts is None and ghosts is not None:
             parts = ghosts.in_pieces(bound.buffers, own, frontier, given)
         return parts or ((own.entries, given),)
@@ -254,9 +260,9 @@ class Superstep:
             return self.device.sets.union(out, frontier.targets)
         return out
 
-    def forms(self, count: int | None, only: Restriction | None) -> list[str]:
-        """Return the form of each phase: see `BoundPhase.form`."""
-        return [own.form(count, only) for own in self.phases]
+    def frontier_forms(self, count: int | None, only: Restriction | None) -> list[str]:
+        """Return the frontier form of each phase: see `BoundPhase.frontier_form`."""
+        return [own.frontier_form(count, only) for own in self.phases]
 
     def _begin_checks(self) -> Any:
         """Return the memory in which a checked kernel records the first violation."""
