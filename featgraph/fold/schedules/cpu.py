@@ -33,7 +33,7 @@ class CpuSchedule(Schedule):
     is_selectable = False
     targets = ("cpu",)
     shares_features = False
-    forms = ()  # sweeps skip empty words instead
+    frontier_forms = ()  # sweeps skip empty words instead
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

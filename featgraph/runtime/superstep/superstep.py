@@ -164,25 +164,20 @@ class Superstep:
                 fault = self._begin_checks() if self._is_checked else None
                 if frontier.data is None:
                     frontier.data = bound.data(frontier, fault)
-                given["d"], frontier_form = frontier.data, "plain"
+                given["d"], form = frontier.data, "plain"
                 if own.takes_own:
                     given |= own.find_own(bound, frontier.options)
                 if own.has_forms:
-                    frontier_form = own.frontier_form(
-                        given.get("active_count"), frontier.only
-                    )
-                if frontier_form == "listed" and frontier.only is not None:
+                    count = given.get("active_count")
+                    form = own.frontier_form(count, frontier.only)
+                if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
                 if own.is_whole:
-                    for launched in own.in_form.get(frontier_form) or own.entries(
-                        frontier_form
-                    ):
+                    for launched in own.in_form.get(form) or own.entries(form):
                         device.launch(launched, given)
                 else:
-                    for entries, given_now in self._parts(
-                        own, frontier, given, frontier_form
-                    ):
-                        for launched in entries(frontier_form):
+                    for entries, given_now in self._parts(own, frontier, given, form):
+                        for launched in entries(form):
                             device.launch(launched, given_now)
                 launched = None
                 if fault is not None:
