@@ -122,6 +122,24 @@ def test_results_have_the_bits_of_separate_passes(k: int) -> None:
         assert results_of(k, 2) == alone
 
 
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("dense", [False, True])
+def test_nan_contributes_nothing_to_extremes(dense: bool) -> None:
+    """They end with the same value, wherever NaN stands in a block (S5)."""
+    graph = graph_of()
+    set_traits(graph, replace(graph_traits(graph), is_dense=dense))
+    state = state_of(graph, 1)
+    before = state["x"].copy()
+    for first in (0, SUM_BLOCK - 1, 5 * SUM_BLOCK):
+        before[first : first + SUM_BLOCK + 1 : 3] = np.nan
+    before[-1] = np.nan
+    state["x"] = before
+    fg.iterate(step, state, supersteps=1, target="cpu")
+    moved = np.abs(state["x"] - before)
+    assert np.isnan(moved).sum() == np.isnan(before).sum() > 500
+    assert state["largest"] == np.nanmax(moved) > 0
+
+
 @pytest.mark.parametrize("count", [0, 1, 31, SUM_BLOCK, 40_000, 1_234_567])
 def test_chunks_are_cut_into_a_power_of_two_of_blocks(count: int) -> None:
     """Each block lies in one chunk, and has no more vertices than are summed."""
