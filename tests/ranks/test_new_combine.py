@@ -44,6 +44,9 @@ NEW = {
     "longer": Rules(longer, neutral=0),
 }
 
+#: Combines of integers that all tests of targets and ranks run.
+TRIED = ("xor",)
+
 
 @pytest.fixture(autouse=True)
 def table() -> Iterator[None]:
@@ -116,12 +119,12 @@ ON_A_GPU = [{"feature_parallel": False}, {"schedule": "thread"}]
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize("combine", ["xor", "called"])
+@pytest.mark.parametrize("combine", [*TRIED, "called"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_it_is_that_of_the_interpreter(gpu: Gpu, combine: str, k: int) -> None:
     step = mixing(combine)
     meant = interpreted(step, k)
-    assert meant == interpreted(mixing("called"), k)
+    assert combine != "xor" or meant == interpreted(mixing("called"), k)
     for options in OPTIONS:
         assert run(step, WHOLE, k, target="cpu", **options) == meant, options
     for options in [*OPTIONS, *ON_A_GPU]:
@@ -130,8 +133,9 @@ def test_it_is_that_of_the_interpreter(gpu: Gpu, combine: str, k: int) -> None:
 
 @pytest.mark.parametrize("sources", ["all", "active"])
 @pytest.mark.parametrize("cuts", [[0, 32, V], [0, 40, V]])
-def test_it_is_that_of_two_ranks(cuts: list[int], sources: str) -> None:
-    step = mixing("xor", sources)
+@pytest.mark.parametrize("combine", TRIED)
+def test_it_is_that_of_two_ranks(combine: str, cuts: list[int], sources: str) -> None:
+    step = mixing(combine, sources)
     meant = interpreted(step, 3)
     for options in OPTIONS[: 3 if sources == "all" else 1]:
         found = run_ranks(
@@ -143,7 +147,7 @@ def test_it_is_that_of_two_ranks(cuts: list[int], sources: str) -> None:
         assert found == [meant, meant], options
 
 
-@pytest.mark.parametrize("combine", ["xor", "highest"])
+@pytest.mark.parametrize("combine", [*TRIED, "highest"])
 @pytest.mark.parametrize("link", ["auto", "engine", "host"])
 def test_it_is_that_of_two_gpus(
     gpu: Gpu, link: str, combine: str, monkeypatch: pytest.MonkeyPatch

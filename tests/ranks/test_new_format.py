@@ -72,6 +72,7 @@ def test_a_new_format_is_read_whole_by_ranks_and_to_slices(tmp_path: Path) -> No
 
 WRONG = {
     "id": ("0 12 1", 41, "vertex id out of range"),
+    "word": ("0 a 1", 41, "not an integer"),
     "fields": ("0 1", 41, "too few fields"),
     "weight": ("0 1 x", 41, "not a weight"),
 }
@@ -79,14 +80,17 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_errors_of_a_new_format_have_their_line(name: str, tmp_path: Path) -> None:
+    """And propose no option of another format."""
     wrong, line, what = WRONG[name]
     path = write(tmp_path, wrong=wrong)
-    with pytest.raises(fg.FileFormatError, match=f":{line}: {what}"):
+    with pytest.raises(fg.FileFormatError, match=f":{line}: {what}") as caught:
         fg.read_graph(path)
+    assert caught.value.fix is None
 
     def on_a_rank(_: Any) -> None:
-        with pytest.raises(fg.FileFormatError, match=f":{line}: {what}"):
+        with pytest.raises(fg.FileFormatError, match=f":{line}: {what}") as caught:
             fg.read_graph(path, partition="edges")
+        assert caught.value.fix is None
 
     run_ranks(2, on_a_rank)
 

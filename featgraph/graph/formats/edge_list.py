@@ -95,6 +95,7 @@ def _layout(
         directed=directed,
         are_names=bool(list_options.names),
         are_words=how.are_words,
+        takes_names=True,
     )
 
 

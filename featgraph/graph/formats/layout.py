@@ -63,6 +63,9 @@ class Layout:
         Whether ids are names unless they are exactly 0..V-1.
     are_words : bool
         Whether ids are words, which cannot be numbered from a part of the file.
+    takes_names : bool
+        Whether the reader has the options ``names=`` and ``vertex_count=``, which
+        errors then propose.
     """
 
     path: str
@@ -82,6 +85,7 @@ class Layout:
     is_symmetric: bool = False
     are_names: bool = False
     are_words: bool = False
+    takes_names: bool = False
 
     @classmethod
     def of(
@@ -192,6 +196,7 @@ def _scanned(
             field_count=layout.field_count,
             row_count=row_count,
             separator=layout.separator,
+            takes_names=layout.takes_names,
         )
 
     try:
@@ -219,7 +224,7 @@ def _block(layout: Layout, at: int, table: Table) -> Block:
         _check_range(table, layout.vertex_count or 0)
         sources, targets = sources - base, targets - base
     elif not layout.are_names:
-        _check_ids(table, sources, targets, layout.vertex_count)
+        _check_ids(table, sources, targets, layout)
     above = below = -1
     if layout.is_symmetric:
         above, below = _first(sources < targets), _first(sources > targets)
@@ -382,23 +387,25 @@ def _check_ids(
     table: Table,
     sources: NDArray[np.int64],
     targets: NDArray[np.int64],
-    vertex_count: object,
+    layout: Layout,
 ) -> None:
     """Check ids that are vertex numbers; an error has the line of the first bad one."""
     # Without vertex_count, the highest id determines the size of adjacencies: it is
     # untrusted, like a header.
     trusted = table.text.limit_bytes // 4
+    vertex_count: object = layout.vertex_count
     is_given = isinstance(vertex_count, int)
     bound = int(vertex_count) if isinstance(vertex_count, int) else trusted
     bad = (sources < 0) | (targets < 0) | (sources >= bound) | (targets >= bound)
     if bad.any():
+        fix = "pass names=True to renumber the ids, or vertex_count to trust them"
+        if is_given:
+            fix = "pass a larger vertex_count, or names=True to renumber the ids"
         table.text.fail(
             "vertex id out of range",
             table.position(int(np.flatnonzero(bad)[0])),
             expected=f"0 <= id < {bound}",
-            fix="pass a larger vertex_count, or names=True to renumber the ids"
-            if is_given
-            else "pass names=True to renumber the ids, or vertex_count to trust them",
+            fix=fix if layout.takes_names else None,
         )
 
 

@@ -324,6 +324,7 @@ class TextFormat:
         ``read(path, **options)`` returns the graph of a whole file.
     layout : callable
         ``layout(text, **options)`` returns the `Layout` of a file from its first lines.
+        Ranks pass no more than two that are neither empty nor comments.
     comments : str
         First characters of comment lines.
     options : tuple of str

@@ -284,6 +284,7 @@ def scan_table(
     field_count: int = 0,
     row_count: int | None = None,
     separator: str = " ",
+    takes_names: bool = False,
 ) -> Table:
     """Parse the rows from byte `start` on.
 
@@ -301,6 +302,8 @@ def scan_table(
         Exact number of rows; checked already against the size of the file.
     separator : str
         One character between fields, which blanks may surround; " ": blanks.
+    takes_names : bool
+        Whether errors propose ``names=True`` for words in place of ids.
 
     Raises
     ------
@@ -326,7 +329,7 @@ def scan_table(
                 separator=named_separator(separator),
                 prefix=f"lines that begin with {prefix!r} or {comments!r}",
             ),
-            fix=_NAMED if is_word and row_count is None else None,
+            fix=_NAMED if is_word and takes_names else None,
         )
     if row_count is not None and found.rows < row_count:
         text.fail(
