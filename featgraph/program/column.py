@@ -224,15 +224,12 @@ class Column:
     def copy(self, values: Any) -> Column:
         """Return a column of the same type with a copy of values, on their device.
 
-        Values that were made for the caller, as by a download, are not copied again. A
-        column of the graph stays one, unless other values are given.
+        A column of the graph stays one, unless other values are given.
         """
         if self.type.column and values is self.values:
             return Column(self.type, values, self.per_direction)
         type_ = self.type._replace(column="")
-        if values is self.values or values is self.current():
-            values = _copied(values)
-        return Column(type_, values, self.per_direction, self.fill)
+        return Column(type_, _copied(values), self.per_direction, self.fill)
 
 
 def _copied(values: Any) -> Any:

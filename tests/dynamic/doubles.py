@@ -23,6 +23,10 @@ class Dying(fg.Graph):
     def living(self) -> npt.NDArray[np.bool_]:
         return self._living
 
+    @property
+    def living_count(self) -> int:
+        return int(self._living.sum())
+
     def __reduce__(self) -> tuple[Any, ...]:
         return with_dead, (fg.Graph(self._edges), self._living)
 

@@ -176,7 +176,9 @@ def test_sets_of_the_next_superstep_must_be_free() -> None:
 )
 def test_a_cycle_that_is_not_alike_is_not_joined(change: dict[str, Any]) -> None:
     known = KnownCycles()
-    known.add([made(0), replace(made(1), **change)])
+    cycle = [made(0), replace(made(1), **change)]
+    for place, traced in enumerate(cycle):
+        known.places.put(traced.operations, (cycle, place))
     cycles = Cycles(1, known)
     cycles.add(made(0))
     assert not list(cycles.find(lambda _: True))
