@@ -15,12 +15,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import featgraph as fg
-from featgraph.base.activity import ACTIVITY
+from featgraph.base.activity import ACTIVITY, Activity
 from featgraph.runtime.checkpoints.resumable_call import Writer
 
 SUPERSTEPS = 12
@@ -103,6 +103,24 @@ def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
     print(json.dumps(line | told), flush=True)
 
 
+class Watched(Activity):
+    """An activity that calls a function when a phase begins."""
+
+    watch: ClassVar[Callable[[int | None, str], None] | None] = None
+
+    @property
+    def phase(self) -> str:  # type: ignore[override]
+        return self._phase
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        self._phase = name
+        if self.page is not None and self.superstep is not None:
+            self.show()
+        if self.watch is not None:
+            type(self).watch(self.superstep, name)  # type: ignore[misc]
+
+
 def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
     """Have the rank fail in a superstep and phase, or in the next call behind it.
 
@@ -135,12 +153,10 @@ def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
     sends = (getattr(engine, "_peers", None), "publish")
     if sends[0] is None:
         sends = (sys.modules["torch.distributed"], "isend")
-    enter = ACTIVITY.enter
 
-    def watch(superstep: int, phase: str) -> None:
-        enter(superstep, phase)
+    def watch(superstep: int | None, phase: str) -> None:
         if superstep == fault["superstep"] and phase.startswith(f"{fault['phase']} "):
-            ACTIVITY.enter = enter  # type: ignore[method-assign]
+            Watched.watch = None
             if fault["place"] == "phase":
                 fail()
             elif fault["place"] == "exchange":
@@ -154,4 +170,6 @@ def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
     if "bytes" in fault:
         hook(*sends, lambda part, *_: getattr(part, "nbytes", 0) >= fault["bytes"])
     else:
-        ACTIVITY.enter = watch  # type: ignore[method-assign]
+        name, Watched.watch = ACTIVITY.phase, watch
+        ACTIVITY.__class__ = Watched  # type: ignore[assignment]
+        ACTIVITY.phase = name
