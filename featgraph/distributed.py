@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from featgraph.ranks.engines.current import NullEngine, current_engine
-from featgraph.ranks.engines.loopback import run_ranks
+from featgraph.ranks.engines.loopback import NullEngine, current_engine, run_ranks
 from featgraph.ranks.engines.protocol import Engine, Traffic
 from featgraph.ranks.launching.start import init, restart_count
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.graph.formats.convert import write_graph
-from featgraph.graph.slices import manifest as manifests
+from featgraph.graph.slices import files as manifests
 from featgraph.graph.slices.files import SliceWriter
 
 __all__ = ["GRAPHS", "require_refused", "sign_again", "write_sound"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from featgraph import __version__
 from featgraph.base.errors import FeatGraphError
-from featgraph.cli.convert import add_convert_options
 from featgraph.cli.data import add_data_options
 from featgraph.cli.flags import speaking_of_flags
 from featgraph.cli.forecast import add_forecast_options
+from featgraph.cli.graphs import add_convert_options
 from featgraph.cli.launch import add_launch
 
 if TYPE_CHECKING:

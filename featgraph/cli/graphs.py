@@ -1,4 +1,8 @@
-"""Options for the graph to read and its format, and look-up of vertex names."""
+"""Graphs on the command line, and ``featgraph convert``, which stores one as slices.
+
+The first part of the file has options for the graph to read and its format, and looks
+up vertex names. Ranks read ranges of the slices that `convert_graph` stores.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import FileFormatError
+from featgraph.cli.results import require_place
 from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
 from featgraph.graph.graph import Graph
 
 __all__ = [
+    "add_convert_options",
     "add_edge_list_options",
     "add_graph_options",
     "add_text_options",
     "column",
+    "convert_graph",
     "edge_list_options",
     "read_given_graph",
     "text_options",
     "vertex_ids",
     "vertices_named",
 ]
+
 
 #: Name of a separator on the command line -> the separator.
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "blank": " "}
@@ -200,3 +208,62 @@ def vertices_named(
             expected=known,
         )
     return vertices
+
+
+def add_convert_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "graph",
+        metavar="IN",
+        help="a file: Matrix Market, DIMACS or edge list, also gzipped",
+    )
+    parser.add_argument("output", metavar="OUT.fgs", help="the folder to make")
+    parser.add_argument(
+        "--order",
+        choices=["given", "spread", "locality", "metis"],
+        default="given",
+        help="in which vertices are stored, so that ranks own ranges of it; any but "
+        "the one given takes the whole graph in memory",
+    )
+    parser.add_argument(
+        "--parts",
+        type=int,
+        default=16,
+        metavar="N",
+        help="ranks that spread and metis are made for (default: %(default)s)",
+    )
+    add_edge_list_options(parser)
+    parser.set_defaults(command=convert_graph)
+
+
+def convert_graph(options: argparse.Namespace) -> None:
+    """Write the folder of slices, and print a summary.
+
+    Raises
+    ------
+    FeatGraphError
+        If the file is malformed, or the folder cannot be made.
+    """
+    from featgraph.graph.formats.convert import convert
+
+    if not options.output.endswith(".fgs"):
+        raise FileFormatError(
+            "a folder of slices is known by its suffix",
+            where=options.output,
+            expected="a name that ends in .fgs",
+        )
+    require_place(options.output, makes_folders=True)
+    made = convert(
+        options.graph,
+        options.output,
+        False if options.undirected else None,
+        order=options.order,
+        parts=options.parts,
+        **edge_list_options(options.graph, options),
+    )
+    kind = "directed" if made.directed else "undirected"
+    weights = "" if made.weights_dtype is None else f", {made.weights_dtype} weights"
+    print(
+        f"{options.output}: {made.vertex_count:,} vertices, {made.given_count:,} edges "
+        f"given, {kind}{weights}"
+    )

@@ -73,14 +73,14 @@ def add_launch(commands: Commands) -> None:
 
 def launch(options: argparse.Namespace) -> int:
     """Run the script; return the exit status."""
-    from featgraph.ranks.launching.hosts import (
+    from featgraph.ranks.launching.launcher import (
         SSH,
         Host,
         Launch,
         command_on,
         read_hosts,
+        run,
     )
-    from featgraph.ranks.launching.launcher import run
 
     for name, least in (("n", 1), ("restarts", 0), ("grace", 0)):
         value = getattr(options, name)

@@ -24,9 +24,8 @@ from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
-from featgraph.program.names import RESERVED
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.signature import RESERVED, PropertyKind, PropertyType, Signature
 
 __all__ = ["assumed_signature", "fold", "fold_assumed", "fold_due_set"]
 

@@ -6,7 +6,7 @@ change with the graph. `partition` divides vertices among ranks. `formats` reads
 and `slices` folders of raw arrays. `graph.Graph` is the public class.
 """
 
-from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph
 from featgraph.graph.formats.bif import read_bif
 from featgraph.graph.formats.graph_like import GraphLike, as_graph

@@ -16,7 +16,7 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing, DrawnRowEdges, drawn
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.graph import Graph
-from featgraph.graph.partition.requests import distributed_builders, partition_request
+from featgraph.graph.partition.choose import distributed_builders, partition_request
 
 __all__ = [
     "complete_graph",

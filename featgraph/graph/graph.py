@@ -13,8 +13,11 @@ from featgraph.base.errors import GraphInputError
 from featgraph.base.interrupts import import_whole
 from featgraph.graph import convert
 from featgraph.graph.building.edges import edge_list
-from featgraph.graph.partition.choose import choose_partition
-from featgraph.graph.partition.requests import distributed_builders, partition_request
+from featgraph.graph.partition.choose import (
+    choose_partition,
+    distributed_builders,
+    partition_request,
+)
 from featgraph.graph.partition.shard import Shard, make_shards
 from featgraph.graph.views.structure import Structure, out_columns, require_fixed
 

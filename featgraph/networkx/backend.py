@@ -10,7 +10,6 @@ from __future__ import annotations
 from _featgraph_networkx.claims import CLAIMS, can_run, should_run
 from featgraph.networkx import (
     centrality,
-    components,
     dijkstra,
     paths,
     shortest,
@@ -20,7 +19,7 @@ from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 __all__ = ["CLAIMS", "can_run", "convert_from_nx", "convert_to_nx", "should_run"]
 
 #: Modules whose public functions the backend has.
-MODULES = centrality, components, dijkstra, paths, shortest
+MODULES = centrality, dijkstra, paths, shortest
 
 globals().update(
     {name: vars(of)[name] for of in MODULES for name in of.__all__ if name in CLAIMS}

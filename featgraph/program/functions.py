@@ -11,7 +11,7 @@ from featgraph.base.arguments import checked_arguments
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
 from featgraph.program.combines import SELECTIVE, Combine, as_combine
-from featgraph.program.names import LONGEST, name_problem
+from featgraph.program.signature import LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
 __all__ = [

@@ -54,8 +54,7 @@ from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.program.active import word_count
 from featgraph.program.column import Column
 from featgraph.program.given import edge_values
-from featgraph.program.names import name_problem
-from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.program.signature import PropertyKind, PropertyType, name_problem
 
 __all__ = [
     "STATES",

@@ -22,7 +22,7 @@ from featgraph.graph.inputs.take import (
     scalar_of_type,
     storage_dtype,
 )
-from featgraph.graph.partition.requests import distributed_builders
+from featgraph.graph.partition.choose import distributed_builders
 from featgraph.program.column import Column, Place, versions
 from featgraph.program.following import (
     Puts,
@@ -41,9 +41,16 @@ from featgraph.program.given import (
     values_of_shape,
     vertex_values,
 )
-from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
 from featgraph.program.saved import Left, Snapshot, read_state, write_state
-from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.signature import (
+    LONGEST,
+    METHODS,
+    RESERVED,
+    PropertyKind,
+    PropertyType,
+    Signature,
+    name_problem,
+)
 from featgraph.program.view import InUse, View
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]

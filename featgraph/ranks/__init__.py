@@ -12,7 +12,7 @@ from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.public import set_up
 from featgraph.ranks.moving.distribute import distribute
 from featgraph.ranks.moving.moves import RankMoves
-from featgraph.runtime.loops.moves import makers
+from featgraph.runtime.loops.run import makers
 
 __all__ = ["DistributedGraph", "distribute"]
 

@@ -16,8 +16,8 @@ from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 from featgraph.program.state import State
 from featgraph.reference.facts import Facts
+from featgraph.reference.memory import living_mask
 from featgraph.reference.rules import Outcome, superstep
-from featgraph.reference.topology import living_mask
 
 __all__ = ["Run", "from_state", "iterate"]
 

@@ -1,21 +1,182 @@
-"""The values of a running superstep."""
+"""The graph and the values of a running superstep.
+
+`Topology` is the graph as a plain list of directed edges, in the given order. `Memory`
+has the values of properties.
+"""
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
+from featgraph.graph import Graph
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.reference.facts import Facts
 from featgraph.reference.numbers import as_number, round_to
 from featgraph.reference.team import Place
-from featgraph.reference.topology import Topology
 
-__all__ = ["DEGREE", "Memory"]
+__all__ = ["DEGREE", "Memory", "Topology", "living_mask"]
+
+
+def living_mask(graph: Graph) -> npt.NDArray[np.bool_]:
+    """Return a mask of the vertices that are not dead, of shape (V,)."""
+    living = graph.living
+    return np.ones(graph.vertex_count, np.bool_) if living is None else living
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Directed edges by *row*: given edge i is row i, its twin row ``given + i`` (S10).
+
+    A row is the argument `e` of user functions. A self-loop of an undirected graph is
+    its own twin, so row ``given + i`` does not exist for it.
+
+    Attributes
+    ----------
+    vertex_count, given : int
+        V, and the number of given edges.
+    directed : bool
+        False if every edge has a twin.
+    source, target : list of int
+        Ends of each row.
+    rows : list of int
+        The rows that exist, ascending.
+    in_rows, out_rows : list of list of int
+        For each vertex, the rows of its in-edges and of its out-edges.
+    out_degree : list of int
+        Out-edges of each vertex.
+    living : ndarray of bool
+        Mask of vertices that are not dead.
+    has_sides : bool
+        Whether each edge leads from the first of two sides to the second.
+    """
+
+    vertex_count: int
+    given: int
+    directed: bool
+    source: list[int]
+    target: list[int]
+    rows: list[int]
+    in_rows: list[list[int]]
+    out_rows: list[list[int]]
+    out_degree: list[int]
+    living: npt.NDArray[np.bool_]
+    has_sides: bool
+
+    @classmethod
+    def of(cls, graph: Graph) -> Topology:
+        """Read the given edges of `graph`."""
+        source, target = graph.sources.tolist(), graph.targets.tolist()
+        given = len(source)
+        rows = list(range(given))
+        if not graph.directed:
+            rows += [given + i for i in range(given) if source[i] != target[i]]
+            source, target = source + target, target + source
+        in_rows: list[list[int]] = [[] for _ in range(graph.vertex_count)]
+        out_rows: list[list[int]] = [[] for _ in range(graph.vertex_count)]
+        for row in rows:
+            in_rows[target[row]].append(row)
+            out_rows[source[row]].append(row)
+        return cls(
+            graph.vertex_count,
+            given,
+            graph.directed,
+            source,
+            target,
+            rows,
+            in_rows,
+            out_rows,
+            [len(found) for found in out_rows],
+            living_mask(graph),
+            graph.sides is not None
+            and len(graph.sides) == 2
+            and graph.directed
+            and all(u < graph.sides[0] for u in source)
+            and all(v >= graph.sides[0] for v in target),
+        )
+
+    def gathered(self, v: int, along: str) -> list[tuple[int, int]]:
+        """Return (row, u) of each edge that `v` gathers along, u at its other end.
+
+        Each edge occurs once, although a self-loop is in both lists, and an undirected
+        edge has two directions.
+        """
+        found = []
+        if along in {"in", "both"}:
+            found += [(row, self.source[row]) for row in self.in_rows[v]]
+        if along == "out" or (along == "both" and self.directed):
+            found += [
+                (row, self.target[row])
+                for row in self.out_rows[v]
+                if along == "out" or self.target[row] != v
+            ]
+        return found
+
+    def twin(self, row: int) -> int:
+        """Return the row of the reverse edge."""
+        self._check_twins("fg.reverse")
+        if self.source[row] == self.target[row]:
+            return row
+        return (row + self.given) % (2 * self.given)
+
+    def is_twin(self, row: int) -> bool:
+        """Return whether a row is the twin of a given edge."""
+        self._check_twins("fg.is_twin")
+        return row >= self.given
+
+    def _check_twins(self, where: str) -> None:
+        if self.directed:
+            raise UserFunctionError(
+                "the edges of a directed graph have no twins",
+                where=where,
+                fix="make the graph with directed=False",
+            )
+
+    def triangles(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return the triangles: (u, v, w) and the rows of (u, v), (u, w), (v, w).
+
+        u, v and w ascend by (degree, id).
+
+        Raises
+        ------
+        UserFunctionError
+            If the graph is directed, or two edges have the same ends.
+        """
+        if self.directed:
+            raise UserFunctionError("a directed graph has no triangles")
+        row_of: dict[tuple[int, int], int] = {}
+        for row in self.rows:
+            ends = self.source[row], self.target[row]
+            if ends[0] == ends[1]:
+                continue
+            if row_of.setdefault(ends, row) != row:
+                raise UserFunctionError("triangles of a graph with parallel edges")
+        order = sorted(
+            range(self.vertex_count), key=lambda v: (len(self.in_rows[v]), v)
+        )
+        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        for u, v, w in itertools.combinations(order, 3):
+            pairs = ((u, v), (u, w), (v, w))
+            if all(pair in row_of for pair in pairs):
+                found.append(((u, v, w), tuple(row_of[pair] for pair in pairs)))
+        return found
+
+    def gatherers(self, active: npt.NDArray[Any], along: str) -> npt.NDArray[Any]:
+        """Return a mask of the vertices that gather from an active one."""
+        return np.array(
+            [
+                any(active[u] for _, u in self.gathered(v, along))
+                for v in range(self.vertex_count)
+            ],
+            np.bool_,
+        )
+
 
 #: The type of ``in_degree`` and ``out_degree``.
 DEGREE = PropertyType(PropertyKind.VERTEX, "int32")

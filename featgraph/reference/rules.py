@@ -36,10 +36,9 @@ from featgraph.program.operations import Nothing
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.reference.facts import Facts
-from featgraph.reference.memory import Memory
+from featgraph.reference.memory import Memory, Topology
 from featgraph.reference.numbers import Integer, as_number, freeze, round_to
 from featgraph.reference.sweep import Sweep, run_triangle
-from featgraph.reference.topology import Topology
 
 __all__ = ["Accumulator", "Outcome", "superstep"]
 

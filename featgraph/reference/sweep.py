@@ -20,10 +20,9 @@ from featgraph.program.operations import Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import unknown_name
-from featgraph.reference.memory import DEGREE, Memory
+from featgraph.reference.memory import DEGREE, Memory, Topology
 from featgraph.reference.numbers import Integer, as_number
 from featgraph.reference.team import Lane, Place, Team
-from featgraph.reference.topology import Topology
 
 __all__ = ["Sweep", "run_triangle"]
 

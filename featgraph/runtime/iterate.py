@@ -39,7 +39,6 @@ from featgraph.runtime.loops.foldmap_run import (
     connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.moves import Moves, make_moves
 from featgraph.runtime.loops.near_far import (
     NEAR_FAR,
     NearFar,
@@ -52,7 +51,7 @@ from featgraph.runtime.loops.recorded_sets import (
     check_played,
 )
 from featgraph.runtime.loops.replay import ReplayLoop
-from featgraph.runtime.loops.run import Run, progress_bar
+from featgraph.runtime.loops.run import Moves, Run, make_moves, progress_bar
 from featgraph.runtime.loops.run_state import (
     RunState,
     SuperstepLoop,

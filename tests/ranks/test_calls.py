@@ -12,7 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.runtime.loops.moves import repartition_option
+from featgraph.runtime.loops.run import repartition_option
 from tests.algorithms import test_answers
 from tests.algorithms.test_answers import CALLS, GRAPH
 from tests.ranks.forced import forced

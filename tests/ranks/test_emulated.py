@@ -24,7 +24,7 @@ if not dialect.is_installed():
 from featgraph.base.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.exchange import gpu_links
+from featgraph.ranks.exchange import gpu_messages
 from featgraph.ranks.exchange.gpu_messages import FORMS, Outline
 from featgraph.ranks.exchange.gpu_rows import GpuEdges, GpuRows
 from featgraph.ranks.exchange.host_rows import HostRows
@@ -145,7 +145,7 @@ def test_rows_reach_ghosts_as_on_the_host(
 ) -> None:
     shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_links, "_CHUNK_WORDS", 2)  # several chunks of a list
+        patch.setattr(gpu_messages, "_CHUNK_WORDS", 2)  # several chunks of a list
 
         def on_a_rank(engine: Any) -> None:
             used = OfHost(engine) if through_host else engine
@@ -180,11 +180,11 @@ def test_what_crosses_a_link_is_what_changed(gpu: Gpu) -> None:
 
 
 def test_lists_of_many_chunks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_links, "_CHUNK_WORDS", 1)
+    monkeypatch.setattr(gpu_messages, "_CHUNK_WORDS", 1)
     rng, count = np.random.default_rng(0), 1500
     lists = [np.sort(rng.permutation(count)[:size]) for size in (40, 0, 1211)]
     mask, device = rng.random(count) < 0.3, choose_device("cuda")
-    links = gpu_links.GpuLinks(lists, device)
+    links = gpu_messages.GpuLinks(lists, device)
     counts = links.mark(device.sets.upload(packed(mask)))
     links.list_all()
     taken, positions = device.download(links.taken), device.download(links.positions)
@@ -492,7 +492,7 @@ def test_entries_reach_ghosts_as_on_the_host(
     whole = fg.Graph.from_edges(*ends, vertex_count=V, directed=directed)
     shards = whole.partition(cuts=[0, *inner, V], along="both")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_links, "_CHUNK_WORDS", 2)  # several chunks of a list
+        patch.setattr(gpu_messages, "_CHUNK_WORDS", 2)  # several chunks of a list
         run_ranks(
             len(shards),
             lambda engine: share_edges_and_compare(

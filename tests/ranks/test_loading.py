@@ -21,14 +21,14 @@ from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import layout
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import write
-from featgraph.ranks.loading import build, public, rounds, rows
+from featgraph.ranks.loading import build, chunks, public, rows
 from tests.altered import GRAPHS, require_refused, write_sound
 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few edges be many rounds, blocks of text, and blocks with checksums."""
-    monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
+    monkeypatch.setattr(chunks, "ROUND_EDGES", 40)
     monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
     monkeypatch.setattr(layout, "BLOCK_BYTES", 200)

@@ -22,7 +22,7 @@ from featgraph.algorithms import (
 from featgraph.distributed import run_ranks
 from featgraph.graph import ratings
 from featgraph.graph.formats.convert import write_graph
-from featgraph.ranks.loading import build, rounds, rows
+from featgraph.ranks.loading import build, chunks, rows
 from tests.ranks.test_loading import errors_of, require_equal
 
 # Loopback ranks take turns within `warnings.catch_warnings`.
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
 @pytest.fixture(autouse=True)
 def few_edges_are_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rounds, build):
+    for module in (chunks, build):
         monkeypatch.setattr(module, "ROUND_EDGES", 40)
     monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     for module in ("manifest", "files"):

@@ -19,7 +19,7 @@ from featgraph.fold.schedules import exclusive
 from featgraph.fold.schedules.exclusive_groups import BlocksSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.graph.views import edge_orders
-from featgraph.program.names import EXCLUSIVE, GENERATED
+from featgraph.program.signature import EXCLUSIVE, GENERATED
 from tests.programs.exclusive import (
     LEARN,
     PROGRAMS,

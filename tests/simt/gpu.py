@@ -37,7 +37,6 @@ from featgraph.cuda.memory import _exposed
 from featgraph.fold.schedules import mapping as mappings
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
-    gpu_links,
     gpu_messages,
     gpu_rows,
     gpu_through_host,
@@ -732,7 +731,6 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_trees, "THREADS", 32)
         for module in (
             cuda_device,
-            gpu_links,
             gpu_messages,
             window_channel,
         ):

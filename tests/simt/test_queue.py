@@ -30,7 +30,7 @@ from featgraph.algorithms.bfs import verify_bfs
 from featgraph.cuda import launch as cuda_launch
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
-from featgraph.program.names import GENERATED, LOOPS
+from featgraph.program.signature import GENERATED, LOOPS
 from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.loops import foldmap_run as steps
 from featgraph.runtime.loops import worklist_cuda

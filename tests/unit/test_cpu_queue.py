@@ -25,7 +25,7 @@ from featgraph.algorithms.strong_components import (
 )
 from featgraph.device import queue_cpu
 from featgraph.fold.plan.worklist import is_queued
-from featgraph.program.names import GENERATED, LOOPS
+from featgraph.program.signature import GENERATED, LOOPS
 from featgraph.runtime.devices.choose import CpuDevice
 from featgraph.runtime.loops import worklist
 from tests.programs.queued import QUEUED, settle, unseen

@@ -16,7 +16,7 @@ import featgraph as fg
 from featgraph import reference
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.syntax.names import forms_of, name_temporaries
-from featgraph.program.names import (
+from featgraph.program.signature import (
     GENERATED,
     LOOPS,
     METHODS,

@@ -16,7 +16,7 @@ from featgraph.cuda import dialect
 from featgraph.fold.compiling import compile as compiling
 from featgraph.fold.compiling.compile import check_module
 from featgraph.fold.folder import assumed_signature
-from featgraph.program.names import GENERATED
+from featgraph.program.signature import GENERATED
 from tests.bank import BANK, BY_NAME
 from tests.unit.snippets import Snippet, fold, make_state
 
@@ -418,7 +418,9 @@ def reserved_names_cover(kernel: Any, text: str) -> None:
         for entity in ("u", "v", "e", "twin")
     }
     rest = {s for s in stems - allowed if not any(s.startswith(f"{o}_") for o in own)}
-    assert not rest, f"add them to featgraph.program.names.GENERATED: {sorted(rest)}"
+    assert not rest, (
+        f"add them to featgraph.program.signature.GENERATED: {sorted(rest)}"
+    )
 
 
 def test_check_module_finds_unbound_names() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.program.names import RESERVED
+from featgraph.program.signature import RESERVED
 from tests.strategies import graphs, seeds
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]

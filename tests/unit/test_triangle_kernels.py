@@ -16,7 +16,7 @@ from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules import intersect_rows
 from featgraph.fold.tree.passes import TreeError
-from featgraph.program.names import GENERATED, TRIANGLES
+from featgraph.program.signature import GENERATED, TRIANGLES
 from tests.programs.triangles import PROGRAMS, make_state
 
 GRAPH = fg.Graph.from_edges([0, 1, 2], [1, 2, 0], directed=False)

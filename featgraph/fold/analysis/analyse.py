@@ -71,10 +71,12 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
-from featgraph.program.names import EXCLUSIVE, GENERATED, TRIANGLES
 from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import (
+    EXCLUSIVE,
+    GENERATED,
+    TRIANGLES,
     PropertyKind,
     PropertyType,
     Real,

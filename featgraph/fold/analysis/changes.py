@@ -31,8 +31,7 @@ from featgraph.fold.analysis.gathers import combine_of, declared_along, takes_ac
 from featgraph.fold.syntax.names import CANONICAL
 from featgraph.fold.tree.statements import Access, Whole, is_reversed
 from featgraph.program.combines import SELECTIVE
-from featgraph.program.names import GENERATED
-from featgraph.program.signature import PropertyKind, Real, Signature
+from featgraph.program.signature import GENERATED, PropertyKind, Real, Signature
 
 __all__ = [
     "Changes",

@@ -32,7 +32,7 @@ from featgraph.fold.tree.statements import (
     is_reversed,
 )
 from featgraph.program.functions import FunctionKind
-from featgraph.program.names import GENERATED
+from featgraph.program.signature import GENERATED
 
 __all__ = [
     "BUILTIN_ARRAYS", "BUILTIN_SCALARS", "CANONICAL", "EDGES", "NUMBER", "FreshNames",

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building import kernels
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 
 #: Builds the CSC, or returns the cached one.
 BuildCsc: TypeAlias = Callable[[], Adjacency]

@@ -11,8 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from featgraph.cuda.values import DeviceValues, host_values
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 
 __all__ = [
     "build_degree",

@@ -12,8 +12,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import FEW, freeze
+from featgraph.graph.building.edges import FEW, Adjacency, freeze
 
 __all__ = ["Oriented", "orient", "refuse_directed"]
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from featgraph.base.cached import cached_property
 from featgraph.cuda.values import DeviceValues, host_values
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
 
 __all__ = ["GpuRowEdgeList", "RowEdges"]

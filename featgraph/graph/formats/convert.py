@@ -26,7 +26,7 @@ from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.choose import checked_parts, choose_order
 from featgraph.graph.partition.cuts import Balance, side_bounds
-from featgraph.graph.slices.manifest import Manifest
+from featgraph.graph.slices.files import Manifest
 from featgraph.graph.slices.write import (
     Edges,
     Rows,

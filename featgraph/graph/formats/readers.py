@@ -35,7 +35,7 @@ from featgraph.graph.formats.layout import Layout, read_edges
 from featgraph.graph.formats.matrix_market import matrix_market_layout
 from featgraph.graph.formats.text import Text, read_head, read_text
 from featgraph.graph.graph import Graph
-from featgraph.graph.partition.requests import distributed_builders, partition_request
+from featgraph.graph.partition.choose import distributed_builders, partition_request
 from featgraph.graph.slices.read import open_slices, read_slices
 
 __all__ = [

@@ -11,8 +11,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.partition.partition import Partition
 

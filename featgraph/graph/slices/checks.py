@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from featgraph.base.errors import FileFormatError
 from featgraph.cuda.values import in_pieces
-from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.manifest import Manifest
+from featgraph.graph.slices.files import Manifest, Slices
 from featgraph.graph.views.structure import structure_digest
 
 __all__ = [

@@ -15,8 +15,7 @@ from featgraph.base.arguments import require_path
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import FileFormatError
 from featgraph.cuda.values import offset_dtype
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.checks import (
@@ -31,8 +30,7 @@ from featgraph.graph.slices.checks import (
     sums_of_vertices,
     word_ends,
 )
-from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.manifest import read_manifest
+from featgraph.graph.slices.files import Slices, read_manifest
 
 __all__ = [
     "PlacedRows",

@@ -34,10 +34,14 @@ from featgraph.base.files import (
     sync_folder,
     temporary_folder,
 )
-from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import Adjacency
 from featgraph.graph.building.names import VertexNames
-from featgraph.graph.slices.files import SliceWriter
-from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
+from featgraph.graph.slices.files import (
+    Manifest,
+    SliceArray,
+    SliceWriter,
+    write_manifest,
+)
 from featgraph.graph.views.structure import structure_digest
 
 __all__ = [

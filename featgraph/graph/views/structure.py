@@ -19,8 +19,7 @@ from featgraph.cuda.values import (
     in_pieces,
     taken,
 )
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.building.edges import Adjacency, EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.building.oriented import Oriented, orient
 from featgraph.graph.inputs.numbers import converted, host_array

@@ -25,14 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import ArgumentError, RankMismatchError
-from featgraph.ranks.engines.calls import Call, ragged, sendable, whole
 from featgraph.ranks.engines.protocol import (
     Array,
     Begun,
+    Call,
     Engine,
     Read,
     Traffic,
     Write,
+    ragged,
+    sendable,
+    whole,
 )
 
 __all__ = [

@@ -34,7 +34,6 @@ import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call
 from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
@@ -60,7 +59,7 @@ from featgraph.ranks.engines.processes import (
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Read, Write
+from featgraph.ranks.engines.protocol import Call, Read, Write
 
 __all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory", "SharedEngine"]
 

@@ -30,7 +30,6 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.calls import Call
 from featgraph.ranks.engines.lost_ranks import (
     CONNECT_S,
     MEETING,
@@ -50,7 +49,7 @@ from featgraph.ranks.engines.processes import (
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Beside, GpuArray, bytes_of
+from featgraph.ranks.engines.protocol import Beside, Call, GpuArray, bytes_of
 
 __all__ = ["TorchEngine"]
 

@@ -27,13 +27,16 @@ from featgraph.cuda.values import DeviceValues, name_of
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine
 from featgraph.ranks.exchange import gpu_kernels as kernels
-from featgraph.ranks.exchange.gpu_links import BLOCK, EdgeLinks, GpuLinks, blocks_for
 from featgraph.ranks.exchange.gpu_messages import (
+    BLOCK,
+    EdgeLinks,
     Entries,
+    GpuLinks,
     Outline,
     Packer,
     Received,
     as_rows,
+    blocks_for,
     used_rows,
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.graph import Graph
-from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import Adjacency
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets, with_out_edges

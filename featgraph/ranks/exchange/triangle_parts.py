@@ -18,7 +18,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
-from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import Adjacency
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of

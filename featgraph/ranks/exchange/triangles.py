@@ -274,10 +274,10 @@ class GpuMemory(HostMemory):
 
     def __init__(self, device: Device) -> None:
         # The dialect is imported only if there is a GPU.
-        from featgraph.ranks.exchange import gpu_kernels, gpu_links, gpu_messages
+        from featgraph.ranks.exchange import gpu_kernels, gpu_messages
 
         self._device, self._kernels = device, gpu_kernels
-        self._entries, self._links = gpu_messages.Entries, gpu_links
+        self._entries, self._links = gpu_messages.Entries, gpu_messages
         self._launch: Any = device.launches  # type: ignore[attr-defined]
 
     def copy(self, source: Any, own: int, target: Any) -> None:

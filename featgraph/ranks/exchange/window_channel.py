@@ -21,8 +21,7 @@ from featgraph.cuda.driver import address_of
 from featgraph.cuda.values import DeviceValues
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
-from featgraph.ranks.exchange.gpu_links import BLOCK, Listed
-from featgraph.ranks.exchange.gpu_messages import as_rows
+from featgraph.ranks.exchange.gpu_messages import BLOCK, Listed, as_rows
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.window_kernels import KINDS

@@ -33,7 +33,7 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.current import (
+from featgraph.ranks.engines.loopback import (
     NullEngine,
     engine_of_context,
     engine_of_process,

@@ -29,7 +29,15 @@ from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
-from featgraph.ranks.loading.chunks import Chunk, Division, EdgeChunks
+from featgraph.ranks.loading.chunks import (
+    ROUND_EDGES,
+    Arrived,
+    Chunk,
+    Division,
+    EdgeChunks,
+    count_sources,
+    exchange_edges,
+)
 from featgraph.ranks.loading.cutting import (
     Counted,
     Cut,
@@ -40,12 +48,6 @@ from featgraph.ranks.loading.cutting import (
     target_of,
 )
 from featgraph.ranks.loading.parts import Found, localized, made_graph
-from featgraph.ranks.loading.rounds import (
-    ROUND_EDGES,
-    Arrived,
-    count_sources,
-    exchange_edges,
-)
 
 __all__ = [
     "ABOUT",

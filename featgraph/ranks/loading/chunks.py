@@ -1,14 +1,17 @@
-"""The edges given to a rank in chunks, and the owners of their ends.
+"""Edges given to a rank in chunks, and their exchange with the owners of their ends.
 
 `Division` has the owners of vertices by words of 32 numbers, for loops over edges. Each
 word has one owner, so that loops need no search for the range of an end. If the ranges
 of a partition do not begin at words, vertices get other numbers while edges are sent to
 their owners: each range begins at the next word, and some numbers stay unused.
+
+`exchange_edges` sends each edge to the owners of its ends, in rounds; `by_owner` and
+`hand_over` are the steps that other exchanges of edges share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +19,24 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.dataclass import dataclass
+from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.engines.protocol import Engine
 
-__all__ = ["Chunk", "Division", "EdgeChunks"]
+__all__ = [
+    "ROUND_EDGES",
+    "Arrived",
+    "Chunk",
+    "Division",
+    "EdgeChunks",
+    "by_owner",
+    "count_sources",
+    "exchange_counts",
+    "exchange_edges",
+    "hand_over",
+]
+
 
 Array = npt.NDArray[Any]
 
@@ -199,3 +216,241 @@ class Division:
         # In the dtype of `numbers`, or all of them would be converted.
         counts = np.diff(np.searchsorted(numbers, firsts.astype(numbers.dtype)))
         return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)
+
+
+#: Edges that a rank sends in a round: messages have up to 24 bytes of each, twice.
+ROUND_EDGES = 1 << 18
+_ABOUT = "edges of a graph"
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """The edges at a rank's own vertices, in given order, in arrays of its own.
+
+    Attributes
+    ----------
+    sources, targets : ndarray of int32
+        Numbers of a division.
+    weights : ndarray or None
+    rows : ndarray of int32 or int64
+        Row in given order of each edge.
+    """
+
+    sources: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
+    weights: Array | None
+    rows: Array
+
+    def reorder(self, index: Array) -> None:
+        """Permute the edges in place, one array at a time."""
+        for array in (self.sources, self.targets, self.weights, self.rows):
+            if array is not None:
+                array[:] = array[index]
+
+
+def exchange_edges(
+    engine: Engine,
+    given: EdgeChunks,
+    division: Division,
+    given_count: int,
+    both_ends: bool,
+) -> Arrived:
+    """Send each edge to the owner of its target, and to that of its source.
+
+    All ranks call it. The given edges are released as they are sent.
+
+    Parameters
+    ----------
+    engine : Engine
+    given : EdgeChunks
+    division : Division
+    given_count : int
+        Number of edges of all ranks.
+    both_ends : bool
+        Whether the owners of sources get edges, too.
+    """
+    owners = division.owners
+    counts = np.zeros(engine.size, np.int64)
+    for chunk in given.parts(ROUND_EDGES):
+        numbered = division.renumbered(chunk)
+        which = _receivers(numbered, owners, engine.size, both_ends)
+        counts += [some.size for some in which]
+    coming = exchange_counts(engine, counts)
+    rounds = _rounds(engine, given)
+    total, dtype = int(coming.sum()), given.weights_dtype
+    arrived = Arrived(
+        np.empty(total, np.int32),
+        np.empty(total, np.int32),
+        None if dtype is None else np.empty(total, dtype),
+        np.empty(total, offset_dtype(2 * given_count)),
+    )
+    at = np.cumsum(coming) - coming
+    parts = given.take(ROUND_EDGES)
+    for _ in range(rounds):
+        chunk = division.renumbered(next(parts, None) or _no_edges(given))
+        which = _receivers(chunk, owners, engine.size, both_ends)
+        columns = [
+            (chunk.sources, arrived.sources),
+            (chunk.targets, arrived.targets),
+            (chunk.all_rows, arrived.rows),
+        ]
+        if chunk.weights is not None and arrived.weights is not None:
+            columns.append((chunk.weights, arrived.weights))
+        hand_over(engine, columns, which, at)
+    return _in_given_order(arrived)
+
+
+def exchange_counts(
+    engine: Engine, going: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of edges that this rank receives; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    going : ndarray of int64, shape (..., P)
+        The numbers of edges that it sends to each rank.
+
+    Returns
+    -------
+    ndarray of int64, of the same shape
+        The numbers that each rank sends to it.
+    """
+    sent = [np.atleast_1d(going[..., rank]).copy() for rank in range(engine.size)]
+    found = np.stack(engine.all_to_allv(sent, about=_ABOUT), axis=-1)
+    return found.reshape(going.shape)
+
+
+def count_sources(engine: Engine, given: EdgeChunks, division: Division) -> Array:
+    """Return the out-degrees of own vertices, int64; all ranks call it."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    first, last = division.own(engine.rank)
+    counts, owners = np.zeros(last - first, np.int64), division.owners
+    parts = given.parts(ROUND_EDGES)
+    for _ in range(_rounds(engine, given)):
+        chunk = division.renumbered(next(parts, None) or _no_edges(given))
+        sources = chunk.sources.astype(np.int32, copy=False)
+        sent = [sources[which] for which in by_owner(sources, owners, engine.size)]
+        for part in engine.all_to_allv(sent, about="sources of edges"):
+            kernels.count_own(part - np.int32(first), counts)
+    return counts
+
+
+def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
+    """Return, by rank, the indices of the ends that it owns, ascending."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    counted: dict[int, Array] = {}
+
+    def count(begin: int, end: int) -> None:
+        counts = np.zeros(ranks, np.int64)
+        kernels.count_owners(ends[begin:end], owners, counts)
+        counted[begin] = counts
+
+    in_pieces(ends.size, ends.nbytes, count)
+    begins = sorted(counted)
+    counts = np.stack([counted[begin] for begin in begins])
+    stops = np.cumsum(counts.sum(axis=0))
+    # The places of an owner in earlier pieces come first.
+    before = stops - counts.sum(axis=0) + np.cumsum(counts, axis=0) - counts
+    bounds = dict(zip(begins, before, strict=True))
+    found = np.empty(ends.size, np.int64)
+
+    def list_places(begin: int, end: int) -> None:
+        kernels.list_by_owner(ends[begin:end], owners, begin, bounds[begin], found)
+
+    in_pieces(ends.size, ends.nbytes, list_places)
+    return np.split(found, stops[:-1])
+
+
+def _rounds(engine: Engine, given: EdgeChunks) -> int:
+    """Return the largest number of rounds of any rank; all ranks call it."""
+    own = sum(-(-chunk.size // ROUND_EDGES) for chunk in given.chunks)
+    found = engine.all_reduce(np.array([own]), "max", about="rounds of edges")
+    return int(found[0])
+
+
+def hand_over(
+    engine: Engine,
+    columns: Sequence[tuple[Array, Array]],
+    which: Sequence[Array],
+    at: Array,
+) -> None:
+    """Send columns of edges to other ranks, and store the received ones.
+
+    Parameters
+    ----------
+    engine : Engine
+    columns : sequence of (ndarray, ndarray)
+        Values of own edges, and the array for received values.
+    which : sequence of P ndarrays of int64
+        The edges that each rank gets.
+    at : ndarray of int64, shape (P,)
+        The index for the next edge of each rank; changed in place.
+
+    Notes
+    -----
+    A message has the columns one after the other, the widest first, so that each is
+    aligned. Several threads write and read it in the memory of the engine.
+    """
+    widest = sorted(columns, key=lambda pair: -pair[1].dtype.itemsize)
+    width = sum(store.dtype.itemsize for _, store in widest)
+
+    def parts_of(message: Array) -> list[Array]:
+        count, begin, parts = message.size // width, 0, []
+        for _, store in widest:
+            end = begin + count * store.dtype.itemsize
+            parts.append(message[begin:end].view(store.dtype))
+            begin = end
+        return parts
+
+    def write(rank: int, message: Array) -> None:
+        some, parts = which[rank], parts_of(message)
+
+        def put(begin: int, end: int) -> None:
+            for (column, _), part in zip(widest, parts, strict=True):
+                part[begin:end] = column[some[begin:end]]
+
+        in_pieces(some.size, message.nbytes, put)
+
+    def read(rank: int, message: Array) -> None:
+        first, parts = int(at[rank]), parts_of(message)
+
+        def take(begin: int, end: int) -> None:
+            for (_, store), part in zip(widest, parts, strict=True):
+                store[first + begin : first + end] = part[begin:end]
+
+        in_pieces(parts[0].size, message.nbytes, take)
+        at[rank] += parts[0].size
+
+    engine.hand_bytes([width * some.size for some in which], write, read, about=_ABOUT)
+
+
+def _no_edges(given: EdgeChunks) -> Chunk:
+    none, dtype = np.empty(0, np.int64), given.weights_dtype
+    return Chunk(none, none, None if dtype is None else none, none)
+
+
+def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
+    """Return the edges that each rank gets, ascending."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    if not both_ends:
+        return by_owner(chunk.targets, owners, ranks)
+    ends, counts = (chunk.sources, chunk.targets), np.zeros(ranks, np.int64)
+    kernels.count_both_owners(*ends, owners, counts)
+    stops = np.cumsum(counts)
+    found = np.empty(int(stops[-1]), np.int64)
+    kernels.list_by_both_owners(*ends, owners, stops - counts, found)
+    return np.split(found, stops[:-1])
+
+
+def _in_given_order(arrived: Arrived) -> Arrived:
+    """Sort edges by row unless they are sorted; those of each sender are."""
+    rows = arrived.rows
+    if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
+        from featgraph.graph.building import kernels  # loads Numba
+
+        arrived.reorder(kernels.order_of(rows))
+    return arrived

@@ -39,10 +39,9 @@ from featgraph.ranks.exchange.gpu_through_host import gpu_sender_of
 from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole
-from featgraph.ranks.loading.chunks import EdgeChunks
+from featgraph.ranks.loading.chunks import EdgeChunks, exchange_counts
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly, kind_of
 from featgraph.ranks.loading.parts import Found, made_graph
-from featgraph.ranks.loading.rounds import exchange_counts
 from featgraph.ranks.loading.rows import CutEdges, OwnRows
 from featgraph.runtime.devices.choose import choose_device
 

@@ -39,13 +39,13 @@ from featgraph.graph.formats.readers import (
     require_no_options,
     suffix_of,
 )
-from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
-from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.requests import (
+from featgraph.graph.partition.choose import (
     DistributedBuilders,
     PartitionRequest,
     distributed_builders,
 )
+from featgraph.graph.partition.cuts import WORD, cut_each_side, side_bounds
+from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.checks import (
     read_words,
     require_order,
@@ -61,7 +61,7 @@ from featgraph.graph.slices.read import (
     read_names,
     within_a_side,
 )
-from featgraph.ranks.engines.current import (
+from featgraph.ranks.engines.loopback import (
     current_engine,
     engine_of_process,
     is_begun,

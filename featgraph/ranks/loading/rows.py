@@ -19,19 +19,18 @@ import numpy.typing as npt
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph import Graph
-from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.edges import Adjacency, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.raise_on_all import on_all
-from featgraph.ranks.loading.chunks import Division
-from featgraph.ranks.loading.parts import Found, copy_to, localized
-from featgraph.ranks.loading.rounds import (
+from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
+    Division,
     by_owner,
     exchange_counts,
     hand_over,
 )
+from featgraph.ranks.loading.parts import Found, copy_to, localized
 
 __all__ = ["CutEdges", "HostRows", "OwnRows", "part_of_rows", "with_room"]
 

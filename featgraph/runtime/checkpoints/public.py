@@ -54,9 +54,8 @@ from featgraph.runtime.checkpoints.resume_point import (
     take,
     unpack_run,
 )
-from featgraph.runtime.loops.moves import checked_repartition, repartition_option
 from featgraph.runtime.loops.near_far import checked_near_far
-from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run import Run, checked_repartition, repartition_option
 from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.superstep.foldmap import FoldMap
 

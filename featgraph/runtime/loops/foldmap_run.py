@@ -29,8 +29,12 @@ from featgraph.runtime.superstep.directions import (
     pulls_all,
 )
 from featgraph.runtime.superstep.foldmap import FoldMap
-from featgraph.runtime.superstep.frontier import Frontier, LeftOut, are_many
-from featgraph.runtime.superstep.incremental import Incremental
+from featgraph.runtime.superstep.frontier import (
+    Frontier,
+    Incremental,
+    LeftOut,
+    are_many,
+)
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = [

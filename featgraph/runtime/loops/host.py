@@ -12,10 +12,9 @@ from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
-from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import announce
-from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run import Moves, Run
 from featgraph.runtime.loops.run_state import RunState, Watched
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced

@@ -14,7 +14,6 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.saved import Left
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.foldmap_run import FoldmapRun, decide, decides
-from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import (
     Pending,
@@ -23,7 +22,7 @@ from featgraph.runtime.loops.pending import (
     release_pending,
     store_pending,
 )
-from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run import Moves, Run
 from featgraph.runtime.loops.stopping import Watching
 from featgraph.runtime.memory.buffers import ScalarsRead
 from featgraph.runtime.superstep.foldmap import FoldMap

@@ -2,7 +2,7 @@
 
 An iterated property has a current and a next buffer, which swap at the end of a
 superstep. The next buffer may differ from the current one at *stale* entries
-(`memory.stale` refreshes them). Memory of a State that has been deleted is kept for the
+(`memory.data` refreshes them). Memory of a State that has been deleted is kept for the
 next one on its graph (0068). Under a memory limit, `Places` finds GPU or host memory
 for values of edges (0063).
 """

@@ -17,13 +17,12 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import EDGE_STATE, Buffers, buffers_of, stall
-from featgraph.runtime.memory.data import DataFields
+from featgraph.runtime.memory.data import DataFields, StaleEntries
 from featgraph.runtime.memory.graph_arrays import (
     copied_columns,
     is_prepared,
     prepared_options,
 )
-from featgraph.runtime.memory.stale import StaleEntries
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Due, Frontier, Restriction
 

@@ -1,6 +1,7 @@
 """The vertex sets of one superstep: its input, and the sets found so far.
 
-`Frontier` has the sets, and `Due` computes due vertices from them (S4).
+`Frontier` has the sets, and `Due` computes due vertices from them (S4). `Incremental`
+has aggregates that are kept between supersteps, and patched with changes.
 """
 
 from __future__ import annotations
@@ -8,17 +9,117 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from featgraph.base.dataclass import dataclass, field
+from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph.views.view import VertexSet, words_of
+from featgraph.program.active import word_count
+from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device, DeviceGraph
+from featgraph.runtime.memory.buffers import Buffers, ScalarsRead
 from featgraph.runtime.superstep.exchange import Exchange
-from featgraph.runtime.superstep.incremental import Incremental
 
-__all__ = ["Due", "Frontier", "LeftOut", "Restriction", "are_many"]
+__all__ = ["Due", "Frontier", "Incremental", "LeftOut", "Restriction", "are_many"]
 
-#: A bitvector, or a `VertexSet`.
+
 Words = Any
+
+
+class Incremental:
+    """The aggregates that one foldmap, with its ``.on``, updates on one State in a run.
+
+    Attributes
+    ----------
+    stale : words
+        Vertices whose aggregates must be recomputed from all edges.
+    patched : words
+        Vertices whose aggregates have been patched since they were last recomputed.
+    changed : words or None
+        The vertices that changed before the superstep in progress.
+    due : words or None
+        The vertices that the gathers of the superstep in progress run on.
+    """
+
+    def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
+        self.kernel = kernel
+        self.state = state
+        self.device = device
+        self.stale: Words = None
+        self.patched: Words = None
+        self.changed: Words = None
+        self.due: Words = None
+        self.is_known = False
+        self.scalars: tuple[Any, ...] | None = None
+        self.arrays: dict[str, Any] = {}
+        plan = kernel.plan
+        gathers = [
+            plan.incremental.gathers[n] for p in plan.phases for n in p.incremental
+        ]
+        #: Whether all patches are exact.
+        self.is_exact = all(g.is_exact for g in gathers)
+        #: Whether no aggregate changes once it has been computed.
+        self.is_constant = all(g.is_constant for g in gathers)
+
+    def forget(self) -> None:
+        """Recompute all aggregates when they are next due."""
+        self.is_known = False
+
+    def begin(self, buffers: Buffers, changed: Words | None) -> bool:
+        """Begin a superstep; return whether aggregates can be patched.
+
+        All become stale if the changes are unknown, or a scalar that gathers read has
+        changed.
+        """
+        scalars = self._scalars_read()
+        holds = self.is_known and changed is not None and scalars == self.scalars
+        if not holds:
+            self._make_stale(buffers)
+            changed = self.device.sets.empty(self.stale.size)
+        self.changed, self.scalars = changed, scalars
+        return holds
+
+    def settle(self, buffers: Buffers) -> None:
+        """Update the copies after the last kernel.
+
+        The current buffers still have the values of the beginning of the superstep.
+        """
+        self.device.sets.settle(self.due, self.stale, self.patched)
+        for kept in self._fields("seen"):
+            self.device.sets.refresh_vertices(
+                self.changed, self.arrays[kept.name], buffers.property(kept.of)
+            )
+
+    def recompute(self, words: Words) -> None:
+        """Have the aggregates of some vertices recomputed when they are next due."""
+        self.stale = self.device.sets.union(self.stale, words)
+
+    def _make_stale(self, buffers: Buffers) -> None:
+        count = buffers.graph.vertex_count
+        for kept in self._fields("incremental"):
+            if kept.name not in self.arrays:
+                shape = self.kernel.plan.item_shape(kept.of)
+                memory = self.device.working_memory((count, *shape), kept.dtype)
+                self.arrays[kept.name] = memory
+        for kept in self._fields("seen"):
+            current = buffers.property(kept.of)
+            if kept.name not in self.arrays:
+                made = self.device.empty(current.shape, kept.dtype)
+                self.arrays[kept.name] = made
+            self.device.copy(self.arrays[kept.name], current)
+        self.stale = self.device.sets.empty(word_count(count))
+        self.device.fill(self.stale, np.uint32(0xFFFFFFFF))
+        self.patched = self.device.sets.empty(word_count(count))
+        self.is_known = True
+
+    def _fields(self, source: str) -> list[Any]:
+        return [f for f in self.kernel.kernel_source.fields if f.source == source]
+
+    def _scalars_read(self) -> tuple[Any, ...]:
+        """Return the scalars and vectors that incremental gathers read, as bytes."""
+        names = self.kernel.plan.facts.incremental_scalars
+        return ScalarsRead(self.state, names).read()
 
 
 @dataclass(frozen=True, eq=False)

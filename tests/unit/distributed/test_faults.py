@@ -13,8 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from featgraph.ranks.launching.hosts import Host, Launch, command_on
-from featgraph.ranks.launching.launcher import run
+from featgraph.ranks.launching.launcher import Host, Launch, command_on, run
 from tests.unit.distributed import faulty
 
 ROOT = Path(__file__).parents[3]

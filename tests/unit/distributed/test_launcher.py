@@ -18,8 +18,7 @@ import pytest
 import featgraph as fg
 from featgraph.cli import main
 from featgraph.ranks.launching import agent
-from featgraph.ranks.launching.hosts import Host, Launch, command_on, read_hosts
-from featgraph.ranks.launching.launcher import run
+from featgraph.ranks.launching.launcher import Host, Launch, command_on, read_hosts, run
 
 #: A rank that says what it was given, in a file of its own.
 SAYS = """

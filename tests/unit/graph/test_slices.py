@@ -19,7 +19,7 @@ from featgraph.distributed import run_ranks
 from featgraph.graph.building.kernels import order_of
 from featgraph.graph.formats import convert as converting
 from featgraph.graph.formats.convert import convert, write_graph
-from featgraph.graph.slices import manifest as manifests
+from featgraph.graph.slices import files as manifests
 from featgraph.graph.slices import write
 from featgraph.graph.slices.read import map_slices
 from featgraph.graph.slices.sums import checksum

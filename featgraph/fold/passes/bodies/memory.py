@@ -47,8 +47,7 @@ from featgraph.fold.tree.statements import (
     is_reversed,
     when,
 )
-from featgraph.program.names import GENERATED
-from featgraph.program.signature import Real
+from featgraph.program.signature import GENERATED, Real
 
 __all__ = [
     "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "at_hand",

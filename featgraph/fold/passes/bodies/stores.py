@@ -51,8 +51,7 @@ from featgraph.fold.tree.statements import (
     names_read,
     narrowed,
 )
-from featgraph.program.names import GENERATED
-from featgraph.program.signature import PropertyKind
+from featgraph.program.signature import GENERATED, PropertyKind
 
 __all__ = [
     "arrays_of_copy", "can_store", "find_forwarded", "is_piecewise", "leaving_test",
