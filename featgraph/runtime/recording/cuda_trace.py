@@ -164,7 +164,7 @@ class RecordedSuperstep:
     def wait(self, *, is_last: bool = False) -> tuple[int, list[float]]:
         """Wait for the launch; return the number of committed vertices, and extremes.
 
-        `is_last` says that nothing was launched after it: the device is idle meanwhile.
+        With `is_last`, nothing was launched after it: the device is idle meanwhile.
         """
         begun = time.perf_counter()
         (self._counting or self._working).wait()

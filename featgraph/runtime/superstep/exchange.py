@@ -73,7 +73,9 @@ class Ghosts(Protocol):
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
         """Mark all rows of some properties, and none of any other, as unsent."""
 
-    def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
+    def announce(
+        self, buffers: Buffers, committed: Words | None, active: Words
+    ) -> Words:
         """Send the committed vertices, if any function could commit, and active ones.
 
         Returns the active ones, with the ghosts that are active.
