@@ -64,7 +64,7 @@ class HostBlocks:
         self._of_vertices: Array = np.empty((0, 0, 0))
         self._due: Array = np.empty(0, np.uint32)
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Yield the slices of a reduce: one, or one for each bit of a word."""
@@ -174,7 +174,7 @@ class GpuBlocks:
             weakref.WeakKeyDictionary()
         )
 
-    def turns(
+    def slices(
         self, entries: Entries, given: dict[str, Any]
     ) -> Iterator[tuple[Entries, Mapping[str, Any]]]:
         """Yield the one slice of a reduce: over words, or over vertices."""

@@ -62,7 +62,7 @@ class Ghosts(Protocol):
         out of `sources`; and at others.
         """
 
-    def turns(
+    def triangle_batches(
         self, buffers: Buffers, own: Any, given: Mapping[str, Any], fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries of a triangle phase, with arguments, by batch of rows.
@@ -103,7 +103,7 @@ class Counters(NamedTuple):
 class Blocks(Protocol):
     """Combines of a reduce in a tree over words of vertices."""
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries of a reduce over words of vertices, with arguments."""
@@ -317,7 +317,7 @@ class _AllBlocks:
     def __init__(self, device: Any) -> None:
         self._device = device
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries, where each word is a block of the tree."""
