@@ -172,8 +172,8 @@ class Oriented:
         ]
         runs = expression(f"both_active or {self.is_active('w')}")
         if self.passed:
-            tests = (self.passed.format(edge) for edge in ("e_uv", "e_uw", "e_vw"))
-            runs = expression(" or ".join(tests))
+            passed = (self.passed.format(edge) for edge in ("e_uv", "e_uw", "e_vw"))
+            runs = expression(" or ".join(passed))
         return out + when([*tests, runs], body)
 
     def some_active(self, vertex: str) -> Body:
