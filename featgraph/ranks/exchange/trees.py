@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["GpuBlocks", "HostBlocks", "are_words_blocks"]
 
 Array = npt.NDArray[Any]
-#: Bits of a node's index in its level.
+#: Bits of a node's index in its level, below those of the level in a key of 64 bits.
 _PLACE_BITS = 40
 
 

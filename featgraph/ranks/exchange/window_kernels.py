@@ -83,7 +83,8 @@ __all__ = [
 _BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)
 #: Forms of rows, and the row of numbers in `stored`.
 ALL, MS, VR, LISTED, NUMBERS = 0, 1, 2, 3, 4
-#: Counters over which the bytes of a form and rank are spread.
+#: Counters over which the bytes of a form and rank are spread: atomic adds of all
+#: warps to one counter would run one after the other.
 STRIPES = 64
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
@@ -112,9 +113,11 @@ _LOOKS = 16
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
 #: The wait, in ns, after which a warp reports it to the host.
 _REPORTED_NS = 100_000_000
-#: Most blocks that initialize the words of sets.
+#: Most blocks that initialize the words of sets: each of their warps adds to one
+#: counter, one after the other.
 SET_BLOCKS = 528
-#: Subtracted from a count if a value is too large for the wire dtype.
+#: Subtracted from a count if a value is too large for the wire dtype. No sum of counts
+#: reaches half of it, so that a sum below minus one half has a fault of some rank.
 TOO_LARGE = 1 << 48
 
 
@@ -322,6 +325,8 @@ def post(  # type: ignore[no-untyped-def]
         cuda.threadfence()
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
+            # Loads of `own`, `notes` and `stored` below follow the increments of `DONE`
+            # by all blocks, and with these their atomics and stores.
             cuda.threadfence()
             is_last = int32(1)
             own[DONE] = int64(0)
