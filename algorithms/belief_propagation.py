@@ -166,7 +166,7 @@ def adder(is_shared: bool, damped: bool) -> Any:
 
     @fg.edge
     def send_sums(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Say about state f of v what u knows without what v told it."""
+        """Send v a message on its state f: the belief of u without the message of v."""
         if u == v:
             return False
         turned = not fg.is_twin(e)
@@ -206,7 +206,7 @@ def maximizer(is_shared: bool, damped: bool) -> Any:
 
     @fg.edge
     def send(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Say about state f of v what u knows without what v told it."""
+        """Send v a message on its state f: the belief of u without the message of v."""
         if u == v:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])

@@ -129,7 +129,7 @@ def clustering(
     ([1.0, 0.67, 0.67, 1.0], 0.75)
     """
     graph = fg.as_graph(graph, directed=False)
-    graph.orient(options.get("target", "auto"))  # says what a graph must be
+    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
     where = {"target": options.get("target", "auto")}
     state = fg.State(
         graph,

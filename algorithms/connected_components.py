@@ -350,7 +350,7 @@ def connected_components(
     begin, steps = METHODS[method]
     labels: Any = None
     if may_search and not graph.directed and graph.changing is None:
-        run = fg.iterate(begin, state, active=[], **where)  # it says where runs are
+        run = fg.iterate(begin, state, active=[], **where)  # for its target
         if run.target == "cpu":
             labels = graph.strong_components(fewer_threads=MANY_THREADS)
     if labels is not None:

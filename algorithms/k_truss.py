@@ -15,7 +15,7 @@ that all of them together are met once.
 State, for each direction of an edge: ``left``, ``support`` (that of the edge is the sum
 of both), ``trussness``; a reduce leaves ``smallest``, k - 2, where supersteps run.
 Where one direction falls, the other one follows in the next superstep, and loses no
-triangle again: `within` asks for both.
+triangle again: `within` requires both.
 Cost: a count of all triangles; then for each edge, once, the shorter of two rows of
 neighbors, searched in the longer, and a test whenever it has lost a triangle; for each
 k that occurs, twice all edges. Memory: 22 bytes a direction, and the graph oriented.
@@ -192,7 +192,7 @@ def k_truss(
     graph = fg.as_graph(graph, directed=False)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
-    graph.orient(options.get("target", "auto"))  # says what a graph must be
+    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
     _refuse_loops(graph)
     state = fg.State(
         graph,

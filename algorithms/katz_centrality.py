@@ -296,8 +296,8 @@ def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) ->
     """Raise DivergenceError where a run that has ended did not come nearer.
 
     If the residual grows by a constant factor, or stays as it is (alpha = 1 / lambda),
-    the last of n is 1 / n of all that has been added up, or more. That tells it from a
-    residual that is only rounding.
+    the last of n is 1 / n of all that has been added up, or more. A residual
+    that is only rounding is less.
     """
     window = min(WINDOW, len(residuals) - 1)
     if window < 1 or residuals[-1] == 0:

@@ -1,7 +1,7 @@
 """Multimodal learning: labels or scores spread over several modalities at once.
 
-Each edge has M weights, how alike its ends are in each of M modalities, and ``a`` says
-how much each modality counts. With ``mmode(v)`` the k values of vertex v, ``mmode0(v)``
+Each edge has M weights, how alike its ends are in each of M modalities, and ``a`` has
+the weight of each modality. With ``mmode(v)`` the k values of vertex v, ``mmode0(v)``
 those given, and ``1`` a vector of ones::
 
     AGGR(v)   = sum over edges u -> v of w(u, v)^T mmode(u)        (an M x k matrix)

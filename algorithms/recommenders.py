@@ -143,7 +143,7 @@ class _Factors:
         self._check_fitted()
         _check_count(N)
         given = fg.given_array(userid, where="userid")
-        # Of users that are found from their rows, ids only say how many there are.
+        # Of users that are found from their rows, ids only give the number.
         most = None if recalculate_user else len(self.user_factors)
         users = _checked_ids(given, most, "userid")
         rows = self._checked_rows(
@@ -595,7 +595,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
             Not used: scikit-learn passes it.
         validation : sparse matrix of shape (U, I), or Graph, optional
             Ratings that are held out: the factors of the epoch with the least error of
-            these are kept. `patience` says when epochs end.
+            these are kept. `patience` sets when epochs end.
 
         Returns
         -------

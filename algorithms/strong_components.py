@@ -505,7 +505,7 @@ class _Search:
         if not set(self.options) <= {"target"}:
             return False
         if not self.runs:
-            self.settle(trim_behind, [])  # nothing is due: it says where runs are
+            self.settle(trim_behind, [])  # nothing is due: for its target
         return self.runs[0].target == "cpu"
 
     def settle(self, step: Any, active: Any, **options: Any) -> fg.Run:

@@ -119,7 +119,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     ([1, 2, 2, 1], 2)
     """
     graph = fg.as_graph(graph, directed=False)
-    graph.orient(options.get("target", "auto"))  # says what a graph must be
+    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
     total(state, target=options.get("target", "auto"))

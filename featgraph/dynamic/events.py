@@ -389,7 +389,7 @@ def read_temporal(
     --------
     >>> import pathlib, featgraph as fg
     >>> path = pathlib.Path("events.txt")
-    >>> _ = path.write_text("# who whom when\n7 9 20\n7 8 10\n")
+    >>> _ = path.write_text("# source target time\n7 9 20\n7 8 10\n")
     >>> fg.read_temporal(path)
     <TemporalEdges: 2 events at times 10 .. 20>
     >>> path.unlink()

@@ -340,7 +340,7 @@ class GpuRowPool(RowPool):
         """Lay rows into free regions, which kernels have done where there are two."""
         del counts
         cuts = [int(plan.summary[passes.CUT]), short]
-        if len(regions) > 2:  # kernels know the first and the last alone
+        if len(regions) > 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
             plan.d = plan.d._replace(table=table, regions=len(regions))
             plan.run(passes.lay_rows, plan.d.blocks, True)

@@ -628,7 +628,7 @@ missing=0, vertices=0)
     def __repr__(self) -> str:
         return f"Dynamic{super().__repr__()}"
 
-    # -- what the runtime asks
+    # -- properties that the runtime reads
 
     @property
     def living(self) -> Array | None:

@@ -62,7 +62,7 @@ KEEP, IGNORE, COMBINE, REFUSE = range(4)
 ALL, FIRST, LAST = range(3)
 #: How many rows ahead slots are fetched, of which the first ones, and entries.
 _AHEAD, _FETCHED = 12, 64
-#: Words of the bits that tell of most edges that they have no entry, and the edges
+#: Words of the filter that most edges without an entry fail, and the number of edges
 #: that are compared with few entries at once.
 _WORDS, _BLOCK = 128, 64
 #: Columns of the entries of a row: the first entry of their pair; and of a pair, the

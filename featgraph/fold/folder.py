@@ -106,8 +106,8 @@ def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
     ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
     ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
     iterated, and what an index or the feature of a broadcast is made of an integer.
-    `d.x[v]` given as a whole to a collaborative operation is a matrix if nothing else
-    says what it is; `d.x` given so is a matrix or a vector of no vertex.
+    `d.x[v]` given as a whole to a collaborative operation is a matrix if no other
+    use fixes its kind; `d.x` given so is a matrix or a vector of no vertex.
     """
     seen: dict[str, tuple[PropertyKind, int]] = {}
     iterated: set[str] = set()

@@ -359,7 +359,7 @@ def matvec(
 def solve(A: Matrix, b: Values, diagonal: Any = 0.0, spd: bool = False) -> Values:
     """Feature f of the x with ``(A + diagonal * I) @ x = b``.
 
-    Partial pivoting; ``spd=True`` says that A is symmetric positive definite
+    Partial pivoting; ``spd=True`` is for a symmetric positive definite A
     (Cholesky). A singular system gives inf or nan.
     """
     shifted = A + float(diagonal) * np.eye(len(b))

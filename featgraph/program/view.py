@@ -269,13 +269,13 @@ class View:
 
         return dlpack_device(array)
 
-    def __dlpack__(self, **asked: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         array = self._current()
         if self._is_on_host:
-            return array.__dlpack__(**asked)
+            return array.__dlpack__(**options)
         from featgraph.cuda.foreign import dlpack_capsule
 
-        return dlpack_capsule(self, **asked)
+        return dlpack_capsule(self, **options)
 
 
 def _content_version(state: Viewed) -> tuple[int, ...]:

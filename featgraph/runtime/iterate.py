@@ -443,7 +443,7 @@ class LoopOrder:
         self._begin(*make_run_state(replace(self._settings, active=None)))
         run_state = self.run_state
         run_state.watching, run_state.wants_host = before.watching, before.wants_host
-        run_state.asks_within = before.asks_within
+        run_state.supersteps_left = before.supersteps_left
         run_state.recorded, run_state.played = before.recorded, before.played
         if run_state.waiting is not None and before.waiting is not None:
             run_state.waiting.delta = before.waiting.delta

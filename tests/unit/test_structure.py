@@ -239,7 +239,7 @@ NOTIONS: dict[str, tuple[frozenset[str], set[str], str, set[str]]] = {
     ),
     "schedule": (
         frozenset(SCHEDULES),
-        {"schedule", "asked"},
+        {"schedule", "requested"},
         "featgraph/fold/schedules/",
         {"lanes", "virtual_warp", "search", "mark", "merge"},
     ),
@@ -331,14 +331,19 @@ VAGUE = re.compile(r"(What|Whether what|(Return|Yield) (whether )?what|Who)\b")
 VAGUE_WORDS = re.compile(r"\b(whoever|nobody)\b", re.IGNORECASE)
 
 
-def vague_sentences(text: str) -> int:
-    """Count vague beginnings of docstrings and comments, and vague words in them."""
+def prose_in(text: str) -> list[str]:
+    """Return the docstrings and the comments of a file."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     nodes = (n for n in ast.walk(ast.parse(text)) if isinstance(n, documented))
-    prose = [ast.get_docstring(node) or "" for node in nodes]
+    docstrings = [ast.get_docstring(node) or "" for node in nodes]
     parts = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = (part.string for part in parts if part.type == token.COMMENT)
-    prose += [comment.lstrip("#: ") for comment in comments]
+    return docstrings + [comment.lstrip("#: ") for comment in comments]
+
+
+def vague_sentences(text: str) -> int:
+    """Count vague beginnings of docstrings and comments, and vague words in them."""
+    prose = prose_in(text)
     beginnings = sum(map(bool, map(VAGUE.match, prose)))
     return beginnings + sum(len(VAGUE_WORDS.findall(part)) for part in prose)
 
@@ -372,12 +377,14 @@ def vague_messages(tree: ast.AST) -> int:
 
 @cache
 def prose() -> Figures:
-    """Count vague sentences by room, of all pages, and of error messages."""
+    """Count vague sentences by room, and verbs of people in the package's texts."""
     found: Counter[str] = Counter()
     for path in sources(*EVERYWHERE):
         found[room_of(path)] += vague_sentences(path.read_text(encoding="utf-8"))
     for path in sources("featgraph", "algorithms"):
         found["error messages"] += vague_messages(parse(path))
+        for part in prose_in(path.read_text(encoding="utf-8")):
+            found["docstrings and comments"] += len(SPEECH.findall(part))
     for path in (path for pattern in PAGES for path in ROOT.glob(pattern)):
         found["pages"] += vague_text(CODE.sub("", path.read_text(encoding="utf-8")))
     return {room: count for room, count in found.items() if count}
@@ -490,6 +497,11 @@ class A:
 def test_vague_sentences_are_found() -> None:
     assert vague_sentences(VAGUE_PROSE) == 7
     assert not vague_sentences('"""Whatever holds."""\ndef what(): "Return whats."')
+    assert SPEECH.findall(" ".join(prose_in(VAGUE_PROSE))) == [
+        "whoever",
+        "knows",
+        "nobody",
+    ]
 
 
 def test_vague_words_of_pages_and_messages_are_found() -> None:

@@ -641,7 +641,7 @@ def separate_gathered(
     shapes: Mapping[str, tuple[int, ...]],
     stems: Mapping[str, str],
 ) -> tuple[dict[str, Entry], frozenset[str]]:
-    """Tell apart the reads of gathered values; `body` is changed.
+    """Separate the reads of gathered values by entry; `body` is changed.
 
     Parameters
     ----------

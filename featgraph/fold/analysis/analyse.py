@@ -333,10 +333,10 @@ def analyse(
         If a function does not fit the model or the signature; names its file and line.
     """
     known = _known.setdefault(program, {})
-    asked = tuple(signature.items()), real, renumbered
-    if asked not in known:
-        known[asked] = _analyse(program, signature, real, renumbered)
-    return known[asked]
+    key = tuple(signature.items()), real, renumbered
+    if key not in known:
+        known[key] = _analyse(program, signature, real, renumbered)
+    return known[key]
 
 
 def _analyse(

@@ -411,10 +411,10 @@ def not_announced(
 def is_announced(function: Analysed) -> bool:
     """Whether all that a function changes is announced, and nothing else."""
     at_vertices = function.kind.combines or function.kind.writes_vertices
-    return at_vertices and _untold(function) is None
+    return at_vertices and _unannounced_effect(function) is None
 
 
-def _untold(function: Analysed) -> str | None:
+def _unannounced_effect(function: Analysed) -> str | None:
     """Return an effect of a function that no active set announces; None without one."""
     if any(a.mode == "atomic" for a in function.accesses):
         return "uses fg.atomic, also where it is not due"
@@ -445,7 +445,7 @@ def check_dense(functions: Functions, others: Sequence[Functions], where: str) -
     """
     fix = "use change_driven='auto'"
     for function in functions:
-        problem = _untold(function)
+        problem = _unannounced_effect(function)
         if problem is not None:
             name = function.declared.name
             raise PlanError(f"{name} {problem}", where=where, fix=fix)
@@ -490,7 +490,7 @@ class _Reads:
 
     def find(self) -> Iterator[Unannounced]:
         """Give all such reads."""
-        yield from self._asked_before()
+        yield from self._before_edges()
         sent: set[str] = set()
         is_behind = False
         for function in self.functions:
@@ -501,7 +501,7 @@ class _Reads:
             elif function.kind.gathers:
                 yield from self._of_gather(function, sent, is_behind)
 
-    def _asked_before(self) -> Iterator[Unannounced]:
+    def _before_edges(self) -> Iterator[Unannounced]:
         """Give vertex functions before edge functions that lead to vertices again.
 
         A vertex due only as a target runs just the functions behind the edge functions;

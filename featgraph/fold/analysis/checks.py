@@ -176,7 +176,7 @@ def width_of(
     Raises
     ------
     UserFunctionError
-        If widths differ, nothing says what `f` runs over, or a constant is no feature.
+        If widths differ, nothing fixes what `f` runs over, or a constant is no feature.
     """
     widths: dict[int, str] = {}
     uses_f = False

@@ -151,12 +151,18 @@ def _nest_exclusive(facts: NestFacts) -> Body:
         due = "if not all_sources:\n" + textwrap.indent(due, "    ")
     mark = nodes.Mark(code(recorded + due), code(recorded))
     each = nodes.Only(expression(runs), along_edge(facts, [mark]))
-    asks = code("\n".join(_asked(facts))) if facts.target is Target.CUDA else []
+    prefetches = (
+        code("\n".join(_prefetches(facts))) if facts.target is Target.CUDA else []
+    )
     values = facts.phase.ordered
-    return [nodes.Sweep("e", "", "inside_edge", [each], asks=asks, values=values)]
+    return [
+        nodes.Sweep(
+            "e", "", "inside_edge", [each], prefetches=prefetches, values=values
+        )
+    ]
 
 
-def _asked(facts: NestFacts) -> list[str]:
+def _prefetches(facts: NestFacts) -> list[str]:
     """Return prefetches of the rows of u and v, and of the values of the edge."""
     lines, types = list[str](), facts.plan.analysis.signature
     [function] = facts.functions.values()

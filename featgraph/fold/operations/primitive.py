@@ -48,7 +48,7 @@ class Primitive:
     stem : str
         What its results are called in generated functions.
     edge_array : str
-        The array of the graph that says it of an edge; "" for what lanes do together.
+        The array of the graph with its value at each edge; "" for what lanes compute.
     """
 
     operation: Operation
@@ -83,7 +83,7 @@ class Primitive:
     def typed(self, call: Operate, types: Types) -> str:
         """Type the operands of a call, which it changes; return the type it gives.
 
-        If nothing else is said: real numbers, and what is given as a whole.
+        Unless overridden: real numbers, and what is given as a whole.
         """
         call.args = [types.matrix_or_row(x) for x in call.args]
         return "real"
@@ -91,7 +91,7 @@ class Primitive:
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
         """Return whether the result differs between features, given what else does.
 
-        If nothing else is said, it has an entry for each feature.
+        Unless overridden, it has an entry for each feature.
         """
         return True
 
@@ -139,7 +139,7 @@ class Types(Protocol):
         """Convert to a real number."""
 
     def integer(self, node: ast.expr, what: str) -> ast.expr:
-        """Refuse a real number; `what` says of what, in the error."""
+        """Refuse a real number; the error names the operand by `what`."""
 
     def matrix_or_row(self, node: ast.expr) -> ast.expr:
         """Convert to real numbers what is not given as a whole."""

@@ -183,7 +183,7 @@ class Reduction(Primitive):
         names: list[str],
         copies: Unrolled,
     ) -> None:
-        """Ask for each member in turn: they stand in copies of several lanes."""
+        """Fetch each member in turn: they stand in copies of several lanes."""
         bits = [expression("int32(X)", X=value) for value in values]
         sent = bits if self.word else [wide(value, x, copies) for value in values]
         registers = in_registers(copies, sent)
@@ -319,7 +319,7 @@ class Argmax(Primitive):
         names: list[str],
         copies: Unrolled,
     ) -> None:
-        """Ask for each member in turn: they stand in copies of several lanes."""
+        """Fetch each member in turn: they stand in copies of several lanes."""
         registers = in_registers(copies, [wide(value, x, copies) for value in values])
         for j, name in enumerate(names):
             top, value = copies.fresh("top"), copies.fresh("value")

@@ -177,7 +177,7 @@ def looped(facts: BodyFacts, tree: Body) -> Body:
 def vectorized(facts: BodyFacts, tree: Body) -> Body:
     """Write what varies once for each vector of features.
 
-    A compiler would make vectors of loops, if it knew that arrays do not overlap.
+    A compiler makes no vectors of loops over arrays that may overlap.
     """
     return _one(vectors.vectorized, facts, tree, {"vectorized"})
 

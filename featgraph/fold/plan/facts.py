@@ -122,8 +122,10 @@ def _edges_at(analysis: Analysis) -> str:
     """Return the place of a function that writes edges or reads their next entries."""
     of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
     for function in analysis.functions:
-        asks = (a.version == "next" for a in function.accesses if a.name in of_edges)
-        if function.kind.writes_edges or any(asks):
+        reads_next = (
+            a.version == "next" for a in function.accesses if a.name in of_edges
+        )
+        if function.kind.writes_edges or any(reads_next):
             return function.declared.source.where()
     return ""
 

@@ -47,7 +47,7 @@ from featgraph.fold.kinds.table import kind_of
 from featgraph.fold.kinds.vertex import COMBINING, PULLED, VERTEX
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Phase, PlanFacts
-from featgraph.fold.plan.traits import SAID, GraphTraits, other_along
+from featgraph.fold.plan.traits import EDGES_ALONG, GraphTraits, other_along
 from featgraph.fold.plan.worklist import is_in_order
 from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
 from featgraph.fold.schedules.mapping import Mapping
@@ -191,8 +191,9 @@ def _obstacle(
         return "direction is push"
     if not receiving[0].kind.gathers:
         return "no gather sweeps the in-edges behind it"
-    if alongs[receiving[0].name] != "in":
-        return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
+    name = receiving[0].name
+    if alongs[name] != "in":
+        return f"{name} gathers along {EDGES_ALONG[alongs[name]]}"
     if sum(kind.sweeps_edges for kind, _, _ in groups) > 1:
         return "several phases sweep edges"
     if any(kind.intersects for kind, _, _ in groups):
@@ -386,7 +387,7 @@ def have_due_found(
     no later one. So those must not write, nor fail for an index.
     """
     before = takewhile(lambda f: not f.kind.gathers, functions)
-    asks = (
+    finds_due = (
         options.target == "cuda"
         and not options.checked
         and facts.may_push
@@ -395,7 +396,7 @@ def have_due_found(
         and is_in_order(functions)
         and all(a.mode == "read" for f in before for a in f.accesses)
     )
-    return tuple(replace(p, finds_due=asks) for p in phases)
+    return tuple(replace(p, finds_due=finds_due) for p in phases)
 
 
 def sweep_changed(

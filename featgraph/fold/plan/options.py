@@ -64,8 +64,8 @@ IN_PLACE = "asynchronous=True"
 class Options:
     """Options of a fold, checked and resolved.
 
-    None but `asynchronous`, `racy` and `wire_dtype` changes a result (S8), and those
-    that say in which order exclusive functions run.
+    None changes a result (S8) but `asynchronous`, `racy`, `wire_dtype`, and those that
+    set the order in which exclusive functions run.
 
     Attributes
     ----------
@@ -186,22 +186,22 @@ def parse_options(
     for name in ("feature_parallel", "folding"):
         if chosen.get(name) == "auto":
             chosen[name] = True
-    asked = chosen.get("schedule", "auto")
-    own = check_own(asked, chosen)
+    requested = chosen.get("schedule", "auto")
+    own = check_own(requested, chosen)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
-    shares = SCHEDULES[asked].shares_features if asked in SCHEDULES else None
+    shares = SCHEDULES[requested].shares_features if requested in SCHEDULES else None
     if shares is not None:
         if chosen.get("feature_parallel", shares) is not shares:
             whom = "lanes" if shares else "one thread"
             raise PlanError(
-                f"the {asked} schedule gives all features of a vertex to {whom}",
+                f"the {requested} schedule gives all features of a vertex to {whom}",
                 where="options",
-                got=f"schedule={asked!r}, feature_parallel={not shares}",
+                got=f"schedule={requested!r}, feature_parallel={not shares}",
                 fix="drop one of them",
             )
         chosen["feature_parallel"] = shares
     if target != "auto":
-        check_target(asked, target, functions)
+        check_target(requested, target, functions)
     options = Options(
         target=target, checked=checked, mapping=mapping, of_schedule=own,
         record_order=recorded, is_shuffled=is_shuffled, **chosen,
@@ -212,12 +212,12 @@ def parse_options(
 
 def _check_racy(options: Options) -> None:
     """Refuse options of exclusion together with ``racy=True``."""
-    asked = {
+    excluded = {
         "schedule": options.schedule if options.schedule != "auto" else None,
         "deterministic": options.deterministic or None,
         "record_order": options.record_order or None,
     }
-    for name, value in asked.items() if options.racy else ():
+    for name, value in excluded.items() if options.racy else ():
         if value is not None:
             raise PlanError(
                 "without exclusion no order holds",

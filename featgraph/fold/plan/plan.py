@@ -22,8 +22,8 @@ from featgraph.fold.plan.halos import Halo, Refusal, Split
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import (
     COLUMN,
+    EDGES_ALONG,
     REVERSED,
-    SAID,
     GraphTraits,
     Rows,
     rows_along,
@@ -560,7 +560,7 @@ class FoldPlan:
             elif phase.changed_only:
                 lines.append("    on edges of which something has changed")
             if phase.along != "in":
-                lines.append(f"    gathers along: {SAID[phase.along]}")
+                lines.append(f"    gathers along: {EDGES_ALONG[phase.along]}")
             if phase.kind.in_turns:
                 ends = " and ".join(phase.conflicts) or "neither end"
                 lines.append(f"    edges conflict at: {ends}")

@@ -97,8 +97,8 @@ def make_plan(
         *([options.incremental] if options.incremental else []),
     ]
     found = find_incremental(analysis, join_changes(changes))
-    asked = options.incremental is not None
-    incremental = frozenset(found.gathers) if asked else frozenset()
+    is_incremental = options.incremental is not None
+    incremental = frozenset(found.gathers) if is_incremental else frozenset()
     alongs = {f.name: along_of(f, analysis, traits) for f in functions}
     if traits.wide_both and "both" in alongs.values():
         traits = dataclasses.replace(traits, wide_offsets=True)
@@ -281,7 +281,7 @@ def _numbered(
     """Return phases that number edges by slot, if all edge values are of columns.
 
     Columns of a graph have values by slot, too, of the rows along some edges. Where
-    phases go along several, or one asks for ids, all go by ids.
+    phases go along several, or one reads ids, all go by ids.
     """
     types = analysis.signature
     finding = [p for p in phases if p.finds_edges]

@@ -84,25 +84,25 @@ def choose_mapping(
         on_gpu = options.target == "cuda"
         of_graph = traits.typical_degree, traits.has_hubs
         return rows_intersected(options.schedule, on_gpu, *of_graph)
-    asked, given = SCHEDULES.get(options.schedule), dict(options.of_schedule)
+    requested, given = SCHEDULES.get(options.schedule), dict(options.of_schedule)
     if options.target == "cpu":
         mapping = map_chunks(width, in_loops=all(map(_chooses, members)))
-        if asked is None or options.target not in asked.targets:
+        if requested is None or options.target not in requested.targets:
             return mapping
         work = Work(kind.from_sources, width, _sweeps_edges(kind, members))
-        return asked.choose(mapping, work, given)
+        return requested.choose(mapping, work, given)
     work = _work_of(kind, members, analysis, width, options, traits)
     if work.reduces and work.sums_matrices:
         return map_matrices(work)
-    if asked is None:
+    if requested is None:
         free = (schedule for schedule in SCHEDULES.values() if schedule.is_selectable)
-        asked = min(free, key=lambda schedule: schedule.cost(work))
-    if options.feature_parallel and asked.shares_features is not False:
-        mapping = asked.choose(map_lanes(work), work, given)
+        requested = min(free, key=lambda schedule: schedule.cost(work))
+    if options.feature_parallel and requested.shares_features is not False:
+        mapping = requested.choose(map_lanes(work), work, given)
     else:
         mapping = map_threads(work)
-        if not asked.shares_features:  # else lanes share nothing here
-            mapping = asked.choose(mapping, work, given)
+        if not requested.shares_features:  # else lanes share nothing here
+            mapping = requested.choose(mapping, work, given)
     if mapping.is_looped:
         return mapping
     mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
@@ -394,14 +394,14 @@ def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:
             got=repr(options.schedule),
             expected=names_for(options.target, functions),
         )
-    asked = {
+    requested = {
         f"schedule={options.schedule!r}": runs,
         "racy=True": options.racy,
         f"record_order={options.record_order!r}": bool(options.record_order),
         "shuffle=": options.is_shuffled,
     }
-    for name, is_asked in asked.items():
-        if is_asked and not is_one:
+    for name, is_requested in requested.items():
+        if is_requested and not is_one:
             raise PlanError(
                 "the foldmap has no exclusive function",
                 where="options",

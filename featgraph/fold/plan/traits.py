@@ -31,9 +31,9 @@ from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "COLUMN", "GIANT_SHARE", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES", "JOINED_PART",
-    "LONG_ROW", "MANY_ROWS", "NUMBER", "PART_ENTRIES", "REVERSED", "SAID", "SUM_BLOCK",
-    "GraphTraits", "Rows", "along_of", "along_to_push", "backward_edge",
+    "COLUMN", "EDGES_ALONG", "GIANT_SHARE", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES",
+    "JOINED_PART", "LONG_ROW", "MANY_ROWS", "NUMBER", "PART_ENTRIES", "REVERSED",
+    "SUM_BLOCK", "GraphTraits", "Rows", "along_of", "along_to_push", "backward_edge",
     "expands_along", "graph_sizes", "graph_traits", "hub_degree_of",
     "needs_wide_positions", "other_along", "phase_along", "rows_along", "rows_with",
     "set_traits", "traits_along", "traits_of_degrees", "windows_of",
@@ -76,7 +76,7 @@ class GraphTraits:
     typical_degree : int
         The power of two below the in-degree that three quarters of the edges' targets
         do not exceed, at most 64, so that similar graphs share kernels. A warp waits
-        for the vertex with most edges: a mean over vertices would tell too little.
+        for the vertex with most edges, which a mean over vertices does not bound.
     has_hubs : bool
         Whether some vertex has so many edges that one warp would hold up the others.
     wide_offsets : bool
@@ -88,7 +88,7 @@ class GraphTraits:
     long_rows : bool
         Whether some row has more edges than are summed one after the other.
     layout : str
-        How edges are stored, as `GraphView.layout` says: see `fold.tree.layout`.
+        How edges are stored, a value of `GraphView.layout`: see `fold.tree.layout`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, to the
         nearest power of two, at most 1024; that, too, where all rows are short; 0 for
@@ -260,7 +260,7 @@ def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
 
 
 #: The first word of the name of a column of a graph, as kernels take it; the second
-#: one says along which rows it is by slot, or that it is by id. Its own name follows.
+#: names the rows along which it is by slot, or its ids. Its own name follows.
 COLUMN = "column"
 
 
@@ -337,7 +337,7 @@ def along_to_push(
     Of an undirected graph these are also the in-edges, whose ids are slots, unless
     the direction of an edge is asked for. A part of a graph lists edges one way only.
     """
-    alike = not any(_tells_twins_apart(f, analysis) for f in functions)
+    alike = not any(_reads_direction(f, analysis) for f in functions)
     if traits.undirected and along == "in" and alike and not traits.renumbered:
         return "in"
     return REVERSED[along]
@@ -378,13 +378,13 @@ def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str
     """
     along = declared_along(function)
     if traits.undirected and (
-        along == "both" or not _tells_twins_apart(function, analysis)
+        along == "both" or not _reads_direction(function, analysis)
     ):
         return "in"
     return along
 
 
-def _tells_twins_apart(function: Analysed, analysis: Analysis) -> bool:
+def _reads_direction(function: Analysed, analysis: Analysis) -> bool:
     read = [analysis.signature.get(a.name) for a in function.accesses]
     per_direction = any(
         type_ is not None and type_.kind is PropertyKind.EDGE and not type_.shared
@@ -407,14 +407,14 @@ def phase_along(
     gathers = [f for f in members if f.kind.gathers]
     along = alongs[gathers[0].name] if gathers else "in"
     types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
-    asks = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
-    asks = asks or any(f.twin_operations for f in members)
+    needs_ids = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
+    needs_ids = needs_ids or any(f.twin_operations for f in members)
     # Results of edges are kept by their ids, for later functions of other phases.
     sweeps = any(f.kind.writes_edges for f in members)
     own = {id(f) for f in members}
     others = (f.kind for f in analysis.functions if id(f) not in own)
-    tells_passed = sweeps and any(k.writes_edges or k.intersects for k in others)
-    return along, asks or tells_passed or options.checked
+    keeps_results = sweeps and any(k.writes_edges or k.intersects for k in others)
+    return along, needs_ids or keeps_results or options.checked
 
 
 def other_along(
@@ -426,13 +426,13 @@ def other_along(
         share = function.kind.gathers and earlier.kind.gathers
         if share and own != theirs:
             return (
-                f"{function.name} gathers along {SAID[own]}, "
-                f"{earlier.name} along {SAID[theirs]}"
+                f"{function.name} gathers along {EDGES_ALONG[own]}, "
+                f"{earlier.name} along {EDGES_ALONG[theirs]}"
             )
     return None
 
 
-SAID = {"in": "in-edges", "out": "out-edges", "both": "in- and out-edges"}
+EDGES_ALONG = {"in": "in-edges", "out": "out-edges", "both": "in- and out-edges"}
 
 
 def expands_along(

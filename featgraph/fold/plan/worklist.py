@@ -61,8 +61,8 @@ def is_free(function: Analysed) -> bool:
 
 def is_queued(plan: FoldPlan) -> bool:
     """Whether a compiled loop over supersteps is printed for a plan."""
-    is_asked_for = plan.target == "cpu" or plan.frontier_form == WORKLIST
-    return is_asked_for and not plan.facts.not_queued
+    is_requested = plan.target == "cpu" or plan.frontier_form == WORKLIST
+    return is_requested and not plan.facts.not_queued
 
 
 def as_worklist(plan: FoldPlan) -> FoldPlan:
@@ -263,7 +263,7 @@ def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:
     return (
         bool(before)
         and all(map(_is_own_filter, before))
-        and ([_told(f) for f in before] == [_told(f) for f in first])
+        and ([_code_key(f) for f in before] == [_code_key(f) for f in first])
     )
 
 
@@ -282,7 +282,7 @@ def _is_own_filter(function: Analysed) -> bool:
     return all(a.mode == "read" and a.where == "own" for a in function.accesses)
 
 
-def _told(function: Analysed) -> tuple[object, ...]:
+def _code_key(function: Analysed) -> tuple[object, ...]:
     """Return a key, equal for functions with equal code; unique with a helper."""
     nodes = [n for s in function.body for n in ast.walk(s)]
     if any(isinstance(n, Helper) for n in nodes):

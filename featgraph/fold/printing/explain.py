@@ -23,7 +23,7 @@ from featgraph.fold.passes.bodies.nodes import Define
 from featgraph.fold.plan.halos import Halo
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import explain_exclusive
-from featgraph.fold.plan.traits import SAID
+from featgraph.fold.plan.traits import EDGES_ALONG
 from featgraph.fold.printing.writer import head_of, line_of
 from featgraph.fold.tree import statements
 from featgraph.fold.tree.nodes import Comment
@@ -51,7 +51,8 @@ def explain_plan(plan: FoldPlan) -> str:
         else "A, and the targets of edges that returned True"
     )
     if plan.expands and plan.expands != ("in",):
-        due += f", along {SAID['both' if len(plan.expands) > 1 else plan.expands[0]]}"
+        along = "both" if len(plan.expands) > 1 else plan.expands[0]
+        due += f", along {EDGES_ALONG[along]}"
     if any(p.kind.in_turns for p in plan.phases):
         due = "A, and both ends of edges that returned True"
         lines += explain_exclusive(plan)
@@ -177,9 +178,9 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
             f"on several ranks: refused ({refusal.where}): {refusal.why}; {refusal.fix}"
         ]
     lines = ["on several ranks:"]
-    asked = plan.options.exchange
-    if asked != "auto":
-        lines.append(f"  rows of ghosts: {_FORMS[asked]} (exchange={asked!r})")
+    requested = plan.options.exchange
+    if requested != "auto":
+        lines.append(f"  rows of ghosts: {_FORMS[requested]} (exchange={requested!r})")
     wire = plan.options.wire_dtype
     if wire is not None:
         lines.append(f"  rows of ghosts: reals are rounded to {wire}, once")
@@ -201,11 +202,13 @@ def _explain_split(plan: FoldPlan) -> str:
         return f"none: {split.why_not}"
     if plan.options.overlap is False:
         return "none (overlap=False)"
-    asked = "" if plan.options.overlap is True else ", if that is measured to be faster"
+    condition = (
+        "" if plan.options.overlap is True else ", if that is measured to be faster"
+    )
     rows = ", ".join(plan.facts.sent_rows)
     return (
         f"rows of {rows} go piece by piece while phase {split.phase} sweeps others"
-        f"{asked}"
+        f"{condition}"
     )
 
 
@@ -218,7 +221,7 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
     waiting = [n for n in halo.reads if n in in_place or n in ahead]
     constant = [n for n in halo.reads if n not in {*with_bits, *waiting}]
     edges = halo.edges
-    yield from _said(
+    yield from _listed(
         (with_bits, "rows that were committed go with the bits that say which"),
         (waiting, "rows that changed go before the phase"),
         (constant, "never written here: rows go when they are first read, and if they "
@@ -239,16 +242,16 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
         yield "rows of neighbors that others own: fetched once, a batch at a time"
         read = *triangles.reads, *_next(triangles.reads_next)
         names = (name for name, _ in triangles.updates)
-        yield from _said(
+        yield from _listed(
             (read, "entries of edges that changed go before each"),
             (names, "combined on each rank, then at the owners behind the phase"),
         )
     if phase.kind.reduces:
         names = (f.into for f in plan.functions_of(phase) if f.into)
-        yield from _said((names, "combined over the ranks behind the phase"))
+        yield from _listed((names, "combined over the ranks behind the phase"))
 
 
-def _said(*found: tuple[Iterable[str], str]) -> Iterator[str]:
+def _listed(*found: tuple[Iterable[str], str]) -> Iterator[str]:
     for names, what in found:
         joined = ", ".join(dict.fromkeys(names))
         if joined:

@@ -285,7 +285,7 @@ def head_of(node: _Block) -> str:
 def line_of(node: ast.stmt) -> str:
     """Return a statement of one line."""
     if isinstance(node, ast.Assign) and not hasattr(node, "lineno"):
-        node.lineno = 0  # unparse asks for it
+        node.lineno = 0  # unparse reads it
     return ast.unparse(node)
 
 

@@ -136,7 +136,7 @@ class CpuSchedule(Schedule):
 def map_chunks(width: int, in_loops: bool) -> Mapping:
     """Return the mapping of features: variables, or loops.
 
-    Few features are variables, unless options ask for loops, which compile faster.
+    Few features are variables, unless options set loops, which compile faster.
     """
     loops = width > (1 if in_loops else MOST_COPIES)
     return Mapping(1, 1 if loops else width, 1, loops, CpuSchedule.name)

@@ -342,7 +342,7 @@ class ExclusiveSchedule(Schedule):
         stride, head = f"warps * {groups}", 3 + len(node.values)
         take = code(
             "at = min(base + own, int64(edge_order.shape[0] - 1))\nNUMBER",
-            NUMBER=each[:head] + node.asks,
+            NUMBER=each[:head] + node.prefetches,
         )
         edges = code(
             "while base < last:\n"
@@ -400,7 +400,7 @@ class ExclusiveSchedule(Schedule):
             "    near_u, near_v, next_u, next_v = next_u, next_v, far_u, far_v\n"
             f"    place += {WARP}",
             GIVEN=code(f"at = {last.format('')}") + given,
-            ASK=code(ask.format("next", f" + {WARP}"), ASK=node.asks),
+            ASK=code(ask.format("next", f" + {WARP}"), ASK=node.prefetches),
             LOOK_UP=code(f"far_u, far_v = {ends.format(f' + {2 * WARP}')}"),
             STEPS=agreed(noted(steps, "the whole warp"), "warp"),
         )
@@ -411,7 +411,7 @@ class ExclusiveSchedule(Schedule):
             "    task += warps\n"
             "    if task < last:\n"
             "        BEGIN",
-            ASK=code(ask.format("near", ""), ASK=list(map(copied, node.asks))),
+            ASK=code(ask.format("near", ""), ASK=list(map(copied, node.prefetches))),
             EDGES=agreed(noted(edges, "the whole warp"), "warp"),
             BEGIN=list(map(copied, begin)),
         )

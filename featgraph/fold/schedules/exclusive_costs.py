@@ -10,7 +10,7 @@ d (p + l) + b / f where locks take l and a pass runs a share f of the edges. ::
 
 Where workers take tasks, their edges are in the chain, and bytes move meanwhile.
 
-Each schedule says how many barriers it has, and its chain (`steps`). The constants of
+Each schedule returns its number of barriers, and its chain (`steps`). The constants of
 a card stand in `CARDS`; ``python -m bench.run sgd-locks`` measures them.
 """
 
@@ -71,7 +71,7 @@ class Card:
 #: Card -> constants. Barriers and locks are those of `sgd-locks`. Updates are what
 #: `levels` and `blocks` take beside their barriers, and bandwidth is that of `racy`, on
 #: shapes of which rows come from the L2 cache and from memory (`sgd-sweeps`, K = 16;
-#: `sgd-locks` says how they go on with K; 2026-11-28).
+#: `sgd-locks` measures how they grow with K; 2026-11-28).
 CARDS = {
     "NVIDIA H200": Card(
         multiprocessors=132, barrier_us=0.74, block_us=0.0017, lock_us=0.97,

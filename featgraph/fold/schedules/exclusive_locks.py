@@ -392,7 +392,7 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
         "    DEFER\n"
         "left += warp.count_bits(failed)",
         FIND=find, RUN=run, DEFER=defer,
-        ASK=code("u, v, at = other, vertex, place") + node.asks,
+        ASK=code("u, v, at = other, vertex, place") + node.prefetches,
         NEAR=code("\n".join(f"near_{n} = ordered_{n}[place]" for n in node.values)),
     )  # fmt: skip
     # A `range` takes two more registers, which makes 66 at 16 and 32 features.

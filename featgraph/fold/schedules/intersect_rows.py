@@ -87,11 +87,11 @@ class Oriented:
     within : str
         Test that edge ``{0}`` is one of those among which triangles are looked for; ""
         where all are.
-    asks_twins : bool
+    reads_twins : bool
         Whether that looks at both directions.
     passed : str
         Test that edge ``{0}`` passed, in either direction, where triangles run that
-        have such an edge, though rows are swept; "" where none is asked.
+        have such an edge, though rows are swept; "" where none has to.
     in_parts : bool
         Whether these are the rows that a rank has of a graph in parts: some vertices
         begin triangles there, and some are in the middle.
@@ -103,7 +103,7 @@ class Oriented:
     intrinsics: str
     number_type: str = ""
     within: str = ""
-    asks_twins: bool = False
+    reads_twins: bool = False
     passed: str = ""
     in_parts: bool = False
 
@@ -112,7 +112,7 @@ class Oriented:
         """Names of the arrays that `within` takes, beside the property."""
         if self.passed:
             return ("edge_state", "edge_twin")
-        return ("edge_twin",) if self.asks_twins else ()
+        return ("edge_twin",) if self.reads_twins else ()
 
     def vertex(self, order: str) -> str:
         """Return the text of the vertex at a place by degree."""
@@ -172,8 +172,8 @@ class Oriented:
         ]
         runs = expression(f"both_active or {self.is_active('w')}")
         if self.passed:
-            asked = (self.passed.format(edge) for edge in ("e_uv", "e_uw", "e_vw"))
-            runs = expression(" or ".join(asked))
+            passed = (self.passed.format(edge) for edge in ("e_uv", "e_uw", "e_vw"))
+            runs = expression(" or ".join(passed))
         return out + when([*tests, runs], body)
 
     def some_active(self, vertex: str) -> Body:

@@ -440,7 +440,7 @@ class _Unsigned(Rewriting):
         self.counted: frozenset[str] = frozenset()
 
     def visit_For(self, node: ast.For) -> ast.For:
-        """Know what the loop counts."""
+        """Note the name that the loop counts up, within its body."""
         counted, target = self.counted, {ast.unparse(node.target)}
         args = node.iter.args if isinstance(node.iter, ast.Call) else []
         is_counted = len(args) == 1 and isinstance(args[0], ast.Constant)

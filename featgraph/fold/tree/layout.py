@@ -102,7 +102,7 @@ class OneRow:
     starts : body
         Statements in front of the first edge.
     takes : list of body
-        As for `Together`; of an edge, its lane knows ``inside_edge`` alone.
+        As for `Together`; only ``inside_edge`` is bound for an edge.
     behind : body
         What follows on its last edge. The lanes of the row are those whose place in the
         warp is ``row``.
@@ -120,16 +120,16 @@ class Together:
     Attributes
     ----------
     takes : list of body
-        What a lane does with each of the edges that it has on the way. It knows of one
-        whether it is its lane's, ``inside_edge``, and of the n-th how many of those
-        before it, in other lanes, are of the same row, ``run_n``.
+        What a lane does with each of the edges that it has on the way. ``inside_edge``
+        is whether such an edge is its lane's; ``run_n`` is the number of edges before
+        the n-th, in other lanes, that are of the same row.
     behind : body
-        What follows on these, in each round. A lane knows where its own row begins and
-        ends among the places of all, ``row_begin`` and ``row_end``, and which place the
-        round begins with, ``round_begin``.
+        What follows on these, in each round. ``row_begin`` and ``row_end`` bound the
+        lane's own row among the places of all rows, and ``round_begin`` is the first
+        place of the round.
     lent : mapping
-        What the lane of an edge must know of the lane of its row -> whether that is a
-        bool.
+        Variable that the lane of an edge reads from the lane of its row -> whether it
+        is a bool.
     one_row : OneRow or None
         What it does instead where rows are so long that it takes one after the other.
     """
@@ -141,16 +141,16 @@ class Together:
 
 
 class AdjacencyLayout(Protocol):
-    """Rows of edges, by vertex; a body knows of an edge ``u``, ``v`` and ``e``.
+    """Rows of edges, by vertex; ``u``, ``v`` and ``e`` are bound for a body on an edge.
 
-    In rounds it knows besides whether the edge is its lane's, ``inside_edge``, and the
-    number of the round, ``step``. A part of a row is named: "" is all of it, "part"
+    In rounds ``inside_edge``, whether the edge is its lane's, and the number of the
+    round, ``step``, are bound, too. A part of a row is named: "" is all of it, "part"
     what `narrowed` left of it, and "block" what a loop over blocks has come to.
     """
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays that a kernel is given; they tell layouts apart."""
+        """Names of the arrays that a kernel is given; they differ between layouts."""
 
     @property
     def ends(self) -> str:
@@ -200,7 +200,7 @@ class AdjacencyLayout(Protocol):
     def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
         """Return a walk of all lanes of a grid over all edges.
 
-        Lanes of a warp have edges side by side, `at_a_time` each; ``inside_edge`` says
+        Lanes of a warp have edges side by side, `at_a_time` each; ``inside_edge`` is
         whether there is one.
         """
 
@@ -208,11 +208,11 @@ class AdjacencyLayout(Protocol):
 class WalkedByPlace(ABC):
     """Walks from place to place, ``start`` to ``stop``, wherever these are in memory.
 
-    A subclass binds ``start`` and ``stop`` of a row, and says which edge is at a
-    ``position`` between them. In rounds it is asked for one in a row without edges,
+    A subclass binds ``start`` and ``stop`` of a row, and returns the edge at a
+    ``position`` between them. In rounds a row without edges needs one,
     too: ``start`` or the place before it, 0 at least, has to lead to some edge there.
 
-    Of all edges it is asked for those in a range of slots, some of which may be empty.
+    Walks over all edges go over ranges of slots, some of which may be empty.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class WalkedByPlace(ABC):
         Types of places, and of numbers of edges; "" where Python's will do. Left alone,
         Numba computes places in int64.
     bound : tuple of str
-        Names that tell where a row is, which another lane must know to find its edges.
+        Names of the bounds of a row, which another lane needs to find its edges.
     """
 
     bound: ClassVar[tuple[str, ...]] = ("start",)

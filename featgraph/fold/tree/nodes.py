@@ -3,7 +3,7 @@
 Functions and what they fill stand there by name. A leaf is a Python statement for one
 feature, ``aggr[f] += weigh(f, u, v, e, d)``: there ``x[f]`` is feature f of what a lane
 has, and ``*x`` all that it has; j is the number of f among these. ``x[i, f]`` is an
-element of a matrix. `Features` says for which features it runs.
+element of a matrix. `Features` has the features for which it runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sweep(Node):
     that leaves a row of its own. Each of `marks` is a flag and
     a set: where the flag holds behind the body, the vertex joins the set. `begins` is
     what such a set has before, and is passed over; "" where that stands in it. A sweep
-    of edges in an order has what `asks` for entries that are read soon, and properties
+    of edges in an order has `prefetches` of entries that are read soon, and properties
     whose `values` are taken from copies in that order.
     """
 
@@ -53,7 +53,7 @@ class Sweep(Node):
     between: Body = field(default_factory=list)
     marks: tuple[tuple[str, str], ...] = ()
     begins: str = ""
-    asks: Body = field(default_factory=list)
+    prefetches: Body = field(default_factory=list)
     values: tuple[str, ...] = ()
 
 
@@ -112,8 +112,8 @@ class ForEdges(Node):
     """`body` for each edge of a vertex, or of the part of its row that `part` names.
 
     Sums of real numbers, `summed`, may be taken in blocks; `prefix` is that of their
-    accumulators. `behind` follows on all edges, or on each block of them. `along` says
-    that the edges are not those of the rows that all else goes along.
+    accumulators. `behind` follows on all edges, or on each block of them. `along`
+    holds where the edges are not those of the rows that all else goes along.
     """
 
     vertex: str
@@ -156,7 +156,7 @@ def is_seldom(node: ForEdges) -> bool:
 class Pull(Node):
     """Edge functions run on an edge whose source is one of theirs.
 
-    `is_read` says that what follows on the same edge reads what they write.
+    `is_read` holds where what follows on the same edge reads what they write.
     """
 
     functions: tuple[str, ...]
@@ -178,7 +178,7 @@ class Passed(Node):
 class FindDue(Node):
     """Behind pulled edges, a vertex is ``alive`` if it is due, by one of them or not.
 
-    ``is_target`` says that it is one of those that edges have found.
+    ``is_target`` holds for the vertices that edges have found.
     """
 
 
@@ -212,7 +212,7 @@ class Incremental(Node):
 
 @dataclass(eq=False)
 class Only(Node):
-    """`body` for edges for which `test` holds; `seldom` says that these are few."""
+    """`body` for edges for which `test` holds, which are few where `seldom` is set."""
 
     test: ast.expr
     body: Body
@@ -236,7 +236,7 @@ class Ahead(Node):
 class Stop(Node):
     """No edge that follows changes what `functions` fill.
 
-    A lane leaves its loop then; or ``all_found`` says so, and lanes leave it together.
+    A lane leaves its loop then; or ``all_found`` is set, and lanes leave it together.
     """
 
     functions: tuple[str, ...]
@@ -331,7 +331,7 @@ class Intersect(Node):
     """`body` for each triangle: where the rows of two neighbors have one in common.
 
     By degree its corners are ``u``, ``v`` and ``w``, and its edges ``e_uv``, ``e_uw``
-    and ``e_vw``. All of these have the property `within`, and `of_passed` says that one
+    and ``e_vw``. All of these have the property `within`; where `of_passed` is set, one
     has passed. What is added at corners and edges `may_wait` need not go to memory for
     each triangle.
     """
@@ -420,9 +420,9 @@ class Meet(Node):
 
 @dataclass(eq=False)
 class Called(Node):
-    """All lanes call a function that makes shuffles; `mask` says whose call counts.
+    """All lanes call a function that makes shuffles; the calls under `mask` count.
 
-    `was_seen` says that a kept gather is called as it was.
+    Where `was_seen` is set, a kept gather is called as it was.
     """
 
     function: str

@@ -89,14 +89,14 @@ _METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]]
 
 def _become(node: ast.AST, rewriting: Rewriting) -> Any:
     """Return the replacement of a node."""
-    asked = type(rewriting), type(node)
-    method = _METHODS.get(asked)
+    key = type(rewriting), type(node)
+    method = _METHODS.get(key)
     if method is None:
-        method = getattr(asked[0], f"visit_{asked[1].__name__}", None)
+        method = getattr(key[0], f"visit_{key[1].__name__}", None)
         if method is None or method is ast.NodeVisitor.visit_Constant:
             # Python's own looks for methods by names of older releases.
-            method = asked[0].generic_visit
-        _METHODS[asked] = method
+            method = key[0].generic_visit
+        _METHODS[key] = method
     return method(rewriting, node)
 
 
@@ -405,7 +405,7 @@ class MathCall(_Node):
 class Numeric(_Node):
     """A call of `featgraph.device.numbers`, whose result has the type `type_`.
 
-    Comparisons there are made for one real type each: `of_real` says that it is one.
+    Comparisons there are made for one real type each: `of_real` is set for these.
     """
 
     _fields = ("args",)

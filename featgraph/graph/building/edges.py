@@ -1,6 +1,6 @@
 """The checked edge list: what a graph is made of, before any adjacency is built.
 
-An edge may be given more than once: policies say what becomes of it.
+An edge may be given more than once: policies keep, combine or refuse it.
 
 `Adjacency` has the edges of a graph, grouped by vertex.
 """
@@ -95,8 +95,8 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
 class EdgeList:
     """Edges in given order; owns its arrays and makes them read-only.
 
-    An array may be on the GPU. It stays there, and the host has a copy of it when it
-    first asks for one.
+    An array may be on the GPU. It stays there, and it is copied to the host at the
+    first read there.
 
     Parameters
     ----------
@@ -255,8 +255,8 @@ def edges_of_sides(
 ) -> EdgeList | None:
     """Return the edges that entries of a compressed matrix are, made on the GPU.
 
-    None where the host makes them, because that is the target, or there are few; or
-    where something is wrong with them, which it says.
+    None where the host makes them: because that is the target, there are few, or an
+    entry is wrong, for which the host's check raises.
     """
     count = int(indices.size)
     is_large = count > 0 and _pays_on_gpu(count, directed=False)
@@ -590,7 +590,7 @@ def combine(
         return np.asarray(weights[order[ends - 1]])
     from featgraph.graph.building import kernels  # loads Numba
 
-    # Loops know no float16.
+    # Numba's loops take no float16.
     own = weights.astype(np.float32) if weights.dtype == np.float16 else weights
     if policy == "sum":
         edges = order[starts] if edges is None else edges[order[starts]]

@@ -171,9 +171,9 @@ def read_manifest(folder: Path) -> Manifest:
         _fail(path, "not a manifest of slices", "other text")
     if body.get("version") != _VERSION:
         _fail(path, "slices of another version", body.get("version"), _VERSION)
-    told = body.pop("checksum", None)
-    if told != _checksum(body):
-        _fail(path, "an altered manifest", f"checksum {told}", _checksum(body))
+    stored = body.pop("checksum", None)
+    if stored != _checksum(body):
+        _fail(path, "an altered manifest", f"checksum {stored}", _checksum(body))
     try:
         return _checked(path, body)
     except FileFormatError:
@@ -192,8 +192,8 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
     sides = body["sides"]
     if sides is not None:
         sides = checked_sides(sides, body["vertex_count"])
-    told = {name: body[name] for name in names}
-    found = Manifest(**told, sides=sides, arrays=arrays)
+    stored = {name: body[name] for name in names}
+    found = Manifest(**stored, sides=sides, arrays=arrays)
     vertices, edges = found.vertex_count, found.edge_count
     for name, kind in Manifest.__annotations__.items():
         value = getattr(found, name)

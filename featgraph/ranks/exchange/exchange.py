@@ -60,7 +60,7 @@ __all__ = ["GpuBlocks", "HostBlocks", "RankExchange", "are_words_blocks"]
 
 
 HostArray = npt.NDArray[Any]
-#: Bits of a node's index in its level.
+#: Bits of a node's index in its level, below those of the level in a key of 64 bits.
 _PLACE_BITS = 40
 
 
@@ -91,7 +91,7 @@ class HostBlocks:
         self._of_vertices: HostArray = np.empty((0, 0, 0))
         self._due: HostArray = np.empty(0, np.uint32)
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Yield the slices of a reduce: one, or one for each bit of a word."""
@@ -201,7 +201,7 @@ class GpuBlocks:
             weakref.WeakKeyDictionary()
         )
 
-    def turns(
+    def slices(
         self, entries: Entries, given: dict[str, Any]
     ) -> Iterator[tuple[Entries, Mapping[str, Any]]]:
         """Yield the one slice of a reduce: over words, or over vertices."""

@@ -67,14 +67,14 @@ class RankGhosts:
         triangles: TriangleSweeps,
         engine: Engine,
     ) -> None:
-        self.turns = triangles.over
+        self.triangle_batches = triangles.over
         self._halos, self._transport, self._edges = plan.facts.halos, transport, edges
         self._own, self._sets = own, sets
         options = plan.options
         self._sending = Sending(options.exchange, options.wire_dtype)
         transport.require(self._sending)
         self._overlap = Overlap(plan, transport, sets, self._sending, engine)
-        self.in_pieces = self._overlap.turns
+        self.in_pieces = self._overlap.pieces
         signature = plan.analysis.signature
         self._written = [
             name
@@ -506,10 +506,10 @@ class Overlap:
         #: Bytes of a row that is sent, and whether a piece of rows may be filled.
         self._row, self._may_fill = -1, False
 
-    def turns(
+    def pieces(
         self, buffers: Buffers, own: Any, frontier: Any, given: Given
     ) -> Iterator[Turn] | None:
-        """Return the turns of a phase's sweep in pieces; None to sweep it whole."""
+        """Return the pieces of a phase's sweep; None to sweep it whole."""
         if own.number != self._phase:
             return None
         transport, self.came = self._transport, None

@@ -69,7 +69,7 @@ class TriangleSweeps:
     def over(
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
-        """Yield the entries and arguments of a phase for each batch: `Ghosts.turns`."""
+        """Yield the entries and arguments of a phase for each batch of rows."""
         halo, here = self._halos[own.number], self._find_batches()
         whole: dict[str, Array] = {}
         for number in range(here.part.rounds):

@@ -83,7 +83,8 @@ __all__ = [
 _BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)
 #: Forms of rows, and the row of numbers in `stored`.
 ALL, MS, VR, LISTED, NUMBERS = 0, 1, 2, 3, 4
-#: Counters over which the bytes of a form and rank are spread.
+#: Counters over which the bytes of a form and rank are spread: atomic adds of all
+#: warps to one counter would run one after the other.
 STRIPES = 64
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
@@ -111,10 +112,12 @@ _LOOKS = 16
 #: First and longest pause of a warp between two reads of a flag, in ns.
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
 #: The wait, in ns, after which a warp reports it to the host.
-_TOLD_NS = 100_000_000
-#: Most blocks that initialize the words of sets.
+_REPORTED_NS = 100_000_000
+#: Most blocks that initialize the words of sets: each of their warps adds to one
+#: counter, one after the other.
 SET_BLOCKS = 528
-#: Subtracted from a count if a value is too large for the wire dtype.
+#: Subtracted from a count if a value is too large for the wire dtype. No sum of counts
+#: reaches half of it, so that a sum below minus one half has a fault of some rank.
 TOO_LARGE = 1 << 48
 
 
@@ -147,15 +150,15 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
             begun, looks, pause = clock_ns(), int32(0), _FIRST_PAUSE
-            has_told, waits = False, alarm + int64(8) * (int64(rank) + int64(1))
+            is_reported, waits = False, alarm + int64(8) * (int64(rank) + int64(1))
             while acquire_at(flag) < generation:
                 waited_ns = clock_ns() - begun
                 is_lost = waited_ns > limit_ns
                 if looks % _LOOKS == 0:
                     if cuda.blockIdx.x == 0:
                         is_lost = is_lost or acquire_at(alarm) != 0
-                        if not has_told and waited_ns > _TOLD_NS:
-                            has_told = True
+                        if not is_reported and waited_ns > _REPORTED_NS:
+                            is_reported = True
                             raise_at(waits, int64(1))
                     elif cuda.atomic.add(own, LOST, int64(0)) != 0:
                         break
@@ -166,7 +169,7 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
                 cuda.nanosleep(uint32(pause))
                 if cuda.blockIdx.x != 0:  # thousands of warps poll the same memory
                     pause = min(2 * pause, _LAST_PAUSE)
-            if has_told:
+            if is_reported:
                 raise_at(waits, int64(0))
     cuda.syncwarp()
 
@@ -207,7 +210,7 @@ def _store_bits(found, address, form):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no-untyped-def]
+def _begin_sets(changed, announced, came, counts, own_count, own):  # type: ignore[no-untyped-def]
     """Initialize the received sets, and count the own vertices of the first sent set.
 
     With `counts`, the first received set starts as a copy of the sent set; the other
@@ -216,7 +219,7 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
     if cuda.blockIdx.x >= SET_BLOCKS:
         return
     here, step = int64(0), min(cuda.gridDim.x, SET_BLOCKS) * cuda.blockDim.x
-    for word in range(cuda.grid(1), told.size, step):
+    for word in range(cuda.grid(1), announced.size, step):
         place, found = uint32(word), uint32(0)
         if counts:
             found = changed[place]
@@ -226,7 +229,7 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
             elif behind > 0:
                 mask = (uint32(1) << uint32(behind)) - uint32(1)
                 here += int64(warp.count_bits(found & mask))
-        told[place] = found
+        announced[place] = found
     for word in range(cuda.grid(1), came.size, step):
         came[uint32(word)] = uint32(0)
     if counts:
@@ -322,6 +325,8 @@ def post(  # type: ignore[no-untyped-def]
         cuda.threadfence()
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
+            # Loads of `own`, `notes` and `stored` below follow the increments of `DONE`
+            # by all blocks, and with these their atomics and stores.
             cuda.threadfence()
             is_last = int32(1)
             own[DONE] = int64(0)
@@ -360,18 +365,19 @@ def _post_numbers(numbers, count, there, own, stored):  # type: ignore[no-untype
 
 @kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
 def take(  # type: ignore[no-untyped-def]
-    came, parts, are_places, tells, lists, columns, column_count, numbers,
+    came, parts, are_places, reports_loss, lists, columns, column_count, numbers,
     number_count, room, total, here, own, alarm, limit_ns, notes,
 ):  # fmt: skip
     """Copy received rows to listed vertices, and add these to the sets of parts.
 
     With `are_places`, sets stay as they are. The first block waits for every rank, even
-    without rows for this one, and combines the numbers. With `tells`, `total` becomes
-    -1 - rank if a rank is lost. A warp of the other blocks takes a chunk of `lists`.
+    without rows for this one, and combines the numbers. With `reports_loss`, `total`
+    becomes -1 - rank if a rank is lost. A warp of the other blocks takes a chunk of
+    `lists`.
     """
     if cuda.blockIdx.x == 0:
         _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
-        if tells and cuda.threadIdx.x == 0:
+        if reports_loss and cuda.threadIdx.x == 0:
             lost = cuda.atomic.add(own, LOST, int64(0))  # it has been loaded before
             if lost != 0:
                 total[0] = -lost

@@ -182,35 +182,37 @@ def cut_evenly(
     return Cut(partition, is_idle, np.cumsum(into) - into)
 
 
-def working_ranks(engine: Engine, asked: Any) -> int:
+def working_ranks(engine: Engine, requested: Any) -> int:
     """Return how many ranks get vertices; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    asked : None or int
+    requested : None or int
         None: all ranks. A single rank takes any number.
 
     Raises
     ------
     GraphInputError
-        On all ranks, if `asked` is invalid, or differs between ranks.
+        On all ranks, if `requested` is invalid, or differs between ranks.
     """
-    if asked is None:
+    if requested is None:
         return engine.size
     about = "the number of ranks with vertices"
     what, fix = "ranks= differs between ranks", "one ranks= on all of them"
-    require_same(engine, f"ranks={asked!r}", what, fix, about)
-    is_number = isinstance(asked, int | np.integer) and not isinstance(asked, bool)
-    if not is_number or asked < 1 or asked > engine.size > 1:
+    require_same(engine, f"ranks={requested!r}", what, fix, about)
+    is_number = isinstance(requested, int | np.integer) and not isinstance(
+        requested, bool
+    )
+    if not is_number or requested < 1 or requested > engine.size > 1:
         raise GraphInputError(
             "invalid number of ranks",
             where="ranks=",
-            got=shown(asked),
+            got=shown(requested),
             expected=f"a number from 1 to {engine.size}",
             fix="ranks=1 for a small graph; leave ranks out for all of them",
         )
-    return min(int(asked), engine.size)
+    return min(int(requested), engine.size)
 
 
 def with_idle(cuts: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:

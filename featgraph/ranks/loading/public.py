@@ -101,7 +101,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-def _engine(asked: PartitionRequest) -> Engine | None:
+def _engine(request: PartitionRequest) -> Engine | None:
     """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
@@ -113,80 +113,82 @@ def _engine(asked: PartitionRequest) -> Engine | None:
     engine = current_engine()
     if engine.size > 1:
         return engine
-    working_ranks(engine, asked.ranks)  # raises if it is no number
+    working_ranks(engine, request.ranks)  # raises if it is no number
     return None
 
 
 def edges_in_parts(
-    asked: PartitionRequest, sources: object, targets: object, **options: Any
+    request: PartitionRequest, sources: object, targets: object, **options: Any
 ) -> Graph | None:
     """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
-    engine = _engine(asked)
+    engine = _engine(request)
     if engine is None:
         return None
     with doing("loading", ABOUT):  # other ranks wait for the one with the most edges
         given = edges_of(engine, sources, targets, options)
-        return _made(engine, asked, given, options["vertex_count"])
+        return _made(engine, request, given, options["vertex_count"])
 
 
 def matrix_in_parts(
-    asked: PartitionRequest, matrix: Any, target: object
+    request: PartitionRequest, matrix: Any, target: object
 ) -> Graph | None:
     """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
-    engine = _engine(asked)
+    engine = _engine(request)
     if engine is None:
         return None
     with doing("loading", ABOUT):
         given = entries_of(engine, matrix, target)
-        return _made(engine, asked, given, given.vertex_count)
+        return _made(engine, request, given, given.vertex_count)
 
 
 def _made(
-    engine: Engine, asked: PartitionRequest, given: EdgeChunks, vertex_count: object
+    engine: Engine, request: PartitionRequest, given: EdgeChunks, vertex_count: object
 ) -> DistributedGraph:
     """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
     number_rows(engine, given)
     if not given.is_on_gpu:
-        return build(engine, given, asked.along, asked.ranks)
+        return build(engine, given, request.along, request.ranks)
     from featgraph.ranks.loading.on_gpu import build_on_gpu  # imports the dialect
 
-    return build_on_gpu(engine, given, asked.along, asked.ranks)
+    return build_on_gpu(engine, given, request.along, request.ranks)
 
 
 def drawing_in_parts(
-    asked: PartitionRequest, drawing: Drawing, directed: bool, target: str
+    request: PartitionRequest, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
     """Generate a distributed graph; see `rmat`."""
-    engine = _engine(asked)
+    engine = _engine(request)
     if engine is None:
         return None
-    described = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
+    described = (
+        f"{drawing}, directed={directed}, target={target}, along={request.along}"
+    )
     about, fix = "the generated graph", "give all ranks the same arguments"
     require_same(engine, described, f"{about} differs between ranks", fix, about)
     with doing("loading", "a generated graph"):
-        return draw_parts(engine, drawing, directed, asked.along, target)
+        return draw_parts(engine, drawing, directed, request.along, target)
 
 
 def file_in_parts(
-    asked: PartitionRequest,
+    request: PartitionRequest,
     path: Any,
     directed: bool | None,
     options: dict[str, Any],
     target: object,
 ) -> Graph | None:
     """Read a distributed graph from a file; see `read_graph`."""
-    engine = _engine(asked)
+    engine = _engine(request)
     if engine is None:
         return None
     if suffix_of(path) == SLICES:
-        return load_slices(engine, asked, path, (directed, options), target)
-    return _of_text(engine, asked, path, directed, options)
+        return load_slices(engine, request, path, (directed, options), target)
+    return _of_text(engine, request, path, directed, options)
 
 
 def _of_text(
     engine: Engine,
-    asked: PartitionRequest,
+    request: PartitionRequest,
     path: Any,
     directed: bool | None,
     options: Any,
@@ -226,7 +228,7 @@ def _of_text(
     given = EdgeChunks(chunks, count, layout.directed, None)
     _one_type_of_weights(engine, layout, given)
     number_rows(engine, given)
-    return build(engine, given, asked.along, asked.ranks)
+    return build(engine, given, request.along, request.ranks)
 
 
 def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
@@ -367,7 +369,7 @@ def load_slices(
     engine: Engine,
     how: PartitionRequest,
     path: Any,
-    asked: tuple[bool | None, dict[str, Any]],
+    requested: tuple[bool | None, dict[str, Any]],
     target: object = None,
 ) -> DistributedGraph:
     """Read a rank's part of a folder of slices; all ranks call it.
@@ -378,7 +380,7 @@ def load_slices(
     how : PartitionRequest
         Which edges at its vertices a rank gets, and how many ranks get vertices.
     path : path
-    asked : (directed, options)
+    requested : (directed, options)
         The reader's arguments, which the folder fixes: they are only checked.
     target : optional
         Where parts are built: see `read_graph`.
@@ -398,7 +400,7 @@ def load_slices(
 
     def opened() -> Slices:
         slices = open_slices(path)
-        require_no_options(path, slices.manifest.directed, *asked)
+        require_no_options(path, slices.manifest.directed, *requested)
         return slices
 
     slices = on_all(engine, opened, about)

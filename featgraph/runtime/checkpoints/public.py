@@ -581,7 +581,7 @@ class Session:
         """Restore a run to the checkpoint."""
         call, is_shared = self._call, run_state.state.graph.ranks is not None
         if call is not None and is_shared:
-            run_state.asks_within = lambda: call.supersteps_left
+            run_state.supersteps_left = lambda: call.supersteps_left
         elif call is not None:
             run_state.wants_host = call.is_due
         if self._snapshot is None:

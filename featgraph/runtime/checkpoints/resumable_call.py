@@ -197,7 +197,7 @@ _CALLED = {
 }
 
 
-def refuse_other(where: str, told: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def refuse_other(where: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Check that a checkpoint is of the current call.
 
     Raises
@@ -206,7 +206,7 @@ def refuse_other(where: str, told: Mapping[str, Any], now: Mapping[str, Any]) ->
         If it is not; the message names the difference.
     """
     for key, what in _CALLED.items():
-        before, given = told.get(key), now.get(key)
+        before, given = stored.get(key), now.get(key)
         if key not in now or before == given:
             continue
         got, expected = given, before

@@ -459,7 +459,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
     words[ENDS] = 1 if ends or ended else 0
     # Without gates, all supersteps of a round run.
     ends = ends or (ended and (is_whole or at.gates == 0))
-    tells = ends if at.gates > 0 else is_last
-    if tells and node != 0:
+    sets_condition = ends if at.gates > 0 else is_last
+    if sets_condition and node != 0:
         close_gates(words, at, gates)
         set_condition(uint64(node), uint32(0 if ends else 1))

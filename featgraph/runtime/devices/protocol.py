@@ -395,7 +395,7 @@ class Device(Protocol):
         """Return the frontier form of the kernel for a phase: see `FoldPlan`.
 
         `count` is the number of active vertices; None if all are active or the number
-        is unknown. `is_listed` says whether a list of the vertices that may be due
+        is unknown. `is_listed` is whether a list of the vertices that may be due
         exists.
         """
 

@@ -444,7 +444,7 @@ def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
         return (*step.plain.frontier_forms(active_count, None),)
     graph = step.state.graph
     runs = step._prepare()[0] if incremental else step.plain
-    vertices, edges = runs.bound.graph.whole  # as `expand` asks
+    vertices, edges = runs.bound.graph.whole  # as in `expand`
     sizes = [edges * (2 if a == "both" else 1) for a in runs.plan.expands]
     return (
         incremental,

@@ -288,8 +288,8 @@ class ReplayLoop:
             for place, step in enumerate(run_state.runs)
             if (left := patches_left(step)) is not None
         ]
-        if run_state.asks_within is not None:
-            most = min(most, run_state.asks_within())
+        if run_state.supersteps_left is not None:
+            most = min(most, run_state.supersteps_left())
         if run_state.recorded is not None:
             most = min(most, run_state.recorded.room)
         return min([most if is_exact else most - most % length, *lefts])

@@ -122,7 +122,7 @@ class ReplayReport:
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._run_state.runs[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
-        # After a whole cycle, the unsent sets are those that the host knows.
+        # After a whole cycle, the unsent sets are those that the host has.
         ghosts = self._run_state.runs[0].plain.bound.ghosts
         if ghosts is not None and not self.is_whole:
             last = self._cycle[self.done % len(self._cycle) - 1]

@@ -91,7 +91,7 @@ class RunState:
         #: Returns whether loops should return to the host early.
         self.wants_host: Callable[[], bool] | None = None
         #: Returns how many supersteps may run before the next exchange of hosts.
-        self.asks_within: Callable[[], int] | None = None
+        self.supersteps_left: Callable[[], int] | None = None
         #: The sets that are recorded on the device, and those that are processed in
         #: order; None without the options.
         self.recorded: Any = None

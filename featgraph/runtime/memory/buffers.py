@@ -395,7 +395,7 @@ class Buffers:
         """Return memory for values of a property at all vertices of the graph.
 
         For a property of edges: at all edges of this rank, including those of other
-        owners. `name` tells several arrays of one property apart.
+        owners. `name` distinguishes several arrays of one property.
         """
         if name not in self._everywhere:
             type_, graph = self.state.signature[of], self.state.graph
@@ -420,7 +420,7 @@ class Buffers:
     ) -> Any:
         """Return working memory of a foldmap, cached between supersteps.
 
-        It starts as zeros, unless `is_whole` says that kernels write all of it before
+        It starts as zeros, unless `is_whole`: then kernels write all of it before
         they read.
         """
         key = (name, dtype, shape)

@@ -274,9 +274,9 @@ class _Calls:
             if name != "launch":
                 yield getattr(self._api, _CALLS[name]), (*given, stream_of(0))
                 continue
-            handle, blocks, threads, asked, words = given
+            handle, blocks, threads, stream, words = given
             grid = blocks, 1, 1, threads, 1, 1
-            arguments = handle, *grid, 0, stream_of(asked), address, 0
+            arguments = handle, *grid, 0, stream_of(stream), address, 0
             yield self._api.cuLaunchKernel, arguments
             address += len(words)  # a pointer takes what a word does
 
@@ -365,7 +365,7 @@ class _Capture:
                 api.cuStreamDestroy(stream)
 
     def _send(self, supersteps: Sequence[Superstep]) -> None:
-        """Ask for supersteps; what comes beside is on a stream of its own."""
+        """Enqueue supersteps; what comes beside is on a stream of its own."""
         beside: list[Any] = []
         for number, (operations, others) in enumerate(supersteps):
             if number > 1 and beside:
@@ -395,18 +395,18 @@ class _Capture:
 
     def _hold(self, stream: Any, event: Any) -> tuple[int]:
         """Have a stream wait for an event, and from then on for events only."""
-        asked, into = int(stream), self._main
+        requested, into = int(stream), self._main
         if event not in self._marks:
             raise DeviceError(
                 "a recording cannot wait for what was launched before it",
                 got="an event that it has not recorded",
             )
-        if asked:
-            if asked not in self._others:
-                self._others[asked] = self._make_stream(stream)
-            self._unjoined.discard(asked)
-            self._held.add(asked)
-            into = self._others[asked]
+        if requested:
+            if requested not in self._others:
+                self._others[requested] = self._make_stream(stream)
+            self._unjoined.discard(requested)
+            self._held.add(requested)
+            into = self._others[requested]
         self._wait_for(into, self._marks[event])
         return (0,)
 
@@ -423,7 +423,7 @@ class _Capture:
     def _let_wait(self, later: Any, earlier: Any) -> None:
         self._wait_for(later, self._record(earlier))
 
-    def _beside(self, asked: int = 0) -> Any:
+    def _beside(self, requested: int = 0) -> Any:
         if _BESIDE not in self._others:
             self._others[_BESIDE] = self._make_stream()
         return self._others[_BESIDE]
@@ -435,12 +435,12 @@ class _Capture:
         self._unjoined.clear()
         return self._main
 
-    def _stream(self, asked: int) -> Any:
-        if not asked:
+    def _stream(self, requested: int) -> Any:
+        if not requested:
             return self._join()
-        if asked not in self._others:
-            self._others[asked] = self._make_stream()
-        if asked not in self._unjoined and asked not in self._held:
-            self._let_wait(self._others[asked], self._main)
-            self._unjoined.add(asked)
-        return self._others[asked]
+        if requested not in self._others:
+            self._others[requested] = self._make_stream()
+        if requested not in self._unjoined and requested not in self._held:
+            self._let_wait(self._others[requested], self._main)
+            self._unjoined.add(requested)
+        return self._others[requested]

@@ -64,7 +64,7 @@ _LOOP_SECONDS = 6e-4
 _LOOP_SAVES, _LOOP_SAVES_ALONE = 5e-6, 4e-5
 #: Assumed cost, in s, of sending a superstep of ranks call by call and not as a graph:
 #: six to ten operations of 5 us each (NVIDIA H100).
-_ASKING_SECONDS = 3e-5
+_SENDING_SECONDS = 3e-5
 #: Most loops that a thread keeps, including failed attempts.
 _MOST_LOOPS = 32
 
@@ -164,13 +164,13 @@ class RecordedSuperstep:
     def wait(self, *, is_last: bool = False) -> tuple[int, list[float]]:
         """Wait for the launch; return the number of committed vertices, and extremes.
 
-        `is_last` says that nothing was launched after it: the device is idle meanwhile.
+        With `is_last`, nothing was launched after it: the device is idle meanwhile.
         """
         begun = time.perf_counter()
         (self._counting or self._working).wait()
         self._alone += is_last
         if self.is_shared:
-            self._lost += _ASKING_SECONDS
+            self._lost += _SENDING_SECONDS
         elif is_last or time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
         return read_landed(self._landed, self._extremes)

@@ -409,7 +409,7 @@ class SlicedSweeps:
             and types[f.of].kind is PropertyKind.EDGE
         ]
         self._written = frozenset(plan.facts.writes)
-        self._tells_twins = any(f.name == "edge_is_twin" for f in fields)
+        self._has_twins = any(f.name == "edge_is_twin" for f in fields)
 
     def note_written(self) -> None:
         """Count the writes of a phase to arrays of edges, whose copies become outdated.
@@ -518,7 +518,7 @@ class SlicedSweeps:
             if field.of in names:
                 is_read = field.source == "property" and field.of not in self._written
                 (read if is_read else others)[field.name] = getattr(d, field.name)
-        if self._tells_twins:
+        if self._has_twins:
             read["edge_is_twin"] = d.edge_is_twin
         if "edge_state" in given:
             others["edge_state"] = given["edge_state"]

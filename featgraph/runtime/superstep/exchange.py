@@ -62,7 +62,7 @@ class Ghosts(Protocol):
         out of `sources`; and at others.
         """
 
-    def turns(
+    def triangle_batches(
         self, buffers: Buffers, own: Any, given: Mapping[str, Any], fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries of a triangle phase, with arguments, by batch of rows.
@@ -73,7 +73,9 @@ class Ghosts(Protocol):
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
         """Mark all rows of some properties, and none of any other, as unsent."""
 
-    def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
+    def announce(
+        self, buffers: Buffers, committed: Words | None, active: Words
+    ) -> Words:
         """Send the committed vertices, if any function could commit, and active ones.
 
         Returns the active ones, with the ghosts that are active.
@@ -101,7 +103,7 @@ class Counters(NamedTuple):
 class Blocks(Protocol):
     """Combines of a reduce in a tree over words of vertices."""
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries of a reduce over words of vertices, with arguments."""
@@ -315,7 +317,7 @@ class _AllBlocks:
     def __init__(self, device: Any) -> None:
         self._device = device
 
-    def turns(
+    def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries, where each word is a block of the tree."""

@@ -236,9 +236,9 @@ class Superstep:
         bound, ghosts = self.bound, self.bound.ghosts
         if ghosts is not None and own.phase.kind.intersects:
             fields = self.kernel.kernel_source.fields
-            return ghosts.turns(bound.buffers, own, given, fields)
+            return ghosts.triangle_batches(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
-            return bound.exchange.blocks.turns(own.entries, given)
+            return bound.exchange.blocks.slices(own.entries, given)
         parts: Any = bound.sliced and bound.sliced.over(own, given, frontier_form)
         if parts is None and ghosts is not None:
             parts = ghosts.in_pieces(bound.buffers, own, frontier, given)

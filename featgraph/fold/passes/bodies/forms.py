@@ -44,7 +44,7 @@ class Form:
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
-        #: Columns of the work areas that operations have asked for.
+        #: Columns of the work areas that operations have requested.
         self.areas: list[int] = []
         #: Inverse -> the area that it is in.
         self.matrices: dict[str, str] = {}

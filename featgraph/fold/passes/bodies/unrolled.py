@@ -438,7 +438,7 @@ class _Columns(Call):
     def _first_row(self, staged: Staged, turned: bool | str) -> str:
         """Add the offset of the staged copy to multiply by; return its name.
 
-        Loaded from places that the compiler knows, the whole matrix would be kept in
+        Loaded from constant places, the whole matrix would be kept in
         registers: with 8 x 8 entries 132 of them for belief propagation, not 104.
         """
         first = self.facts.fresh("first")

@@ -207,7 +207,7 @@ class _Shared(ConvergeRows):
     """Lower walks of warps whose lanes have neighboring vertices or edges."""
 
     def visit_Degree(self, node: Degree) -> Body:
-        """Ask the row, which has been found."""
+        """Take the degree from the row, which has been found."""
         return code(f"{node.name} = {self.layout.degree}")
 
     def visit_AllEdges(self, node: AllEdges) -> Body:

@@ -270,7 +270,7 @@ class NestFacts:
         # Where directions of an edge may differ, it is one of them in both.
         twins = () if type_.shared else (has.format(rows.twin("{0}")),)
         within = " and ".join([has, *twins])
-        return replace(rows, within=within, asks_twins=not type_.shared)
+        return replace(rows, within=within, reads_twins=not type_.shared)
 
     # -- kept aggregates
 

@@ -472,7 +472,7 @@ def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Bo
 def _strided(first: str, stop: int, step: int, body: Body) -> Body:
     """Return a loop over `j`, or its body if it has one iteration.
 
-    The compiler would unroll a loop whose trip count it does not know.
+    The compiler would unroll a loop whose trip count is no constant.
     """
     if step < stop:
         loop = f"for j in range({first}, {stop}, {step}):\n    BODY"
