@@ -228,7 +228,7 @@ def test_errors_of_other_processes_are_raised() -> None:
         (["bfs", "--k", "0"], "--k: 0 is not 1 or more"),
         (["bfs", "--target", "cuda", "--cc", "nine"], "--cc: 'nine' is not like 9.0"),
         (["bfs", "--cc", "9.0"], "--cc: only a GPU has.*--target cuda"),
-        (["bfs", "--target", "cuda", "--cc", "1.0"], "does not support.*got:.*1.0.*9.0"),
+        (["bfs", "--target", "cuda", "--cc", "1.0"], "not support.*got:.*1.0.*9.0"),
         (["bfs", "--target", "gpu"], "invalid choice: 'gpu'"),
     ],
 )
