@@ -7,6 +7,7 @@ import argparse
 from featgraph.base.errors import FileFormatError
 from featgraph.cli.graphs import add_edge_list_options, edge_list_options
 from featgraph.cli.results import require_place
+from featgraph.graph.formats.readers import formats_in_words
 
 __all__ = ["add_convert_options", "convert_graph"]
 
@@ -16,7 +17,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "graph",
         metavar="IN",
-        help="a file: Matrix Market, DIMACS or edge list, also gzipped",
+        help=f"a file: {formats_in_words()}, also gzipped",
     )
     parser.add_argument("output", metavar="OUT.fgs", help="the folder to make")
     parser.add_argument(

@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.errors import FileFormatError
-from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
+from featgraph.graph.formats.readers import (
+    EDGE_LISTS,
+    SLICES,
+    formats_in_words,
+    read_graph,
+    suffix_of,
+)
 from featgraph.graph.graph import Graph
 
 __all__ = [
@@ -36,8 +42,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--graph",
         required=True,
         metavar="FILE",
-        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
-        "gzipped; or a folder of slices (.fgs)",
+        help=f"{formats_in_words()}, also gzipped; or a folder of slices ({SLICES})",
     )
     add_edge_list_options(parser)
 

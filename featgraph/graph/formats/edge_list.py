@@ -89,6 +89,7 @@ def _layout(
         "".join(kinds),
         list_options.comments,
         order=tuple(sorted(how.chosen).index(column) for column in how.chosen),
+        weights_may_be_real=True,
         field_count=how.field_count,
         separator=how.separator,
         vertex_count=list_options.vertex_count,

@@ -52,6 +52,9 @@ class Layout:
         Parameters of `scan_table`.
     order : tuple of int
         Integer columns of sources and targets, followed by the column of weights.
+    weights_may_be_real : bool
+        Whether weights in a column of integers are read again as real numbers if one is
+        no integer.
     base : int
         The number of the first vertex: 1 if the header has the number of vertices.
     vertex_count, entries : int or None
@@ -78,6 +81,7 @@ class Layout:
     field_count: int = 0
     separator: str = " "
     order: tuple[int, ...] = (0, 1, 2)
+    weights_may_be_real: bool = False
     base: int = 0
     vertex_count: int | None = None
     entries: int | None = None
@@ -202,8 +206,7 @@ def _scanned(
     try:
         return scan(), kinds
     except FileFormatError:
-        is_first = layout.has_weights and "r" not in kinds and layout.base == 0
-        if not is_first:
+        if "r" in kinds or not (layout.has_weights and layout.weights_may_be_real):
             raise
     places = [place for place, kind in enumerate(kinds) if kind == "i"]
     at = places[layout.order[2]]
