@@ -97,6 +97,22 @@ def test_integer_weights_may_turn_real_in_any_format(tmp_path: Path) -> None:
         assert weights.tolist() == [3, 4, 0.5]
 
 
+@pytest.mark.parametrize("kinds", ["rii", "iri", "iir", "r-ii"])
+@pytest.mark.parametrize("columns", [(0, 1), (1, 0)])
+def test_columns_count_among_integers(
+    kinds: str, columns: tuple[int, int], tmp_path: Path
+) -> None:
+    words = {"i": iter("12"), "r": iter(["0.5"]), "-": iter("9")}
+    path = tmp_path / "graph.arcs"
+    path.write_text(" ".join(next(words[kind]) for kind in kinds) + "\n")
+    text, known = read_text(path, None), {"vertex_count": 4, "entries": 1}
+    given = Layout.of(text, 0, kinds, "#", integer_columns=columns, **known)
+    found = read_edges(given, text)
+    assert [found.sources[0], found.targets[0]] == [1 + column for column in columns]
+    assert found.weights is not None
+    assert found.weights.tolist() == [0.5]
+
+
 WRONG = {
     "id": ("0 12 1", 41, "vertex id out of range"),
     "word": ("0 a 1", 41, "not an integer"),

@@ -88,7 +88,7 @@ def _layout(
         how.start,
         "".join(kinds),
         list_options.comments,
-        order=tuple(sorted(how.chosen).index(column) for column in how.chosen),
+        integer_columns=tuple(map(sorted(how.chosen).index, how.chosen)),
         weights_may_be_real=True,
         field_count=how.field_count,
         separator=how.separator,
