@@ -103,10 +103,9 @@ def choose_mapping(
         mapping = map_threads(work)
         if not asked.shares_features:  # else lanes share nothing here
             mapping = asked.choose(mapping, work, given)
-    if mapping.is_looped:
-        return mapping
-    mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
-    mapping = _forced(mapping, width, options)
+    if not mapping.is_looped:
+        mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
+        mapping = _forced(mapping, width, options)
     _require_shuffles(mapping, work)
     return mapping
 
