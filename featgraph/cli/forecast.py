@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from featgraph.cli.graphs import add_edge_list_options, read_given_graph
-from featgraph.graph.formats.readers import SLICES, suffix_of
+from featgraph.graph.formats.readers import SLICES, formats_in_words, suffix_of
 from featgraph.graph.graph import Graph
 from featgraph.graph.slices.read import map_slices
 from featgraph.ranks.cost.forecast import COLUMNS, TIMES, forecast
@@ -35,8 +35,8 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "graph",
         metavar="GRAPH",
-        help="a file: Matrix Market, DIMACS or edge list, also gzipped; or a folder of "
-        "slices, which is gone through row by row in its own order",
+        help=f"a file: {formats_in_words()}, also gzipped; or a folder of slices, "
+        "which is gone through row by row in its own order",
     )
     parser.add_argument(
         "--ranks",

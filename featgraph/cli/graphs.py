@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from featgraph.base.errors import FileFormatError
 from featgraph.cli.results import require_place
-from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
+from featgraph.graph.formats.readers import (
+    EDGE_LISTS,
+    SLICES,
+    formats_in_words,
+    read_graph,
+    suffix_of,
+)
 from featgraph.graph.graph import Graph
 
 __all__ = [
@@ -44,8 +50,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--graph",
         required=True,
         metavar="FILE",
-        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
-        "gzipped; or a folder of slices (.fgs)",
+        help=f"{formats_in_words()}, also gzipped; or a folder of slices ({SLICES})",
     )
     add_edge_list_options(parser)
 
@@ -215,7 +220,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "graph",
         metavar="IN",
-        help="a file: Matrix Market, DIMACS or edge list, also gzipped",
+        help=f"a file: {formats_in_words()}, also gzipped",
     )
     parser.add_argument("output", metavar="OUT.fgs", help="the folder to make")
     parser.add_argument(

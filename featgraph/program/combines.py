@@ -24,6 +24,7 @@ from featgraph.program.source import FunctionSource, parse_function, plain_funct
 __all__ = [
     "CUSTOM",
     "NO_SOURCE",
+    "NUMBERS",
     "RULES",
     "SELECTIVE",
     "Combine",
@@ -32,6 +33,10 @@ __all__ = [
     "combine",
     "identity_value",
 ]
+
+
+#: Kinds of numbers that functions contribute.
+NUMBERS = ("truth values", "integers", "reals")
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,13 @@ class Rules:
         "min" or "max" if it compares contributions, else "".
     is_arg : bool
         Whether the result is a key with its source.
+    takes : tuple of str
+        Kinds of numbers that it combines, of `NUMBERS`; a plan refuses others.
     selects : bool
         Whether the result is one of the contributions, and repeating one changes
-        nothing. So any order gives the same, without rounding.
+        nothing. By the first property it does not round (`rounds`), and gathers may
+        have ``first=True``. By the second, asynchronous runs and incremental ones may
+        combine a contribution again.
     in_blocks : bool
         Whether it may be a sum: sums of many real numbers are computed in blocks.
     gives : str
@@ -89,6 +98,7 @@ class Rules:
     final: Any = None
     order: str = ""
     is_arg: bool = False
+    takes: tuple[str, ...] = NUMBERS
     selects: bool = False
     in_blocks: bool = False
     gives: str = ""
@@ -108,7 +118,10 @@ class Rules:
 
     @property
     def rounds(self) -> bool:
-        """Whether a real result depends on the order of contributions."""
+        """Whether a real result depends on the order of contributions.
+
+        It does not if it is one of them; repeated contributions do not matter here.
+        """
         return not self.selects
 
 

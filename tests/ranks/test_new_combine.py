@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,9 +38,10 @@ def longer(a, b):
     return (a * a + b * b) ** 0.5
 
 
+BITS = ("truth values", "integers")
 NEW = {
-    "xor": Rules(exclusive_or, neutral=0, update="{0} ^= {1}"),
-    "called": Rules(exclusive_or, neutral=0),
+    "xor": Rules(exclusive_or, neutral=0, takes=BITS, update="{0} ^= {1}"),
+    "called": Rules(exclusive_or, neutral=0, takes=BITS),
     "highest": RULES["max"],
     "multiplied": RULES["product"],
     "longer": Rules(longer, neutral=0),
@@ -174,6 +177,18 @@ def of_reals(combine: str) -> fg.FoldMap:
     return fg.foldmap(keep, whole)
 
 
+def gathering_reals(combine: str) -> fg.FoldMap:
+    @fg.gather(into="whole", combine=combine)
+    def whole(f, u, v, e, d):
+        return d.x[u, f]
+
+    @fg.vertex
+    def keep(f, v, d):
+        return d.whole[v, f] != 0
+
+    return fg.foldmap(whole, keep)
+
+
 def bytes_of(step: fg.FoldMap, graph: fg.Graph, **options: Any) -> bytes:
     x = np.random.default_rng(2).uniform(0.9, 1.1, (V, 2))
     state = fg.State(graph, x=fg.vertex_property(x))
@@ -217,8 +232,12 @@ def test_ranks_refuse_reals_that_no_tree_combines(gpu: Gpu) -> None:
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 def test_bits_of_reals_are_refused_when_the_plan_is_made(gpu: Gpu, where: str) -> None:
     state = fg.State(WHOLE, x=fg.vertex_property(np.zeros((V, 2))))
-    with pytest.raises(UserFunctionError, match="exclusive_or"):
-        of_reals("called")(state, target=where)
+    for name, make in product(("xor", "called"), (of_reals, gathering_reals)):
+        with pytest.raises(UserFunctionError, match=f"{name}.*not take") as caught:
+            make(name)(state, target=where)
+        error = caught.value
+        assert (error.got, error.expected) == ("reals (real)", " or ".join(BITS))
+        assert re.search(r"test_new_combine\.py:\d+ in whole", error.where or "")
 
 
 def test_the_table_names_what_targets_and_ranks_have() -> None:

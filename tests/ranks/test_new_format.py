@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.cli.convert import add_convert_options
+from featgraph.cli.forecast import add_forecast_options
+from featgraph.cli.graphs import add_graph_options
 from featgraph.distributed import run_ranks
 from featgraph.graph import Graph
 from featgraph.graph.formats import layout, readers
@@ -38,7 +43,7 @@ def read_arcs(path: Any, *, max_bytes: int | None = None) -> Graph:
 
 @pytest.fixture(autouse=True)
 def is_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = readers.TextFormat((".arcs",), read_arcs, arcs_layout, "#")
+    added = readers.TextFormat("Arcs", (".arcs",), read_arcs, arcs_layout, "#")
     monkeypatch.setattr(readers, "FORMATS", (*readers.FORMATS, added))
     monkeypatch.setattr(layout, "BLOCK_BYTES", 64)
 
@@ -68,6 +73,44 @@ def test_a_new_format_is_read_whole_by_ranks_and_to_slices(tmp_path: Path) -> No
         require_equal(fg.read_graph(path, partition="edges"), fg.distribute(whole))
 
     run_ranks(3, on_a_rank)
+
+
+def test_help_names_a_new_format() -> None:
+    for add in (add_graph_options, add_convert_options, add_forecast_options):
+        parser = argparse.ArgumentParser(formatter_class=argparse.HelpFormatter)
+        add(parser)
+        assert "Arcs (.arcs)" in " ".join(parser.format_help().split())
+
+
+def test_integer_weights_may_turn_real_in_any_format(tmp_path: Path) -> None:
+    """From 1 on, too, where the layout allows it; else an error has the line."""
+    path = tmp_path / "graph.arcs"
+    path.write_text("1 2 3\n2 1 4\n1 3 0.5\n")
+    for base in (0, 1):
+        text = read_text(path, None)
+        given = Layout.of(text, 0, "iii", "#", base=base, vertex_count=4, entries=3)
+        with pytest.raises(fg.FileFormatError, match=":3: not an integer"):
+            read_edges(given, text)
+        either = replace(given, weights_may_be_real=True)
+        weights = read_edges(either, text).weights
+        assert weights is not None
+        assert weights.tolist() == [3, 4, 0.5]
+
+
+@pytest.mark.parametrize("kinds", ["rii", "iri", "iir", "r-ii"])
+@pytest.mark.parametrize("columns", [(0, 1), (1, 0)])
+def test_columns_count_among_integers(
+    kinds: str, columns: tuple[int, int], tmp_path: Path
+) -> None:
+    words = {"i": iter("12"), "r": iter(["0.5"]), "-": iter("9")}
+    path = tmp_path / "graph.arcs"
+    path.write_text(" ".join(next(words[kind]) for kind in kinds) + "\n")
+    text, known = read_text(path, None), {"vertex_count": 4, "entries": 1}
+    given = Layout.of(text, 0, kinds, "#", integer_columns=columns, **known)
+    found = read_edges(given, text)
+    assert [found.sources[0], found.targets[0]] == [1 + column for column in columns]
+    assert found.weights is not None
+    assert found.weights.tolist() == [0.5]
 
 
 WRONG = {

@@ -46,8 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 #: Errors of schedules at phases that they have no mapping for.
 REFUSED = {
-    "lanes cannot share the edges of a vertex here: the combine has no reduction by "
-    "shuffles",
+    "lanes cannot share the edges of a vertex here: no shuffle combines their results",
     "too few lanes for so many features",
 }
 #: Of the variants, each case runs in so many, in turn.

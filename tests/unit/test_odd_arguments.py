@@ -26,6 +26,7 @@ from featgraph.graph import (
     rmat,
     star_graph,
 )
+from featgraph.graph.formats.readers import FORMATS
 
 #: One of each kind that people, or programs, give by mistake.
 ODD = {
@@ -221,12 +222,10 @@ def test_errors_are_ours(name: str) -> None:
 
 
 READERS = [
+    *(getattr(fg, found.read.__name__) for found in FORMATS),
     fg.read_bif,
-    fg.read_dimacs,
-    fg.read_edge_list,
     fg.read_graph,
     fg.read_labels,
-    fg.read_matrix_market,
     fg.read_ratings,
     fg.read_uai,
     fg.read_uai_evidence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,14 +10,18 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.fold.plan import schedules as plan_schedules
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.schedules.exclusive import is_exclusive
+from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.mapping import Mapping, Work
 from featgraph.fold.schedules.table import NAMES, SCHEDULES, check_target
 from tests.bank import BY_NAME
+from tests.ordered import added
 from tests.programs.exclusive import PROGRAMS as EXCLUSIVE
 from tests.programs.exclusive import graph_of, state_of
 from tests.programs.triangles import PROGRAMS as TRIANGLES
@@ -131,9 +136,34 @@ def test_what_has_no_edges_is_left_to_lanes() -> None:
 
 def test_edges_of_a_combine_without_shuffles_are_not_shared() -> None:
     options = {"schedule": "virtual_warp", "lanes_per_vertex": 8}
-    with pytest.raises(fg.PlanError, match="no reduction by shuffles") as caught:
+    with pytest.raises(fg.PlanError, match="no shuffle combines") as caught:
         plan_of("product_and_custom", 3, **options)
     assert caught.value.got == "lanes_per_vertex=8"
+
+
+class _SharedEdges(LaneSchedule):
+    """A schedule whose choice does not look at combines."""
+
+    name = "shared_edges"
+
+    def choose(self, mapping: Mapping, work: Work, options: Any) -> Mapping:
+        """Return a mapping of a warp to each vertex."""
+        return replace(mapping, schedule=self.name, lanes_per_vertex=32)
+
+
+def test_no_schedule_shares_edges_of_a_combine_without_shuffles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with added(_SharedEdges()):
+        plan_of("bfs", 3, schedule="shared_edges")
+        with pytest.raises(fg.PlanError, match="no shuffle combines") as caught:
+            plan_of("product_and_custom", 3, schedule="shared_edges")
+        assert caught.value.got == "lanes_per_vertex=32"
+        with monkeypatch.context() as patch:
+            patch.setattr(plan_schedules, "_require_shuffles", lambda *_: None)
+            plan = plan_of("product_and_custom", 3, schedule="shared_edges")
+        with pytest.raises(TypeError, match="no shuffle combines"):
+            emit(plan)
 
 
 def test_the_cpu_has_one_schedule() -> None:

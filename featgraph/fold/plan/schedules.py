@@ -41,7 +41,7 @@ from featgraph.fold.schedules.cpu import map_chunks
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_costs import CARDS, SWEEPS, EdgeSweep
 from featgraph.fold.schedules.intersect_rows import rows_intersected
-from featgraph.fold.schedules.lanes import map_lanes
+from featgraph.fold.schedules.lanes import leaves_matrices, map_lanes
 from featgraph.fold.schedules.mapping import (
     BLOCK_THREADS,
     MOST_COPIES,
@@ -103,10 +103,11 @@ def choose_mapping(
         mapping = map_threads(work)
         if not requested.shares_features:  # else lanes share nothing here
             mapping = requested.choose(mapping, work, given)
-    if mapping.is_looped:
-        return mapping
-    mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
-    return _forced(mapping, width, options)
+    if not mapping.is_looped:
+        mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
+        mapping = _forced(mapping, width, options)
+    _require_shuffles(mapping, work)
+    return mapping
 
 
 def _work_of(
@@ -125,7 +126,9 @@ def _work_of(
     return Work(
         kind.from_sources, width, _sweeps_edges(kind, members), traits.has_hubs,
         joins=kind.pulls and _joins(members, analysis, options),
-        custom=next((f.name for f in gathers if not combine_of(f).rules.shuffle), ""),
+        gather_without_shuffle=next(
+            (f.name for f in gathers if not combine_of(f).rules.shuffle), ""
+        ),
         size=size,
         products=None if kind.pushes else products_of(members, width, options, whole),
         matrices=_needs_matrices(members), sums_matrices=any(map(is_matrix, members)),
@@ -207,6 +210,24 @@ def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
             "a mapping that does not fit", where="_mapping=", got=str(forced)
         )
     return mapping
+
+
+def _require_shuffles(mapping: Mapping, work: Work) -> None:
+    """Raise if lanes share the edges of a vertex, and no shuffle combines results."""
+    why = work.gather_without_shuffle if work.pulls else ""
+    if leaves_matrices(mapping, work):
+        why = "matrices in memory"
+    # The threads of a block with tiles combine in shared memory.
+    if why and mapping.edges_at_a_time > 1 and not mapping.tile:
+        raise PlanError(
+            "lanes cannot share the edges of a vertex here: no shuffle combines their "
+            "results",
+            where=why,
+            got=f"lanes_per_vertex={mapping.lanes_per_vertex}",
+            expected=f"the lanes that share {work.width} features: "
+            f"{mapping.lanes_per_edge}",
+            fix="use schedule='lanes'",
+        )
 
 
 def _items_of(

@@ -254,8 +254,10 @@ class _HubPhase(_CudaPhase):
         """Schedule of hubs, by that of the phase."""
         own = super().schedule
         if self.phase.kind.pushes:  # pushed values meet in memory
-            return SCHEDULES[own.parts]
-        return SCHEDULES[own.joins if self.phase.mapping.in_parts else own.hubs]
+            return SCHEDULES[own.parts_schedule]
+        if self.phase.mapping.in_parts:
+            return SCHEDULES[own.joined_parts_schedule]
+        return SCHEDULES[own.hub_schedule]
 
     @cached_property
     def threads(self) -> int:

@@ -429,11 +429,11 @@ class Schedule(ABC):
         Its `arrays`, where these do not depend on the mapping.
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
-    hubs : str
-        Schedule of vertices of high degree, or of long rows.
-    joins, parts : str
-        The same for several blocks a row: with a combine by the last block, and
-        without.
+    hub_schedule : str
+        Name of the schedule of vertices of high degree, or of long rows: a block each.
+    joined_parts_schedule, parts_schedule : str
+        The same with several blocks for each row. The last block combines their
+        results, or their results meet in memory (pushes).
     most_held : int
         Largest K for which one thread holds the elements of a matrix in registers, and
         solves systems there.
@@ -456,9 +456,9 @@ class Schedule(ABC):
     frontier_forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
     lists: ClassVar[tuple[GraphArray, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()
-    hubs: ClassVar[str] = "block"
-    joins: ClassVar[str] = "block_joins"
-    parts: ClassVar[str] = "block_parts"
+    hub_schedule: ClassVar[str] = "block"
+    joined_parts_schedule: ClassVar[str] = "block_joins"
+    parts_schedule: ClassVar[str] = "block_parts"
     most_held: ClassVar[int] = 0
     finds_due: ClassVar[bool] = False
 

@@ -210,7 +210,7 @@ class BlockTileSchedule(Schedule):
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
     #: A warp packs what its lanes take, and a block has several warps.
     frontier_forms: ClassVar[tuple[str, ...]] = ("listed",)
-    joins: ClassVar[str] = "tile_joins"
+    joined_parts_schedule: ClassVar[str] = "tile_joins"
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping of a block to a vertex; unchanged without matrices.

@@ -260,7 +260,7 @@ class SearchSchedule(Intersection):
     """
 
     name = "search"
-    hubs = "bitmap"
+    hub_schedule = "bitmap"
     does = "Sweep rows, and search the triangles that begin there."
 
     def describe(self, mapping: Mapping, width: int) -> str:

@@ -275,7 +275,7 @@ def map_lanes(work: Work) -> Mapping:
     hubs = work.has_hubs and not in_memory and work.sweeps_edges
     parts = hubs and work.joins and work.has_giant
     mapping = replace(mapping, hubs=hubs, in_parts=parts)
-    if not (in_memory or work.reduces or work.custom):
+    if not (in_memory or work.reduces or work.gather_without_shuffle):
         together = lanes * _edges_at_a_time(lanes, work)
         mapping = replace(mapping, lanes_per_vertex=together)
     if work.pulls and work.sums_matrices and not in_memory:
@@ -441,19 +441,6 @@ class VirtualWarpSchedule(LaneSchedule):
             return mapping
         count = options[LANES_OPTION]
         mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
-        why = work.custom if work.pulls else ""
-        if leaves_matrices(mapping, work):
-            why = "matrices in memory"
-        if count > mapping.lanes_per_edge and why:
-            raise PlanError(
-                "lanes cannot share the edges of a vertex here: the combine has "
-                "no reduction by shuffles",
-                where=why,
-                got=f"{LANES_OPTION}={count}",
-                expected=f"the lanes that share {work.width} features: "
-                f"{mapping.lanes_per_edge}",
-                fix="use schedule='lanes'",
-            )
         return replace(mapping, lanes_per_vertex=count)
 
 

@@ -236,8 +236,8 @@ class Work:
         Whether some degrees are so high that one warp would delay all others.
     joins : bool
         Whether results of parts of a row can be combined.
-    custom : str
-        Name of a gather whose combine has no shuffles; "" for none.
+    gather_without_shuffle : str
+        Name of a gather whose combine has no shuffle; "" if all have one.
     size : int
         Bytes of a real number.
     products : Products or None
@@ -282,7 +282,7 @@ class Work:
     sweeps_edges: bool = False
     has_hubs: bool = False
     joins: bool = False
-    custom: str = ""
+    gather_without_shuffle: str = ""
     size: int = 4
     products: Products | None = None
     matrices: int = 0

@@ -45,38 +45,42 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Walk:
-    """How one lane goes through the edges of a vertex.
+    """A walk of one lane over the edges of a vertex: loop, lanes beside it, overlap.
 
     Attributes
     ----------
     form : str
-        "range"; "while", with a counter as narrow as the places are; "rounds", where
-        lanes that have no edge go along on a valid one, ``inside_edge`` being False;
-        "batches", rounds of which each has some edges for each lane, ``batch_count`` in
-        all; "together", rounds through the rows of all lanes of a warp; "apart", where
-        each lane of a warp has a row, and all of them share one that is long.
+        The loop:
+
+        - "range": a ``for`` loop over positions.
+        - "while": a counter of the type of positions, which may be narrower.
+        - "rounds": as many rounds for all lanes; a lane without an edge takes a valid
+          one, with ``inside_edge`` False.
+        - "batches": ``batch_count`` rounds, in each of which a lane has several edges.
+        - "together": rounds through the rows of all lanes of a warp.
+        - "apart": each lane of a warp walks its own row, and all share a long one.
     lanes : int
-        Edges that are walked beside each other: a lane takes every `lanes`-th place.
+        Lanes that share the row: each takes every `lanes`-th position.
     own : str
-        Which of them is this lane's, "" where it is the only one.
+        Text of the number of this lane among them; "" for a single lane.
     company : str
-        Of rounds, all lanes that go round equally often: "warp" or "block".
+        Lanes with equally many rounds: "warp" or "block".
     at_a_time : int
-        Edges whose loads a lane has on the way together; not of "range".
+        Edges of a lane whose loads overlap; 1 for "range".
     is_looped : bool
-        Whether they are a loop that the compiler unrolls, not written out.
-    is_shared : bool
-        Of "together": whether rows are those of a list, and their edges are shared out
-        evenly among all warps.
+        Whether these edges are a loop that the compiler unrolls, not repeated text.
     numbers_late : bool
-        Whether an edge gets its number behind the test that a body ends with, which few
-        pass.
+        Whether the id of an edge is loaded in the ``if`` that ends the body, since few
+        edges pass its test.
+    is_shared : bool
+        For "together": whether the rows are those of a list, and all warps share their
+        edges evenly.
     pairs : Pairs or None
-        What is done for two edges at a time, where that may be; of "while".
+        For "while": statements for two edges at a time; None for one at a time.
     alone : int
-        Of "apart": edges of a row that one lane takes alone.
+        For "apart": most edges of a row that one lane walks alone.
     ends_together : bool
-        Of "while": whether lanes of a vertex leave it when one of them has
+        For "while": whether the lanes of a vertex leave when one of them has
         ``all_found``.
     """
 

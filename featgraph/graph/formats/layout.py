@@ -50,8 +50,12 @@ class Layout:
         Most bytes to allocate for the file.
     kinds, comments, prefix, field_count, separator
         Parameters of `scan_table`.
-    order : tuple of int
-        Integer columns of sources and targets, followed by the column of weights.
+    integer_columns : tuple of int
+        Positions of sources, targets and weights among the columns of integers (``i``
+        in `kinds`), from 0. Weights in a column of reals have none.
+    weights_may_be_real : bool
+        Whether weights in a column of integers are read again as real numbers if one is
+        no integer.
     base : int
         The number of the first vertex: 1 if the header has the number of vertices.
     vertex_count, entries : int or None
@@ -77,7 +81,8 @@ class Layout:
     prefix: str = ""
     field_count: int = 0
     separator: str = " "
-    order: tuple[int, ...] = (0, 1, 2)
+    integer_columns: tuple[int, ...] = (0, 1, 2)
+    weights_may_be_real: bool = False
     base: int = 0
     vertex_count: int | None = None
     entries: int | None = None
@@ -202,24 +207,23 @@ def _scanned(
     try:
         return scan(), kinds
     except FileFormatError:
-        is_first = layout.has_weights and "r" not in kinds and layout.base == 0
-        if not is_first:
+        if "r" in kinds or not (layout.has_weights and layout.weights_may_be_real):
             raise
     places = [place for place, kind in enumerate(kinds) if kind == "i"]
-    at = places[layout.order[2]]
+    at = places[layout.integer_columns[2]]
     kinds = f"{kinds[:at]}r{kinds[at + 1 :]}"
     return scan(), kinds
 
 
 def _block(layout: Layout, at: int, table: Table) -> Block:
     """Return checked edges of parsed lines."""
-    order, base, weights = layout.order, layout.base, None
+    columns, base, weights = layout.integer_columns, layout.base, None
     count = table.integers.shape[0]
     if layout.has_weights:
-        weights = table.integers[order[2]].copy() if count == 3 else table.reals
+        weights = table.integers[columns[2]].copy() if count == 3 else table.reals
     if count == 2:  # without the column of weights
-        order = tuple(np.argsort(order[:2]).argsort().tolist())
-    sources, targets = (table.integers[place] for place in order[:2])
+        columns = tuple(np.argsort(columns[:2]).argsort().tolist())
+    sources, targets = (table.integers[place] for place in columns[:2])
     if base:
         _check_range(table, layout.vertex_count or 0)
         sources, targets = sources - base, targets - base

@@ -40,7 +40,9 @@ from featgraph.graph.slices.read import open_slices, read_slices
 
 __all__ = [
     "EDGE_LISTS",
+    "FORMATS",
     "SLICES",
+    "formats_in_words",
     "read_dimacs",
     "read_edge_list",
     "read_graph",
@@ -319,6 +321,8 @@ class TextFormat:
 
     Attributes
     ----------
+    title : str
+        Name in help texts.
     suffixes : tuple of str
     read : callable
         ``read(path, **options)`` returns the graph of a whole file.
@@ -332,6 +336,7 @@ class TextFormat:
         ``directed``, the file does not define whether edges are directed.
     """
 
+    title: str
     suffixes: tuple[str, ...]
     read: Callable[..., Graph]
     layout: Callable[..., Layout]
@@ -341,14 +346,22 @@ class TextFormat:
 
 EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
 FORMATS = (
-    TextFormat((".mtx", ".mm"), read_matrix_market, matrix_market_layout, "%"),
-    TextFormat((".gr",), read_dimacs, dimacs_layout, "c"),
     TextFormat(
-        EDGE_LISTS, read_edge_list, edge_list_layout, "#%",
+        "Matrix Market", (".mtx", ".mm"), read_matrix_market, matrix_market_layout, "%",
+    ),
+    TextFormat("DIMACS", (".gr",), read_dimacs, dimacs_layout, "c"),
+    TextFormat(
+        "edge list", EDGE_LISTS, read_edge_list, edge_list_layout, "#%",
         ("directed", "columns", "weights", "comments", "names", "vertex_count",
          "duplicates", "separator", "header"),
     ),
 )  # fmt: skip
+
+
+def formats_in_words() -> str:
+    """Return the formats of text with their suffixes, for help texts."""
+    shown = [f"{found.title} ({', '.join(found.suffixes)})" for found in FORMATS]
+    return f"{', '.join(shown[:-1])} or {shown[-1]}"
 
 
 def _format_of(path: _Path) -> TextFormat:

@@ -24,6 +24,7 @@ from featgraph.graph import (
     read_matrix_market,
     read_ratings,
 )
+from featgraph.graph.formats.readers import FORMATS
 
 DATA = Path(
     os.environ.get("FEATGRAPH_DATA")
@@ -221,6 +222,13 @@ def test_gzip_is_told_by_content_and_changes_nothing(write, reader, content):
     several = reader(write(parts, "several.gz"))
     assert plain.digest == zipped.digest == several.digest
     assert plain.edge_count >= 3
+
+
+def test_read_graph_documents_each_format():
+    text = read_graph.__doc__
+    for found in FORMATS:
+        assert f"`{found.read.__name__}`" in text
+        assert all(f"``{suffix}``" in text for suffix in found.suffixes)
 
 
 def test_read_graph_goes_by_suffix(write):

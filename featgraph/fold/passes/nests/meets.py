@@ -207,7 +207,15 @@ class Meets(Rewriting):
 def _shuffled(
     accumulator: Accumulator, names: list[str], group: int, lanes: int
 ) -> Body:
-    """Combine over groups that share a vertex, lane by lane, by shuffles."""
+    """Combine over groups that share a vertex, lane by lane, by shuffles.
+
+    Raises
+    ------
+    TypeError
+        If the combine has no shuffle: a schedule let lanes share edges all the same.
+    """
+    if not accumulator.rules.shuffle:
+        raise TypeError(f"no shuffle combines {names[0]} over {lanes} lanes")
     four = "_4" if len(names) == 4 else ""
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
