@@ -32,8 +32,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows.HostRows, "round_edges", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
     monkeypatch.setattr(layout, "BLOCK_BYTES", 200)
-    for module in ("manifest", "files"):
-        monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
+    monkeypatch.setattr("featgraph.graph.slices.files.BLOCK_BYTES", 64)
     monkeypatch.setattr(write, "_MOST_FILES", 3)
 
 

@@ -34,8 +34,7 @@ def few_edges_are_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (chunks, build):
         monkeypatch.setattr(module, "ROUND_EDGES", 40)
     monkeypatch.setattr(rows.HostRows, "round_edges", 40)
-    for module in ("manifest", "files"):
-        monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
+    monkeypatch.setattr("featgraph.graph.slices.files.BLOCK_BYTES", 64)
 
 
 @st.composite

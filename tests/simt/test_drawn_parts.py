@@ -351,8 +351,7 @@ def test_slices_that_gpus_read(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(on_gpu.GpuRows, "round_edges", 24)
     monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
-    for module in ("manifest", "files"):
-        monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
+    monkeypatch.setattr("featgraph.graph.slices.files.BLOCK_BYTES", 64)
     is_weighted = is_of_host
     whole = rmat(6, 1, seed=3, directed=directed, weighted=is_weighted, target="cpu")
     path = tmp_path / "graph.fgs"
