@@ -56,7 +56,8 @@ class WordSchedule(LaneSchedule):
     """Lanes take the vertices of one word one after the other, and share features.
 
     The result does not depend on the partition of other vertices: see
-    `featgraph.runtime.devices.fixed_trees`. A part is a word, or, with ``together = 1``, a vertex.
+    `featgraph.runtime.devices.fixed_trees`. A part is a word, or, with
+    ``together = 1``, a vertex.
     """
 
     name = "words"
