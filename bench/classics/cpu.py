@@ -349,18 +349,7 @@ def centralities(i: Inputs) -> list[Program]:
             },
             lambda r: verify_pagerank(g, r.ranks),
         ),
-        Program(
-            f"pagerank, L1 {LAST_CHANGE:g}",
-            {
-                "featgraph": lambda: pagerank(
-                    g, tol=LAST_CHANGE / g.vertex_count, max_supersteps=1000
-                ),
-                "SciPy float32": lambda: power_iteration(
-                    g, 0.85, LAST_CHANGE / g.vertex_count, np.float32
-                ),
-            },
-            lambda r: verify_pagerank(g, r.ranks, tol=LAST_CHANGE / g.vertex_count),
-        ),
+        _pagerank_by_last_change(i),
         Program(
             f"betweenness_centrality, {SOURCES} sources",
             {
@@ -441,7 +430,20 @@ def directed_programs(i: Inputs) -> list[Program]:
             "networkit": lambda r: r.numberOfComponents(),
         },
     )
-    return [strong, _pagerank_as_near(i)]
+    return [strong, _pagerank_by_last_change(i), _pagerank_as_near(i)]
+
+
+def _pagerank_by_last_change(i: Inputs) -> Program:
+    """Return PageRank in float32 until the L1 norm of a change is small."""
+    g, tol = i.graph, LAST_CHANGE / i.graph.vertex_count
+    return Program(
+        f"pagerank, L1 {LAST_CHANGE:g}",
+        {
+            "featgraph": lambda: pagerank(g, tol=tol, max_supersteps=1000),
+            "SciPy float32": lambda: power_iteration(g, 0.85, tol, np.float32),
+        },
+        lambda r: verify_pagerank(g, r.ranks, tol=tol),
+    )
 
 
 def _pagerank_as_near(i: Inputs) -> Program:
