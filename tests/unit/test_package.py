@@ -94,12 +94,12 @@ FLOORS = (
 ASKED_BY_RUNTIME = {
     "folder",  # a foldmap folds
     "plan.options",  # what was asked for
-    "plan.traits",  # what a plan depends on of a graph, and the names of its arrays
+    "plan.traits",  # traits of a graph that plans depend on, and names of its arrays
     "plan.plan",  # the phases, and the facts
     "schedules.mapping",  # the sizes that a schedule finds a grid for
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
-    "compiling.compile",  # what is loaded and need not be compiled
+    "compiling.compile",  # compiled code that is loaded from the store
 }
 
 TOP_LEVEL = {

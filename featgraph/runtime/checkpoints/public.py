@@ -518,8 +518,8 @@ class Session:
 
     Parameters
     ----------
-    call : Call or None
-        None if nothing is to be written.
+    call : Call
+        The call that writes the checkpoints.
     foldmaps : sequence of FoldMap
     state : State
         Restored, if there is a checkpoint.
@@ -538,7 +538,7 @@ class Session:
 
     def __init__(
         self,
-        call: Call | None,
+        call: Call,
         foldmaps: Sequence[FoldMap],
         state: State,
         options: Mapping[str, Any],
@@ -551,8 +551,6 @@ class Session:
         self._packed = Packed()
         #: Number of supersteps at the last test whether to write.
         self._seen = 0
-        if call is None:
-            return
         call.open(state.graph)
         self._identity = iterate_identity(foldmaps, state, options)
         first = call.first_values(state)
@@ -580,9 +578,9 @@ class Session:
     def begin(self, run: Run, run_state: RunState) -> None:
         """Restore a run to the checkpoint."""
         call, is_shared = self._call, run_state.state.graph.ranks is not None
-        if call is not None and is_shared:
+        if is_shared:
             run_state.supersteps_left = lambda: call.supersteps_left
-        elif call is not None:
+        else:
             run_state.wants_host = call.is_due
         if self._snapshot is None:
             return
@@ -596,7 +594,7 @@ class Session:
     def look(self, run: Run, run_state: RunState) -> None:
         """Write a checkpoint after a superstep, if one is due."""
         new, self._seen = run.supersteps - self._seen, run.supersteps
-        if self._call is not None and self._call.is_due(new):
+        if self._call.is_due(new):
             self._write(self._call, run, run_state)
 
     def end(self, run: Run, run_state: RunState, ended: bool) -> None:
@@ -604,9 +602,8 @@ class Session:
 
         `ended` is False if the run has reached its limit of supersteps.
         """
-        call = self._call
-        if call is not None and not self.has_ended and call.is_due_behind():
-            self._write(call, run, run_state, ended)
+        if not self.has_ended and self._call.is_due_behind():
+            self._write(self._call, run, run_state, ended)
 
     def _write(
         self, call: Call, run: Run, run_state: RunState, ended: bool = False
