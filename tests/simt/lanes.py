@@ -367,6 +367,9 @@ class Block:
                     _idle.give_back(lane)
                 elif not lane.dead:
                     lane.throw()
+            # Records refer to their block: without this, the garbage collector would
+            # decide when the memory of its arguments is free.
+            self.shared.clear()
 
     def _resolve(self) -> list[tuple[Lane, Any]]:
         waiting: dict[tuple[int | None, Meeting], list[Lane]] = defaultdict(list)

@@ -16,6 +16,7 @@ from featgraph.cuda import dialect
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
 from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.recording import cuda_trace
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -32,6 +33,9 @@ def gpu() -> Iterator[Gpu]:
         # Supersteps of an emulator take long, and are to be recorded all the same.
         patch.setattr(replay, "_MOST_SECONDS", 1e9)
         patch.setattr(replay, "_MOST_AWAY", 1e9)
+        # Neither graphs nor loops pay, however long a launch takes here.
+        patch.setattr(cuda_trace.RecordedSuperstep, "recording_seconds", np.inf)
+        patch.setattr(cuda_trace, "_LOOP_SECONDS", np.inf)
         yield made
 
 
