@@ -21,7 +21,6 @@ from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.graph.views import edge_orders
 from featgraph.program.signature import EXCLUSIVE, GENERATED
 from tests.programs.exclusive import (
-    LEARN,
     PROGRAMS,
     check_learning,
     check_run,
@@ -380,9 +379,10 @@ def test_values_of_edges_that_change_are_copied_anew(
     assert meant.sum() == 4 * 2 * state["rating"].sum()
     for _ in range(2):
         state["rating"] = ratings = rng.integers(1, 100, 90).astype(np.float32)
-        more = {"supersteps": 1, "target": target, "schedule": schedule}
-        made = fg.iterate(ADD_RATING, state, **more).preparation
+        found = fg.iterate(
+            ADD_RATING, state, supersteps=1, target=target, schedule=schedule
+        )
         for ends in (graph.sources, graph.targets):
             np.add.at(meant, ends, ratings[:, None])
         np.testing.assert_array_equal(state["x"], meant)
-        assert made.bytes == 4 * 90
+        assert found.preparation.bytes == 4 * 90
