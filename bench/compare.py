@@ -2,12 +2,12 @@
 
 ``python -m bench.compare BEFORE [options] -- NAME ...`` takes ``BEFORE``, a commit or a
 folder with ``featgraph`` and ``algorithms`` in it, and this checkout. Both run the
-benches of this checkout, each in processes of its own: where Numba puts code and arrays
-changes from process to process, by more than many a change of the code is worth. Each
-of ``--rounds`` starts a process of either version at the same time, on cores of its
-own, ``--pairs`` such pairs at a time; cores are swapped from round to round. A row has
-the least median of a cell over the processes of a version, and the median ratio of the
-processes that ran at the same time.
+benches of this checkout, or a folder its own where it has ``bench``, each in processes
+of its own: where Numba puts code and arrays changes from process to process, by more
+than many a change of the code is worth. Each of ``--rounds`` starts a process of either
+version at the same time, on cores of its own, ``--pairs`` such pairs at a time; cores
+are swapped from round to round. A row has the least median of a cell over the processes
+of a version, and the median ratio of the processes that ran at the same time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _link(folder: Path, tree: Path) -> None:
     folder.mkdir()
     for name in ("featgraph", "algorithms"):
         (folder / name).symlink_to(tree / name)
-    (folder / "bench").symlink_to(ROOT / "bench")
+    own = tree / "bench"
+    (folder / "bench").symlink_to(own if own.is_dir() else ROOT / "bench")
     (folder / "pyproject.toml").touch()  # of a checkout: algorithms/ lies beside it
 
 
