@@ -97,5 +97,5 @@ def test_other_libraries_get_what_is_not_in_use() -> None:
 def test_more_than_there_is_is_refused_with_its_size() -> None:
     from featgraph.cuda import arrays
 
-    with pytest.raises(DeviceMemoryError, match="GB asked for"):
+    with pytest.raises(DeviceMemoryError, match="GB requested"):
         arrays.empty((1 << 45,), np.float64)
