@@ -171,6 +171,19 @@ def test_a_run_is_one_launch() -> None:
     assert min(done.seconds) >= 0
 
 
+def test_a_log_of_many_thresholds_leaves_the_other_words() -> None:
+    ends = np.arange(89)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    with in_a_loop(1 << 10) as gpu:
+        found = algorithms.sssp(
+            graph, 0, near_far=fg.NearFar("distance", 4.0), target="cuda"
+        )
+        assert loops(gpu) >= 1
+        np.testing.assert_array_equal(np.asarray(found.distances), np.arange(90))
+    assert len(found.run.thresholds) == found.run.supersteps >= 90
+    assert found.run.thresholds[-1] > found.run.thresholds[0]
+
+
 @pytest.mark.parametrize("limit", [2, 3, 17])
 def test_a_limit_is_met_exactly(limit: int) -> None:
     with in_a_loop(1 << 10):

@@ -169,12 +169,12 @@ class QueueMemory:
         return *values[words_of.LIMITS :].tolist(), float(values[words_of.NEAR])
 
     def _landed(self, entries: int) -> Any:
-        """Return words of the device, with some entries of the log."""
+        """Return a copy of the device's words, with some entries of the log."""
         loops = self._device.own.loops
         size = words_of.LOG + words_of.OF_AN_ENTRY * entries
         landed = int(loops.landing.ctypes.data)
         self._device.driver.read(landed, loops.address, 8 * size)
-        return np.asarray(loops.landing)
+        return np.array(loops.landing[:size])  # thresholds are read into the same
 
     def forget(self) -> None:
         """Drop the memory after a failed loop, which has not restored it."""
