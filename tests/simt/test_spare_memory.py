@@ -127,6 +127,19 @@ def test_the_next_state_gets_the_arrays_of_the_last(gpu: Gpu) -> None:
     assert not arrays_of(ran(graph, 3)) & before  # `again` has them
 
 
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_working_memory_starts_as_zeros(gpu: Gpu, where: str) -> None:
+    """Also where memory that was written before is used again."""
+    graph, device, key = path(), choose_device(where), ("room", "uint8", (64,))
+    for _ in range(3):
+        state = ran(graph, 1)
+        memory = buffers_of(state, device).temporary(*key)
+        assert not device.download(memory).any()
+        device.fill(memory, 1)
+        del state, memory
+        np.empty(64, np.uint8)[...] = 1  # NumPy gives out small blocks again
+
+
 @fg.vertex
 def turn(f, v, d):  # type: ignore[no-untyped-def]
     d.x_next[v, f] = d.x[v, f] + d.by[f]

@@ -73,8 +73,8 @@ class CpuDevice(CpuSweeps):
         return np.empty(shape, dtype)
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array that kernels write before they use it."""
-        return np.empty(shape, dtype)
+        """Return an array of zeros, for values that kernels compute."""
+        return np.zeros(shape, dtype)
 
     def make_spare_memory(self) -> None:
         """Return None: no memory of the host is kept."""

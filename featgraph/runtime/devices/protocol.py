@@ -364,7 +364,7 @@ class Device(Protocol):
         """Return an uninitialized array."""
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array that kernels write before they use it."""
+        """Return an array of zeros, for values that kernels compute."""
 
     def make_spare_memory(self) -> SpareMemory | None:
         """Return a cache of memory of a graph's States; None if the target has none."""
