@@ -17,7 +17,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
-from featgraph.cli import warm
+from featgraph.cli import kernels
 from featgraph.cuda import dialect
 from featgraph.fold.compiling.compile import is_stored
 from featgraph.fold.plan.traits import graph_traits
@@ -166,8 +166,8 @@ for V, E in ((50, 150), (3000, 9000), (20000, 120000)):
 
 #: The command, on one graph: directed, without weights and a long row, not in a ring.
 WARM_ON_ONE_GRAPH = """
-from featgraph.cli import main, warm
-warm.product = lambda *_, **__: [(True, False, False, False)]
+from featgraph.cli import kernels, main
+kernels.product = lambda *_, **__: [(True, False, False, False)]
 raise SystemExit(main(["warm", "bfs", "--jobs", "1"]))
 """
 
@@ -216,7 +216,7 @@ def test_first_calls_of_several_algorithms_compile_nothing(tmp_path: Path) -> No
 
 def test_errors_of_other_processes_are_raised() -> None:
     with pytest.raises(AttributeError, match="no_algorithm"):
-        list(warm._results([warm.Task("no-algorithm", 8, None)] * 2, 2))
+        list(kernels._results([kernels.Task("no-algorithm", 8, None)] * 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,9 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
     random = np.random.default_rng(3)
     graph = fg.Graph.from_edges(*random.integers(0, 40, (2, 160)))
     own = graph_traits(graph)
-    monkeypatch.setattr(warm, "product", lambda *_, **__: [(True, False, False, False)])
+    monkeypatch.setattr(
+        kernels, "product", lambda *_, **__: [(True, False, False, False)]
+    )
     monkeypatch.setattr(warming, "_all_traits", lambda _: [own])
     shared = list(warming._own_kernels())
     monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])
