@@ -18,7 +18,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.ranks.exchange import triangle_parts, triangles
-from featgraph.runtime.devices import bound
+from featgraph.runtime.devices import protocol
 from featgraph.runtime.devices.cuda_arrays import CudaArrays
 from tests.ranks.test_triangles import (
     GRAPHS,
@@ -198,7 +198,7 @@ def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) ->
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the middle, each in the batch that has it."""
     monkeypatch.setattr(triangle_parts, "BATCH_BYTES", 4096)
-    for module in (triangles, bound):
+    for module in (triangles, protocol):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     alone = make_state(GRAPHS[LARGEST], LARGEST)
     for step in (sums, behind):

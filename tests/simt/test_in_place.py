@@ -18,8 +18,8 @@ if not dialect.is_installed():
 
 from featgraph.algorithms.als import cholesky_half
 from featgraph.distributed import run_ranks
-from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
+from featgraph.runtime.devices.protocol import BoundEntry
 from featgraph.runtime.loops import foldmap_run, replay
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from tests.simt.gpu import Gpu, emulated_gpu

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import Engine, run_ranks
 from featgraph.ranks.engines import meeting, messages
-from featgraph.ranks.engines.lost_ranks import timeout_of
+from featgraph.ranks.engines.failures import timeout_of
 from featgraph.ranks.engines.processes import INLINE_BYTES
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from tests.strategies import seeds
