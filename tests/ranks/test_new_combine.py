@@ -229,16 +229,19 @@ def test_ranks_refuse_reals_that_no_tree_combines(gpu: Gpu) -> None:
         run_ranks(2, on_a_rank)
 
 
+def run_once(step: fg.FoldMap, state: fg.State, where: str) -> None:
+    if where == "interpreter":
+        reference.superstep(step.program, *reference.from_state(state))
+    else:
+        step(state, target=where)
+
+
 @pytest.mark.parametrize("where", ["cpu", "cuda", "interpreter"])
 def test_bits_of_reals_are_refused_before_a_superstep(gpu: Gpu, where: str) -> None:
     state = fg.State(WHOLE, x=fg.vertex_property(np.zeros((V, 2))))
     for name, make in product(("xor", "called"), (of_reals, gathering_reals)):
-        step = make(name)
         with pytest.raises(UserFunctionError, match=f"{name}.*not take") as caught:
-            if where == "interpreter":
-                reference.superstep(step.program, *reference.from_state(state))
-            else:
-                step(state, target=where)
+            run_once(make(name), state, where)
         error = caught.value
         assert (error.got, error.expected) == ("reals (real)", " or ".join(BITS))
         assert re.search(r"test_new_combine\.py:\d+ in whole", error.where or "")

@@ -16,8 +16,8 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.devices import cuda_arrays
-from featgraph.runtime.loops.pending import Pending, announce
 from featgraph.runtime.loops.replay import find_counts
+from featgraph.runtime.loops.run_state import Pending, announce
 from featgraph.runtime.recording.control import (
     ABOVE,
     BELOW,

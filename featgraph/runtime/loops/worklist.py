@@ -25,9 +25,14 @@ from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.near_far import Keys
-from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import SHARED, QueueRun, RunState, Watched
+from featgraph.runtime.loops.run_state import (
+    SHARED,
+    Pending,
+    QueueRun,
+    RunState,
+    Watched,
+)
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
