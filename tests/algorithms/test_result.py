@@ -269,7 +269,7 @@ def test_history_is_advised_and_taken_by_the_same_algorithms(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"trget": "cpu"}, "did you mean 'target'"),
         ({"until": lambda state: True}, "pagerank takes no until="),
@@ -279,7 +279,7 @@ def test_history_is_advised_and_taken_by_the_same_algorithms(name: str) -> None:
     ],
 )
 def test_options_are_checked_before_the_graph_is(
-    given: dict[str, Any], says: str
+    given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(fg.FeatGraphError, match=says):
+    with pytest.raises(fg.FeatGraphError, match=message):
         algorithms.pagerank(None, **given)

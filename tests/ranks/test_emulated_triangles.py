@@ -138,16 +138,16 @@ def peeled(graph: fg.Graph, target: str) -> list[Any]:
         first=fg.vertex_property(0),
         limit=0,
     )
-    told: list[Any] = []
+    results: list[Any] = []
     count(state, target=target)
     for limit, active, turns in ((1, [3, 9, 20], 1), (1, None, 2), (2, None, 2)):
         state["limit"] = limit
         for _ in range(turns):
             out = peel(state, active_in=active, target=target)
-            told.append(out.mask)
+            results.append(out.mask)
         look(state, target=target)
-        told.append(state["first"])
-    return [*told, state["left"], state["load"]]
+        results.append(state["first"])
+    return [*results, state["left"], state["load"]]
 
 
 def test_edges_that_changed_are_swept_on_ranks(gpu: Gpu) -> None:

@@ -21,7 +21,7 @@ from tests.bank import BANK
 from tests.programs.common import BankProgram
 from tests.ranks.forced import forced
 from tests.ranks.test_options import GRAPHS, V, make_state, search, step
-from tests.unit.test_checkpoints import RUNS, require_same, told
+from tests.unit.test_checkpoints import RUNS, require_same, results_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
@@ -46,14 +46,14 @@ def test_a_run_that_moves_leaves_what_one_rank_leaves(
     name: str, directed: bool, seed: int, ranks: int, order: str, data: st.DataObject
 ) -> None:
     whole = GRAPHS[directed]
-    wanted = told(whole, name, seed)
+    wanted = results_of(whole, name, seed)
     first = data.draw(cuts_of(ranks, words=False))
     at = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     moves = {number: data.draw(cuts_of(ranks)) for number in at}
 
     def on_a_rank(engine: Any) -> list[Any]:
         graph = fg.distribute(whole, cuts=first, order=order)
-        return told(graph, name, seed, repartition="auto")
+        return results_of(graph, name, seed, repartition="auto")
 
     with forced(moves):
         for values in run_ranks(ranks, on_a_rank):

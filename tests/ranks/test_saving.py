@@ -178,15 +178,15 @@ def test_what_is_written_through_views_reaches_ghosts() -> None:
 
     def run(graph: fg.Graph) -> list[Any]:
         state = make_state(graph)
-        told: list[Any] = []
+        results: list[Any] = []
         for number in range(3):
             view = np.asarray(state.view("x"))
             own = view[: len(view) if graph.ranks is None else graph.shard.own]
             own *= 3 + number
             state.touch("x")
             fg.iterate(step, state, max_supersteps=2)
-            told += [state[name] for name in state]
-        return told
+            results += [state[name] for name in state]
+        return results
 
     wanted = run(whole)
     for found in run_ranks(3, lambda _: run(fg.distribute(whole, order="spread"))):

@@ -85,7 +85,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
     # The first ones are as wide as any: the window stays, with what is left there.
     wide = [(form, 3, 8) for form in ("auto", "all")]
     sizes = np.random.default_rng(0).integers(1, (4, 9), (len(forms), 2)).tolist()
-    asked = [*wide, *((f, *two) for f, two in zip(forms, sizes, strict=True))]
+    cases = [*wide, *((f, *two) for f, two in zip(forms, sizes, strict=True))]
 
     def on_a_rank(engine: Engine) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
@@ -95,7 +95,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
             HostRows(shard, engine, cpu),
         )
         count = shard.numbers.size
-        for number, (form, width, entries) in enumerate(asked):
+        for number, (form, width, entries) in enumerate(cases):
             share = (0.6, 0.05, 0.0)[number % 3]
             array = rng.random((count, width)).astype(np.float32)
             changed = packed(rng.random(count) < share)
@@ -110,7 +110,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
             np.testing.assert_array_equal(found, array)
             np.testing.assert_array_equal(device.download(result), [3.0] * entries)
         stored = transport.numbers.stored(engine.size).read(engine.rank)["numbers"]
-        total = 8 * sum(entries for _, _, entries in asked)
+        total = 8 * sum(entries for _, _, entries in cases)
         assert stored.tolist() == [total * (r != engine.rank) for r in range(3)]
 
     run_ranks(3, on_a_rank)

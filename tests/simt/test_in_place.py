@@ -319,28 +319,28 @@ def test_one_side_alone_may_be_independent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edge between users is none between items: but they share the buffers."""
-    asked: list[tuple[FoldmapRun, bool]] = []
+    results: list[tuple[FoldmapRun, bool]] = []
     can_be = foldmap_run._can_commit_in_place
 
     def noted(step: FoldmapRun) -> bool:
-        asked.append((step, can_be(step)))
-        return asked[-1][1]
+        results.append((step, can_be(step)))
+        return results[-1][1]
 
     monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     run(sides(both), make_state(joined=True))
-    assert [found for _, found in asked] == [False, True]
-    assert not any(step.in_place for step, _ in asked)
+    assert [found for _, found in results] == [False, True]
+    assert not any(step.in_place for step, _ in results)
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one of them has an edge within the set."""
-    asked: list[bool] = []
+    results: list[bool] = []
     can_be = foldmap_run._can_commit_in_place
 
     def noted(step: FoldmapRun) -> bool:
-        asked.append(can_be(step))
-        return asked[-1]
+        results.append(can_be(step))
+        return results[-1]
 
     monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     ends = {True: ([0, 40], [33, 41]), False: ([0, 40], [33, 0])}
@@ -358,8 +358,8 @@ def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
             run(both.on([33, 40, 41]), state, max_supersteps=2)
 
         run_ranks(2, on_a_rank)
-        assert asked == [not is_joined] * 2
-        asked.clear()
+        assert results == [not is_joined] * 2
+        results.clear()
 
 
 @pytest.mark.usefixtures("interruptible")

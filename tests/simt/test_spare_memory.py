@@ -317,12 +317,12 @@ def test_a_shortage_takes_what_is_kept(
     graph = path()
     expected = np.array(ran(graph, 2)["x"])
     state = ran(graph, 2)
-    kits, new, asked = kits_of(state), memory.array_of, []
+    kits, new, shapes = kits_of(state), memory.array_of, []
     del state
     assert kits
 
     def scarce(shape: Any, dtype: Any) -> Any:
-        asked.append(shape)
+        shapes.append(shape)
         if kits:
             raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY")
         return new(shape, dtype)
@@ -332,7 +332,7 @@ def test_a_shortage_takes_what_is_kept(
         fg.DeviceMemoryError("none") if kits else error
     ))  # fmt: skip
     wide = ran(graph, 2, k=3)
-    assert len(asked) > 1
+    assert len(shapes) > 1
     assert wide["x"].shape == (V, 3)
     np.testing.assert_array_equal(ran(graph, 2)["x"], expected)
 

@@ -95,8 +95,8 @@ def wanted_shares(edges: fg.Graph, most: int, weight: int = 1) -> Any:
     """Return the same, found by NumPy."""
     share = np.arange(edges.vertex_count)
     for _ in range(most):
-        told = share[edges.sources] + weight * WEIGHTS[: edges.given_edge_count]
-        share = np.bincount(edges.targets, told, len(share)).astype(int) % 1000
+        contributed = share[edges.sources] + weight * WEIGHTS[: edges.given_edge_count]
+        share = np.bincount(edges.targets, contributed, len(share)).astype(int) % 1000
     return share
 
 

@@ -158,12 +158,12 @@ def test_a_known_cycle_is_joined_behind_one_superstep(
     expected = of.pagerank(graph, **few).ranks
     monkeypatch.setattr(config, "replay", True)
     next_pool: dict[int, list[Any]] = {}
-    ask = replay.ReplayLoop._may_join
+    may_join = replay.ReplayLoop._may_join
 
     def note(loop: Any, following: Any) -> bool:
         buffers = buffers_of(loop._run_state.state, loop._run_state.device)
         next_pool.update(buffers.pools[0])
-        return ask(loop, following)
+        return may_join(loop, following)
 
     monkeypatch.setattr(replay.ReplayLoop, "_may_join", note)
     for _ in range(4):

@@ -212,11 +212,11 @@ def test_forecast_goes_through_slices_in_their_order(
 ) -> None:
     folder = tmp_path / "ring.fgs"
     convert(ring_file, folder)
-    told = [
+    shown = [
         run(capsys, "forecast", str(of), "--ranks", "1..4")
         for of in (ring_file, folder)
     ]
-    assert told[0] == told[1]
+    assert shown[0] == shown[1]
     (folder / "sources.bin").write_bytes(b"")
     status, _, err = run(capsys, "forecast", str(folder), "--ranks", "2")
     assert status != 0

@@ -165,8 +165,8 @@ def test_what_users_gave_is_not_changed() -> None:
     error = fg.FileFormatError(
         "x", where="f", got="'names=True'", fix="np.array(names)"
     )
-    told = in_flags(error, parser)
-    assert (told.got, told.fix) == ("'names=True'", None)
+    changed = in_flags(error, parser)
+    assert (changed.got, changed.fix) == ("'names=True'", None)
 
 
 @pytest.mark.parametrize("output", ["folder", "missing/out.csv", "pipe"])

@@ -112,9 +112,9 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
                     run(step, state, active=~picked, max_supersteps=3, **options),
                 ]
             found.append((state, [record(r) for r in runs]))
-        (one, told), (other, told_other) = found
+        (one, records), (other, other_records) = found
         same(one, other)
-        assert told == told_other
+        assert records == other_records
 
 
 def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,8 +249,8 @@ def test_algorithms_in_the_loop_are_right(
     verify_strongly_connected_components(graph, components)
     with in_a_loop(-1):
         near = {"near_far": None}
-        told = sssp(graph, source, weights=weights, target="cpu", **near).distances
-    assert np.array_equal(told, paths.distances)
+        distances = sssp(graph, source, weights=weights, target="cpu", **near).distances
+    assert np.array_equal(distances, paths.distances)
 
 
 def test_directions_are_told_superstep_by_superstep() -> None:

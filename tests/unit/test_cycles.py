@@ -136,13 +136,13 @@ def test_a_stage_knows_nothing_of_the_one_before() -> None:
 
 def joined(*supersteps: Traced, turns: int = 1, is_free: bool = True) -> list[Any]:
     """Return which cycle one joins behind some supersteps, by its operations."""
-    known, asked = knowing(0, 1), []
+    known, followers = knowing(0, 1), []
     cycles = Cycles(turns, known)
     for one in supersteps:
         cycles.add(one)
-    found = cycles.find(lambda following: asked.append(following) or is_free)
+    found = cycles.find(lambda following: followers.append(following) or is_free)
     given = [[t.operations for t in cycle] for cycle in found]
-    assert all(one.operations == 1 - supersteps[-1].operations for one in asked)
+    assert all(one.operations == 1 - supersteps[-1].operations for one in followers)
     return given
 
 

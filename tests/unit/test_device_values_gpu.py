@@ -22,8 +22,8 @@ class OnlyDlpack:
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
 
-    def __dlpack__(self, **asked: Any) -> Any:
-        return self.tensor.__dlpack__(**asked)
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
         return self.tensor.__dlpack_device__()

@@ -152,6 +152,6 @@ def test_other_processes_run_them() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         answers = pool.starmap_async(work, jobs).get(120)
     for (step, state), (record, found) in zip(jobs, answers, strict=True):
-        told = run(step, state, 100)
-        assert record.active_counts == told.active_counts
+        expected = run(step, state, 100)
+        assert record.active_counts == expected.active_counts
         same(found, state)

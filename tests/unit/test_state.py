@@ -57,13 +57,13 @@ def test_both_directions_or_one() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
     shared = fg.State(graph, w=fg.edge_property([1.0, 2.0]))
     apart = fg.State(graph, w=fg.edge_property([1.0, 2.0, 3.0, 4.0]))
-    asked = fg.State(graph, w=fg.edge_property([1.0, 2.0], per_direction=True))
+    doubled = fg.State(graph, w=fg.edge_property([1.0, 2.0], per_direction=True))
     filled = fg.State(graph, w=fg.edge_property(0.5, per_direction=True))
     assert shared.signature["w"].shared
     assert shared["w"].tolist() == [1.0, 2.0]
     assert not apart.signature["w"].shared
     assert apart["w"].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert asked["w"].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert doubled["w"].tolist() == [1.0, 2.0, 1.0, 2.0]
     assert filled["w"].tolist() == [0.5] * 4
     with pytest.raises(fg.StateError, match="keeps its shape"):
         shared["w"] = [1.0, 2.0, 3.0, 4.0]

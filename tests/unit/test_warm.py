@@ -72,8 +72,8 @@ def test_stores_of_others_are_refused(
     else:
         folder.chmod(0o770)
     why = "belongs to another user" if how == "owner" else "can be written by others"
-    told = f"{re.escape(str(folder.resolve()))} {why}; no kernels are loaded from"
-    with pytest.warns(fg.CacheWarning, match=told):
+    message = f"{re.escape(str(folder.resolve()))} {why}; no kernels are loaded from"
+    with pytest.warns(fg.CacheWarning, match=message):
         assert not _compile_marker().stats.cache_hits
     assert list(cache.rglob("*.nbc"))
 
@@ -220,7 +220,7 @@ def test_errors_of_other_processes_are_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["bsf"], "there is no algorithm 'bsf'.*did you mean 'bfs'"),
         (["bfs", "--jobs", "0"], "--jobs: 0 is not 1 or more"),
@@ -233,13 +233,13 @@ def test_errors_of_other_processes_are_raised() -> None:
     ],
 )
 def test_what_is_refused(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "1.0" in arguments and not dialect.is_installed():
         pytest.skip("needs numba-cuda, the compiler")
     status, out, err = run(capsys, "warm", *arguments)
     assert (status, out) == (2, "")
-    assert re.search(told, err, re.S), err
+    assert re.search(message, err, re.S), err
 
 
 def test_nothing_is_stored_without_a_cache(

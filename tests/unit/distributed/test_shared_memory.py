@@ -178,10 +178,10 @@ def test_calls_give_the_bits_and_bytes_of_loopback(
             last = engine.begin_bytes(sizes, write, take, about=about)
         engine.barrier()
         last.finish()
-        told = [(x.dtype, x.shape, x.tobytes()) for x in results]
+        received = [(x.dtype, x.shape, x.tobytes()) for x in results]
         assert all(x.flags.writeable for x in results)
         traffic = engine.traffic - before
-        return told, read, traffic.sent.tolist(), traffic.received.tolist()
+        return received, read, traffic.sent.tolist(), traffic.received.tolist()
 
     found = on_all(teams[size], program)
     assert found == run_ranks(size, program)
@@ -257,11 +257,11 @@ def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
     assert [timeout_of(engine) for engine in engines] == [0.001] * 3
     watch.waits = 0
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        waits = [pool.submit(engine.barrier) for engine in engines[:2]]
         watch.until_waiting(2)
-        assert not any(one.done() for one in asked)
+        assert not any(one.done() for one in waits)
         watch.lose(2)
-        found = [one.exception(20) for one in asked]
+        found = [one.exception(20) for one in waits]
     assert found == [watch.lost] * 2
     for engine in engines:
         with pytest.raises(fg.WorkerLostError):
@@ -276,10 +276,10 @@ def test_of_a_rank_that_has_gone_the_watch_tells_more() -> None:
     watch.waits = 0
     engines[2].let_go()
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        waits = [pool.submit(engine.barrier) for engine in engines[:2]]
         watch.until_waiting(2)
         watch.lose(2)
-        assert [one.exception(20) for one in asked] == [watch.lost] * 2
+        assert [one.exception(20) for one in waits] == [watch.lost] * 2
     for engine in engines[:2]:
         engine.close()
 
