@@ -521,7 +521,7 @@ def test_auto_takes_what_is_faster_on_the_target(
     assert chosen.uses_cg is uses_cg
 
 
-def test_auto_asks_where_the_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_follows_the_target_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_ratings.MOST_FOR_CHOLESKY, "cpu", 4)
     for k in (4, 5):
         run = als(some_ratings(3), factors=k, iterations=1, target="cpu").run

@@ -113,7 +113,7 @@ def result_of(residuals: list[float], supersteps: int) -> Result:
     return Recorded(run=run, residuals=np.array(residuals))
 
 
-def test_a_result_says_how_the_run_ended() -> None:
+def test_a_result_records_how_the_run_ended() -> None:
     result = result_of([0.5, 0.0], 2)
     assert result.converged
     assert result.supersteps == 2

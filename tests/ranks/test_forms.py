@@ -173,7 +173,7 @@ def test_rows_that_wait_go_in_the_form(form: str) -> None:
         assert forms["ms" if form == "auto" else form] >= 1
 
 
-def test_what_is_said_of_forms() -> None:
+def test_what_explain_shows_of_forms() -> None:
     assert set(EXCHANGES) == {"auto", *FORMS} - {"none"}
     whole = GRAPHS[True]
     with pytest.raises(fg.PlanError, match="exchange cannot be 'none'"):

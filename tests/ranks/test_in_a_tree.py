@@ -207,6 +207,6 @@ def test_a_combine_of_the_users_is_refused_on_ranks() -> None:
     run_ranks(2, on_a_rank)
 
 
-def test_explain_says_how_it_is_summed() -> None:
+def test_explain_shows_how_it_is_summed() -> None:
     kernel = step.fold(target="cpu", deterministic=True, k=3)
     assert "sums: of 32 vertices, in a tree of 32 branches" in kernel.explain()

@@ -158,7 +158,7 @@ def test_a_moved_state_is_of_another_graph() -> None:
     np.testing.assert_equal(found[0], found[1])
 
 
-def test_a_part_that_nobody_has_goes() -> None:
+def test_a_part_without_users_is_released() -> None:
     """Whatever has run on the State before, and was recorded."""
 
     def on_a_rank(engine: Any) -> None:
@@ -232,7 +232,7 @@ def test_sides_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("given", [True, 0, -1, 1.5, "always", "off"])
-def test_what_is_no_number_of_moves_says_so(given: Any) -> None:
+def test_what_is_no_number_of_moves_is_refused(given: Any) -> None:
     state = make_state(GRAPHS[True], 0)
     with pytest.raises(fg.ArgumentError, match="repartition="):
         fg.iterate(step, state, target="cpu", repartition=given)

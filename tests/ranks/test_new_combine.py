@@ -197,7 +197,7 @@ def bytes_of(step: fg.FoldMap, graph: fg.Graph, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
-def test_trees_combine_as_the_table_says(gpu: Gpu, where: str) -> None:
+def test_trees_combine_by_the_table(gpu: Gpu, where: str) -> None:
     """By the rules of the entry, not by the name of the combine."""
     new, known = of_reals("multiplied"), of_reals("product")
     meant = bytes_of(known, WHOLE, target=where)

@@ -135,7 +135,7 @@ def test_moves_between_supersteps_in_pieces() -> None:
             np.testing.assert_array_equal(ages, wanted)
 
 
-def test_what_a_run_says() -> None:
+def test_what_a_run_reports() -> None:
     whole = GRAPHS[True]
     alone, wanted = aged(whole, overlap=True)
     assert alone.pieces == []

@@ -158,7 +158,7 @@ def test_triangles_that_are_refused(
     run_ranks(2, on_a_rank)
 
 
-def test_different_graphs_are_told_on_all_ranks() -> None:
+def test_different_graphs_are_refused_on_all_ranks() -> None:
     def on_a_rank(engine: Any) -> None:
         other = fg.Graph.from_edges([0, 1, 2, engine.rank], [1, 2, 3, 0])
         with pytest.raises(fg.GraphInputError, match="different graphs"):
@@ -203,7 +203,7 @@ def _assigned(graph: fg.Graph, name: str, value: Any) -> fg.State:
 
 
 @pytest.mark.parametrize("given", DIFFERENT)
-def test_different_values_are_told_on_all_ranks(given: str) -> None:
+def test_different_values_are_refused_on_all_ranks(given: str) -> None:
     def on_a_rank(engine: Any) -> None:
         graph = fg.distribute(WHOLE, cuts=[0, 2, 4])
         assert DIFFERENT[given](graph, 0)["x"].size == 4  # alike

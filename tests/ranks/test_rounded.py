@@ -355,7 +355,7 @@ def test_values_that_do_not_fit_are_an_error() -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_ranks_that_round_otherwise_are_told() -> None:
+def test_ranks_that_round_otherwise_are_refused() -> None:
     whole = GRAPHS[True]
 
     def on_a_rank(engine: Any) -> None:
@@ -366,7 +366,7 @@ def test_ranks_that_round_otherwise_are_told() -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_explain_says_it() -> None:
+def test_explain_shows_it() -> None:
     def on_a_rank(engine: Any) -> str:
         state = make_state(fg.distribute(GRAPHS[True]), 1)
         return step.explain(state, target="cpu", wire_dtype="float16")

@@ -121,7 +121,7 @@ def sizes(folder: Path) -> list[int]:
     return sorted(file.stat().st_size for file in folder.glob("*.npy"))
 
 
-def test_a_write_that_fails_is_told_on_all_ranks(
+def test_a_write_that_fails_is_raised_on_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the first file, at a later one, and where something else is there."""

@@ -121,7 +121,7 @@ def test_they_do_what_the_interpreter_does(number: int) -> None:
     run_ranks(3, on_a_rank)
 
 
-def test_what_is_said_of_them() -> None:
+def test_what_explain_shows_of_them() -> None:
     @fg.edge
     def ask_back(f, u, v, e, d):
         return fg.atomic.add(d.told, fg.reverse(e), 1) > 3

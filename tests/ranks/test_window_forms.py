@@ -29,7 +29,7 @@ from tests.simt.gpu import Gpu
 
 
 @pytest.mark.parametrize("form", ["auto", "all", "ms", "vr", "vr-list"])
-def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
+def test_forms_record_which_rows_are_stored(gpu: Gpu, form: str) -> None:
     """Those of all vertices, ghosts, or what changed; bytes are counted exactly.
 
     The second time slots are used that forms have left as they found them.
@@ -134,7 +134,7 @@ def test_ghosts_of_all_vertices_may_begin_anywhere(gpu: Gpu) -> None:
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("form", ["all", "auto"])
-def test_a_run_tells_what_it_has_sent(
+def test_a_run_records_what_it_has_sent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """Replays and the host send equal bytes, counted from the sets of the run."""

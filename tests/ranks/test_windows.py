@@ -96,7 +96,7 @@ def test_rows_reach_ghosts_as_on_the_host(
     inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
     seed=st.integers(0, 3),
 )
-def test_all_that_is_known_travels_at_once(
+def test_all_that_is_ready_travels_at_once(
     gpu: Gpu,
     which: tuple[list[int], list[int]],
     share: float,
@@ -252,7 +252,7 @@ def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["pagerank", "bfs"])
-def test_a_superstep_asks_for_few_launches(
+def test_a_superstep_takes_few_launches(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     """No row of a ghost is copied from buffer to buffer, and no count either."""
@@ -382,7 +382,7 @@ class Heard:
         return WorkerLostError("rank 1 of 2 was lost", rank=1, got="signal 9")
 
 
-def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
+def test_a_rank_that_a_watch_reports_lost_is_not_waited_for(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though there is time left: the alarm wakes the kernel."""
@@ -412,7 +412,7 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
     run_ranks(2, on_a_rank)
 
 
-def test_a_kernel_that_waits_says_so_and_goes_on(
+def test_a_kernel_that_waits_reports_it_and_goes_on(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits while the watch reports no lost rank, beyond the engine's timeout."""

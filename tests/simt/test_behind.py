@@ -81,7 +81,7 @@ def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
     assert ahead <= set(gpu.by_driver[driven:])
 
 
-def test_what_cannot_be_compiled_is_told_and_done_without(
+def test_what_cannot_be_compiled_is_warned_of_and_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: Gpu, kernel: Any, types: Any) -> None:

@@ -139,7 +139,7 @@ def test_a_matrix_of_two_sides_makes_the_graph_of_the_host(
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 @pytest.mark.parametrize("index", [-1, 3, 4, 2**31 - 1])
-def test_an_index_out_of_a_matrix_is_said_as_on_the_host(
+def test_an_index_out_of_a_matrix_is_raised_as_on_the_host(
     gpu: Gpu, form: str, index: int
 ) -> None:
     matrix = getattr(sparse, f"{form}_array")(np.ones((3, 3)))
@@ -230,7 +230,7 @@ def oriented_arrays(graph: fg.Graph) -> dict[str, Any]:
 
 @settings(max_examples=10)
 @given(graphs(max_edges=8))
-def test_what_cannot_be_oriented_is_said_as_on_the_host(
+def test_what_cannot_be_oriented_is_raised_as_on_the_host(
     gpu: Gpu, graph: fg.Graph
 ) -> None:
     outcomes = []
@@ -284,7 +284,7 @@ DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float
 
 @settings(max_examples=18)
 @given(st.data())
-def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> None:
+def test_errors_are_raised_as_on_the_host(gpu: Gpu, data: st.DataObject) -> None:
     """Equal graphs, or the same error in the same words."""
     given_ends = []
     for _ in range(2):
@@ -332,7 +332,7 @@ def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> 
 @pytest.mark.parametrize(
     ("targets", "message"), [([1, 4], "(2, 3)"), ([1, 1], "1 and 1")]
 )
-def test_an_edge_within_a_side_is_said_as_on_the_host(
+def test_an_edge_within_a_side_is_raised_as_on_the_host(
     gpu: Gpu, targets: list[int], message: str
 ) -> None:
     outcomes = []

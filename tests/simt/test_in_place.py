@@ -283,7 +283,7 @@ def test_a_launch_that_fails_leaves_no_buffer_fresh(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_what_was_left_out_is_known_behind_an_interrupt(
+def test_what_was_left_out_is_kept_behind_an_interrupt(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that goes on behind an interrupt ends where it would have without one."""
@@ -364,7 +364,7 @@ def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_interrupt_waits_until_a_superstep_has_been_told_of(
+def test_an_interrupt_waits_until_a_superstep_is_announced(
     at: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, meant, launch = make_state(), make_state(), gpu.launch

@@ -331,7 +331,7 @@ def test_near_keys_are_those_of_the_row(gpu: Gpu, k: int) -> None:
 # -- what is said
 
 
-def test_explain_says_it() -> None:
+def test_explain_shows_it() -> None:
     explained = STEP.explain(_state(5), target="cuda")
     assert (
         "property x: a row of K = 5 every 8 elements, 3 of them padding: 32 bytes"

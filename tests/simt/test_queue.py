@@ -355,7 +355,7 @@ def test_runs_that_compile_something_themselves_come_first() -> None:
 
 
 @pytest.mark.usefixtures("anew")
-def test_a_loop_that_cannot_be_compiled_is_told_and_done_without(
+def test_a_loop_that_cannot_be_compiled_is_warned_of_and_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: Gpu, kernel: Any, types: Any) -> None:
@@ -484,7 +484,7 @@ def test_each_vertex_is_settled_once(most: int, leaves: int) -> None:
     assert queue.memory == ()
 
 
-def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
+def test_it_is_entered_where_few_edges_lead_out() -> None:
     """Many vertices at the end of a search, which have no more than an edge each."""
     hub, leaves, behind = 0, np.arange(1, 201), np.arange(201, 401)
     clique = np.stack(np.triu_indices(120, 1)) + 401  # edges for a mean degree

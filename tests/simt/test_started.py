@@ -164,7 +164,7 @@ def test_vertices_that_do_not_commit_end_the_loop(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_is_put_aside_is_asked_for_where_it_is_something_else(
+def test_what_is_put_aside_is_launched_where_it_is_something_else(
     started: list[bool],
 ) -> None:
     """A scalar is another one, sets are not free, or elsewhere: all is done, once."""

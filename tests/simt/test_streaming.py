@@ -346,7 +346,7 @@ def swept(**options: Any) -> dict[str, bytes]:
         (Ring, "begin", lambda ring, *, waits: None, "a copy overwrites what a fill"),
     ],
 )
-def test_who_does_not_wait_is_found(
+def test_a_missing_wait_is_found(
     owner: Any, name: str, fault: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, fault)

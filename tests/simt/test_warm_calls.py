@@ -92,7 +92,7 @@ MOST = {
 @pytest.mark.drawn(3)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", MOST)
-def test_a_warm_call_asks_for_little(gpu: Gpu, name: str) -> None:
+def test_a_warm_call_takes_few_operations(gpu: Gpu, name: str) -> None:
     """Nothing by the dialect, which inspects types and wraps arrays at each launch.
 
     Nor is a superstep recorded again: what arrays are given does not move others.

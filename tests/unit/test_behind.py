@@ -98,7 +98,7 @@ def test_what_takes_long_waits_until_runs_compile_nothing(
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_who_waits_or_ends_does_not_wait_for_quiet(
+def test_waiting_or_ending_does_not_wait_for_quiet(
     ends: bool, behind: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "QUIET_S", 600.0)
@@ -136,7 +136,7 @@ def test_runs_get_the_interpreter_soon(
 
 
 @pytest.mark.parametrize("fails_in", ["prepare", "part"])
-def test_an_error_is_told_once_and_the_next_job_compiled(
+def test_an_error_is_warned_of_once_and_the_next_job_compiled(
     fails_in: str, behind: CompileQueue
 ) -> None:
     failing = Job("the kernel of step", refuse if fails_in == "prepare" else list)

@@ -81,7 +81,7 @@ def test_a_superstep_by_hand_finds_what_has_not_settled(name: str) -> None:
     assert sweep.movers(values, 2 * problem.epsilon) > 0
 
 
-def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
+def test_bounds_are_those_given(tmp_path: Path) -> None:
     file = tmp_path / "bounds.jsonl"
     argv = ["bounds-gpu", "--graph", "kron-6", "--programs", "MML", *SMALL]
     assert run.main([*argv, "--blocks", "8", "--output", str(file)]) == 0

@@ -51,7 +51,7 @@ def test_words_are_vertices_of_commands_and_results(
     assert "one of 4 names, such as Lee, Ann" in err
 
 
-def test_weights_are_left_out_if_asked(
+def test_weights_are_left_out_by_an_option(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("run", "sssp", "--target", "cpu", "--graph", words, "--sources", "bob")

@@ -284,7 +284,7 @@ def test_a_kernel_of_several_types_is_prepared_for_each() -> None:
     assert driver.seen == ["narrow", "wide", "narrow"]
 
 
-def test_what_the_dialect_does_not_tell_stays_with_it() -> None:
+def test_what_the_dialect_does_not_expose_stays_with_it() -> None:
     driver, dialect, launch = make(None)
     for _ in range(3):
         launch("kernel", 1, 32, [FakeArray(8, (2,), "float32")])

@@ -86,7 +86,7 @@ def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
     assert calls_of(pool) == []
 
 
-def test_a_context_has_one_pool_and_is_asked_for_it_once(
+def test_a_context_has_one_pool_which_is_made_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api: Any = Api()

@@ -247,7 +247,7 @@ def test_supersteps_with_gates_run_one_behind_the_other(length: int) -> None:
     }
 
 
-def test_a_loop_says_when_it_has_ended() -> None:
+def test_a_loop_records_when_it_has_ended() -> None:
     driver: Any = FakeDriver()
     driver.api.CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600)
     loop = ConditionalLoop(driver, [([("set_words", FIRST, 1, 1)], [])], False)
@@ -262,7 +262,7 @@ def test_a_loop_says_when_it_has_ended() -> None:
 
 @settings(max_examples=50)
 @given(operations)
-def test_a_repetition_asks_for_the_same_in_the_same_order(drawn: list[Any]) -> None:
+def test_a_repetition_runs_the_same_in_the_same_order(drawn: list[Any]) -> None:
     driver: Any = FakeDriver()
     repetition = Repetition(driver, [handled(o) for o in drawn], beside=True)
     for _ in range(2):

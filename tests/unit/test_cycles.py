@@ -126,7 +126,7 @@ def test_a_run_s_own_cycle_is_given_beside_the_known_one() -> None:
     assert [t.decisions for t in known] == [SWEEPS, SWEEPS]
 
 
-def test_a_stage_knows_nothing_of_the_one_before() -> None:
+def test_a_stage_keeps_nothing_of_the_one_before() -> None:
     cycles = Cycles(1, knowing(0, 1))
     cycles.add(made(0))
     cycles.forget()
@@ -244,7 +244,7 @@ def test_only_a_first_superstep_stands_before_a_cycle() -> None:
         assert list(cycles.find(lambda _: True))
 
 
-def test_free_sets_are_in_their_pool_and_nobody_s() -> None:
+def test_free_sets_are_in_their_pool_without_owners() -> None:
     first, second = Words(), Words()
     taken = [weakref.ref(first), weakref.ref(second)]
     pools = {7: [first], 8: [second]}

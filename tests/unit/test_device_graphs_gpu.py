@@ -167,7 +167,7 @@ def test_weights_are_combined_as_on_the_host(
     "weights",
     [np.full(3, 1 << 62), np.full(5, 1 << 62, np.uint64), np.array([np.inf, -np.inf])],
 )
-def test_what_has_no_sum_is_said_as_on_the_host(weights: Any) -> None:
+def test_what_has_no_sum_is_raised_as_on_the_host(weights: Any) -> None:
     ends = np.zeros((2, weights.size), np.int32)
     ends[:, 0] = 1 if weights.dtype.kind != "f" else 0
     weights = np.append(weights, weights[:1])

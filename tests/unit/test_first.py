@@ -103,7 +103,7 @@ def test_finished_vertices_look_at_no_edge(
     assert len(program.first.fold(state, target=target).plan.phases) == 1
 
 
-def test_explain_says_what_stops(program: Any) -> None:
+def test_explain_shows_what_stops(program: Any) -> None:
     assert "stops: best" in program.first.explain(target="cpu")
     assert "stops: touched" in program.anybody.explain(target="cpu")
     explained = program.first.explain(target="cpu", deterministic=True)

@@ -211,7 +211,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("path", sources("featgraph/runtime"), ids=identify)
-def test_the_runtime_asks_the_plan_and_never_the_analysis(path: Path) -> None:
+def test_the_runtime_reads_the_plan_and_never_the_analysis(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert ".analysis" not in text
     imported = {

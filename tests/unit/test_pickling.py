@@ -94,7 +94,7 @@ def test_settings_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert declare(*given).settings() == function.settings() != {}
 
 
-def test_local_functions_say_so() -> None:
+def test_local_functions_are_refused() -> None:
     @fg.vertex
     def local(f, v, d):
         return False

@@ -177,7 +177,7 @@ def test_a_copy_made_in_a_callback(name: str, way: str, target: str) -> None:
         same(copied, part)
 
 
-def test_what_is_due_is_told_apart_by_what_programs_do(target: str) -> None:
+def test_due_vertices_are_distinguished_by_programs(target: str) -> None:
     """A loaded State recognizes a foldmap of the same functions, and no other."""
     graph = fg.Graph.from_edges(np.arange(50), np.arange(1, 51))
     state = make(graph, 1)

@@ -291,7 +291,7 @@ def test_shapes(values: Any, what: str, part: str, graph: fg.Graph) -> None:
     assert part in str(caught.value)
 
 
-def test_shapes_asked_for(graph: fg.Graph) -> None:
+def test_shapes_that_are_given(graph: fg.Graph) -> None:
     with pytest.raises(fg.StateError, match="the requested shape") as caught:
         fg.State(graph, p=fg.vertex_property(np.ones((4, 2)), shape=(3,)))
     assert caught.value.expected == (4, 3)

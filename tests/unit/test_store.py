@@ -331,7 +331,7 @@ def test_a_thread_waits_for_a_module_that_another_loads(
     assert found[0] == found[1] == (found[0][0], True)
 
 
-def test_kernels_of_the_same_fields_are_known_apart(
+def test_kernels_of_the_same_fields_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Numba finds each again at once, though the fields have the same types."""

@@ -95,7 +95,7 @@ def test_a_foldmap_runs_over_all_vertices_between_stages(target: str) -> None:
     assert state["least"].tolist() == [99]
 
 
-def test_a_limit_ends_a_run_before_then_is_asked() -> None:
+def test_a_limit_ends_a_run_before_then_is_called() -> None:
     for limit, times in ((3, 0), (4, 1)):
         calls: list[int] = []
 

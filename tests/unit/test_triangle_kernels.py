@@ -114,7 +114,7 @@ def test_lanes_that_add_up_together_go_round_together(
         trees_behind("sums", "cuda", "mark")
 
 
-def test_plans_say_how_rows_are_intersected() -> None:
+def test_plans_show_how_rows_are_intersected() -> None:
     given = state()
 
     def mapping(name: str, **options: str) -> str:

@@ -443,7 +443,7 @@ def test_values_of_older_edges_are_refused() -> None:
 # -- sets and stamps
 
 
-def test_all_vertices_are_told_by_their_type() -> None:
+def test_all_vertices_are_recognized_by_their_type() -> None:
     for count in (0, 1, 31, 32, 33, 96):
         everyone = VertexSet(prefix(count, count))
         wanted = fg.ActiveSet(count, "all").words

@@ -158,7 +158,7 @@ while True:
 
 
 @pytest.mark.parametrize("cause", ["an error", "Ctrl-C"])
-def test_a_rank_that_says_that_it_fails_ends_by_itself(
+def test_a_rank_that_reports_its_failure_ends_by_itself(
     tmp_path: Path, cause: str
 ) -> None:
     (tmp_path / "noted").mkdir()

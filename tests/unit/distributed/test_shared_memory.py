@@ -207,7 +207,7 @@ def test_ranks_that_went_different_ways(first: int, second: int, other: int) -> 
         engine.close()
 
 
-def test_what_a_callback_raises_is_told() -> None:
+def test_what_a_callback_raises_is_raised_on_all() -> None:
     engines = start(3)
 
     def program(engine: Engine) -> None:
@@ -230,7 +230,7 @@ def test_what_a_callback_raises_is_told() -> None:
         engine.close()
 
 
-def test_what_is_handed_over_has_no_name_and_is_nobody_elses() -> None:
+def test_what_is_handed_over_has_no_name_and_no_other_owner() -> None:
     before = set(os.listdir(SHARED_FILES)), len(os.listdir("/proc/self/fd"))
     engines = start(3)
     on_all(engines, lambda e: e.all_reduce(np.ones(1 << 20), "sum"))
@@ -250,7 +250,7 @@ def test_what_is_handed_over_has_no_name_and_is_nobody_elses() -> None:
     )
 
 
-def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
+def test_ranks_that_wait_leave_when_a_watch_reports_a_loss() -> None:
     watch = Launcher()
     # Of the timeout of an exchange nothing is seen: the watch says when to leave.
     engines = start(3, timeout=0.001, watch=watch)
@@ -270,7 +270,7 @@ def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
     watch.lose(2)  # which wakes no one, and nothing that has been closed
 
 
-def test_of_a_rank_that_has_gone_the_watch_tells_more() -> None:
+def test_of_a_rank_that_has_gone_the_watch_reports_more() -> None:
     watch = Launcher()
     engines = start(3, watch=watch)
     watch.waits = 0

@@ -59,7 +59,7 @@ def launcher() -> Iterator[Launcher]:
         end.close()
 
 
-def test_what_a_rank_does_is_told(launcher: Launcher, tmp_path: Path) -> None:
+def test_what_a_rank_does_is_reported(launcher: Launcher, tmp_path: Path) -> None:
     launcher.activity.enter(4, "1 (reduce: largest)")
     launcher.activity.checkpoints = str(tmp_path)
     while (beat := launcher.hear("beat"))["superstep"] is None:
@@ -77,7 +77,7 @@ def test_what_a_rank_does_is_told(launcher: Launcher, tmp_path: Path) -> None:
     assert beat["call"] == "barrier(), its exchange 3"
 
 
-def test_what_else_is_waited_for_is_told(launcher: Launcher) -> None:
+def test_what_else_is_waited_for_is_reported(launcher: Launcher) -> None:
     awaited = ["what rank 1 stores"]
     end = launcher.watch.watch_also(lambda: awaited[0])
     with launcher.activity.doing("compiling"):
@@ -93,7 +93,7 @@ def test_what_else_is_waited_for_is_told(launcher: Launcher) -> None:
         assert [launcher.hear("beat")["doing"] for _ in range(3)][-1] == "compiling"
 
 
-def test_the_compiler_is_told(launcher: Launcher) -> None:
+def test_the_compiler_is_reported(launcher: Launcher) -> None:
     from numba.core.compiler_lock import global_compiler_lock
 
     assert launcher.activity.kind == "computing"
@@ -102,7 +102,7 @@ def test_the_compiler_is_told(launcher: Launcher) -> None:
     assert launcher.activity.kind == "computing"
 
 
-def test_readers_say_what_they_load(tmp_path: Path) -> None:
+def test_readers_report_what_they_load(tmp_path: Path) -> None:
     path = tmp_path / "web.txt"
     path.write_text("0 1\n")
     assert read_edge_list(path=path).edge_count == 1
@@ -127,7 +127,7 @@ def test_a_place_is_read_from_outside() -> None:
         assert found[1] == phase or len(found[1]) > 400
 
 
-def test_who_was_lost_is_raised(
+def test_the_lost_rank_is_raised(
     launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "00000003").mkdir()
@@ -154,7 +154,7 @@ def test_who_was_lost_is_raised(
     assert late.is_set()
 
 
-def test_what_a_rank_offers_all_can_ask_for(launcher: Launcher) -> None:
+def test_what_a_rank_offers_all_can_await(launcher: Launcher) -> None:
     launcher.watch.offer("meeting", "1234")
     offer = launcher.hear("offer")
     launcher.send(**offer)
@@ -177,7 +177,7 @@ def test_how_a_rank_ends(launcher: Launcher) -> None:
     assert launcher.hear("ending") == {"is": "ending"}
 
 
-def test_a_forked_child_says_nothing(launcher: Launcher) -> None:
+def test_a_forked_child_sends_nothing(launcher: Launcher) -> None:
     launcher.watch._process += 1
     launcher.watch.fail("the child's")
     launcher.watch._process -= 1
