@@ -73,8 +73,8 @@ def _remember_templates(functions: Any) -> None:
 
     def find(self: Any, context: Any, args: Any, kws: Any) -> Any:
         _, took = known.setdefault(id(self), (self, {}))
-        asked = id(context), tuple(args), tuple(kws.items())
-        for way in [took[asked]] if asked in took else ways(self, context):
+        key = id(context), tuple(args), tuple(kws.items())
+        for way in [took[key]] if key in took else ways(self, context):
             template, is_literal = way[0](context), way[1]
             given = args if is_literal else tuple(map(plain, args))
             named = kws if is_literal else {n: plain(t) for n, t in kws.items()}
@@ -84,7 +84,7 @@ def _remember_templates(functions: Any) -> None:
                 continue
             if signature is not None:
                 self._impl_keys[signature.args] = template.get_impl_key(signature)
-                took[asked] = way
+                took[key] = way
                 return signature
         return find_anew(self, context, args, kws)  # it says why there is none
 

@@ -76,9 +76,9 @@ def _with_room(array: Any, name: str, graph: fg.Graph, room: tuple[int, int]) ->
     elif name.endswith("offsets"):
         array = np.pad(array, (0, vertices - graph.vertex_count), "edge")
     elif len(array) in sizes:
-        # Where entries of edges are refreshed, all slots are asked for their sources.
-        is_asked = name == rows_along("in").ends or array.dtype == bool
-        poison = 0 if is_asked else np.iinfo(array.dtype).max
+        # Where entries of edges are refreshed, the sources of all slots are read.
+        is_read = name == rows_along("in").ends or array.dtype == bool
+        poison = 0 if is_read else np.iinfo(array.dtype).max
         spare = (0, sizes[len(array)] - len(array))
         array = np.pad(array, spare, constant_values=poison)
     return array

@@ -21,9 +21,8 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.sssp import step as paths
-from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.protocol import BoundEntry, Device
 from featgraph.runtime.loops.worklist import CpuQueue
 from featgraph.runtime.loops.worklist_cuda import CudaQueue
 from featgraph.runtime.memory.graph_arrays import graph_arrays

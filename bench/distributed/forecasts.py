@@ -31,7 +31,7 @@ import featgraph as fg
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.report import markdown_table
-from featgraph.cli.forecast import rank_counts
+from featgraph.cli.ranks import rank_counts
 from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200
 from featgraph.ranks.engines.links import named_link

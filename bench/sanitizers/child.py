@@ -30,15 +30,15 @@ def use_small_bounds() -> None:
     from featgraph.base.config import config
     from featgraph.fold.plan import traits
     from featgraph.fold.schedules import thread
-    from featgraph.runtime.devices import bound, cuda_device, cuda_sets, gpu_arrays
+    from featgraph.runtime.devices import cuda_device, cuda_sets, gpu_arrays, protocol
     from featgraph.runtime.superstep import directions
 
     config.compile_behind = False
     thread.FEW_EDGES = 0
     directions.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, cuda_sets, bound, traits, gpu_arrays):
+    for module in (cuda_device, cuda_sets, protocol, traits, gpu_arrays):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
-    for module in (cuda_device, bound, gpu_arrays):
+    for module in (cuda_device, protocol, gpu_arrays):
         module.LONG_ROW = LONG_ROW
 
 

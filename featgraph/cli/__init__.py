@@ -13,9 +13,8 @@ from featgraph import __version__
 from featgraph.base.errors import FeatGraphError
 from featgraph.cli.data import add_data_options
 from featgraph.cli.flags import speaking_of_flags
-from featgraph.cli.forecast import add_forecast_options
 from featgraph.cli.graphs import add_convert_options
-from featgraph.cli.launch import add_launch
+from featgraph.cli.ranks import add_forecast_options, add_launch
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -300,7 +299,7 @@ def _run(options: argparse.Namespace) -> None:
             fix=f"did you mean {near[0]!r}?" if near else "featgraph list",
         )
     if name == "label-propagation":
-        from featgraph.cli.run import run_label_propagation
+        from featgraph.cli.algorithms import run_label_propagation
 
         parser = _label_propagation_parser()
         with speaking_of_flags(parser):
@@ -320,13 +319,13 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from featgraph.cli.show import show
+    from featgraph.cli.kernels import show
 
     show(options)
 
 
 def _warm(options: argparse.Namespace) -> None:
-    from featgraph.cli.warm import warm
+    from featgraph.cli.kernels import warm
 
     warm(options)
 

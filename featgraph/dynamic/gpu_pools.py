@@ -1,42 +1,44 @@
 """Rows in a pool of the GPU's memory, and batches on them.
 
-`GpuRowPool` takes the steps of `RowPool` by the kernels of `kernels_cuda`, to equal
-rows. The host reads two small arrays in a batch: how many rows and pairs there are, and
-what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_host`.
+`GpuMemory` is that memory, as pools and queues use it, and `gpu_batch` checks a batch
+that is given in it. `GpuRowPool` takes the steps of `RowPool` by the kernels of
+`kernels_cuda`, to equal rows. The host reads two small arrays in a batch: the numbers
+of rows and pairs, and their new places. `GpuRowPool.on_host` downloads other rows.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
-from featgraph.dynamic.batches import on_host
-from featgraph.dynamic.gpu_memory import (
-    GpuMemory,
-    bits_of,
-    part_of,
-    uploaded,
-    width_of,
-)
+from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
-from featgraph.dynamic.rows import Array, Spec, Threads, edges_of, grown
-from featgraph.graph.building.gpu_edges import marked, taken
+from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
+from featgraph.graph.building.gpu_edges import (
+    checked_ends,
+    checked_values,
+    copied_ends,
+    marked,
+    taken,
+)
 
-__all__ = ["GpuPlan", "GpuRowPool"]
+__all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
 #: Threads of the blocks of a plan.
 THREADS = sorts_cuda.THREADS
@@ -46,6 +48,105 @@ _MOST_BLOCKS = 1056
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
+_MISSING = ("ignore", "error")
+
+
+def uploaded(array: Any) -> Any:
+    """Return a copy of an array of the host on the GPU, or one that is there."""
+    return memory.upload(array) if isinstance(array, np.ndarray) else array
+
+
+def part_of(array: Any, first: int, count: int) -> Any:
+    """Return some entries of an array, in the same memory."""
+    if isinstance(array, np.ndarray):
+        return array[first : first + count].copy()
+    item = array.dtype.itemsize
+    return foreign.strided(array, (int(count),), (item,), int(first) * item)
+
+
+def width_of(array: Any) -> int:
+    """Return how many elements a row of an array has."""
+    return 1 if array.ndim == 1 else int(array.shape[1])
+
+
+def bits_of(array: Any) -> Any:
+    """Return an array as flat unsigned integers."""
+    item = array.dtype.itemsize
+    return memory.piece_of(array, 0, array.size * item, item)
+
+
+def _empty(size: int, dtype: Any) -> Any:
+    return memory.empty((size,), dtype)
+
+
+def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
+    """Return an array, or one whose rows are as long as kernels load them."""
+    dtype, shape = np.dtype(dtype), (size,)
+    if width is not None:
+        shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
+    made = memory.filled((prod(shape),), 0, f"u{dtype.itemsize}")
+    return made.view(dtype).reshape(shape)
+
+
+class GpuMemory(HostMemory):
+    """Memory of the GPU; calls are asynchronous but for `read`."""
+
+    spare = 1024
+    empty: Any = staticmethod(_empty)
+    zeros: Any = staticmethod(_zeros)
+    part: Any = staticmethod(part_of)
+    copy: Any = staticmethod(memory.copy)
+    write: Any = staticmethod(memory.write)
+    copy_of: Any = staticmethod(memory.copy_of)
+    placed: Any = staticmethod(uploaded)
+    read: Any = staticmethod(on_host)
+    bits_of: Any = staticmethod(bits_of)
+
+
+class _GpuBatch(Batch):
+    """Updates in memory of the GPU: all insert, or all delete."""
+
+    def on_host(self) -> Batch:
+        """Return the same batch on the host."""
+        return Batch(
+            on_host(self.sources), on_host(self.targets), on_host(self.kinds),
+            {name: on_host(a) for name, a in (self.columns or {}).items()},
+            self.insertions, copies=self.copies, missing=self.missing,
+        )  # fmt: skip
+
+
+def gpu_batch(
+    sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
+    vertex_count: int, loops: str, **options: Any,
+) -> Batch | None:  # fmt: skip
+    """Check updates that are in memory of the GPU, and copy them on it.
+
+    None where they are not, or where the host has to look at them; `checked_batch` has
+    the parameters. The ids are checked when the batch is planned, but where `loops` are
+    not kept: these are counted before, and the host looks at a batch that has some.
+    """
+    if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
+        return None
+    for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
+        if name in options:
+            require_choice(options[name], choices, name)
+    ends, loop_count = copied_ends(sources, targets), 0
+    if ends is not None and loops != "keep" and kinds:
+        known = checked_ends(*ends, vertex_count, True)
+        ends, loop_count = (None, 0) if known is None else (ends, known.loop_count)
+    if ends is None:
+        return None
+    count, made = ends[0].size, {}
+    for name, (dtype, width) in spec.items() if kinds else ():
+        values = checked_values(columns[name], count) if width is None else None
+        if values is None or values.dtype != dtype:
+            return None
+        made[name] = values
+    batch = _GpuBatch(
+        *ends, memory.filled((count,), int(kinds), np.uint8), made,
+        count if kinds else 0, **options,
+    )  # fmt: skip
+    return batch.on_host() if loop_count else batch
 
 
 class GpuPlan(Plan):

@@ -51,7 +51,7 @@ def numba_kernels() -> Any:
 
 
 class HostMemory:
-    """Memory of the host; `gpu_memory.GpuMemory` has the same methods."""
+    """Memory of the host; `gpu_pools.GpuMemory` has the same methods."""
 
     #: Runs that a queue has room for at least.
     spare = 4

@@ -233,7 +233,7 @@ class EdgeStore:
     ) -> Batch:  # fmt: skip
         """Check updates and copy them: see `checked_batch`."""
         if self.target == "cuda" and self.living is None:
-            from featgraph.dynamic.gpu_memory import gpu_batch  # imports the dialect
+            from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
             found = gpu_batch(
                 sources, targets, kinds, columns, self.columns, vertex_count,

@@ -57,7 +57,7 @@ class Rules:
     is_arg : bool
         Whether the result is a key with its source.
     takes : tuple of str
-        Kinds of numbers that it combines, of `NUMBERS`; a plan refuses others.
+        Kinds of numbers that it combines, of `NUMBERS`; others are refused.
     selects : bool
         Whether the result is one of the contributions, and repeating one changes
         nothing. By the first property it does not round (`rounds`), and gathers may
@@ -280,6 +280,18 @@ class Combine:
     def is_arg(self) -> bool:
         """Whether the result is a key with its source."""
         return self.rules.is_arg
+
+    def require_numbers(self, type_: str, source: FunctionSource) -> None:
+        """Raise if it does not take results of a function, by their type."""
+        kinds = {"bool": "truth values", "real": "reals"}
+        kind, takes = kinds.get(type_, "integers"), self.rules.takes
+        if kind not in takes:
+            raise source.error(
+                f"the combine {self.name!r} does not take these numbers",
+                got=f"{kind} ({type_})",
+                expected=" or ".join(takes),
+                fix=f"return {takes[-1]}, or use another combine",
+            )
 
 
 def combine(function: Callable[..., Any], *, identity: float) -> Combine:

@@ -25,9 +25,8 @@ from featgraph.graph.building.oriented import refuse_directed
 from featgraph.graph.inputs.take import Borrowed
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import set_degrees
-from featgraph.ranks.engines.lost_ranks import of_lost_rank
+from featgraph.ranks.engines.failures import of_lost_rank, on_all
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.exchange.exchange import RankExchange
 from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
 from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges

@@ -336,9 +336,10 @@ class Facts:
 
     def _result_dtype(self, function: GatherFunction | ReduceFunction) -> str:
         gives = function.combine.rules.gives
+        type_ = value_type(self.program, function, self.names)
+        function.combine.require_numbers(type_, function.source)
         if gives == "bool":
             return gives
-        type_ = value_type(self.program, function, self.names)
         if gives and type_ != "real":
             type_ = gives
         if type_ == "bool" and function.combine.is_arg:

@@ -44,7 +44,6 @@ from featgraph.runtime.loops.near_far import (
     NearFar,
     Waiting,
 )
-from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
 from featgraph.runtime.loops.recorded_sets import (
     PlayedSets,
     RecordedSets,
@@ -53,10 +52,13 @@ from featgraph.runtime.loops.recorded_sets import (
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Moves, Run, make_moves, progress_bar
 from featgraph.runtime.loops.run_state import (
+    Pending,
     RunState,
     SuperstepLoop,
     Watched,
+    begin_pending,
     left_over,
+    recall_pending,
 )
 from featgraph.runtime.loops.stopping import StoppingTest, make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait

@@ -253,14 +253,14 @@ def test_what_is_made_of_a_graph_of_ratings_is_kept_with_it(
         _ratings, "survey", lambda state, **k: looked.append(1) or look(state, **k)
     )
     graph = fg.Graph.from_biadjacency(some_ratings(3))
-    asked: dict[str, Any] = {"factors": 4, "iterations": 2, "target": "cpu"}
-    expected = als(some_ratings(3), **asked)
+    options: dict[str, Any] = {"factors": 4, "iterations": 2, "target": "cpu"}
+    expected = als(some_ratings(3), **options)
     for _ in range(3):
-        found = als(graph, **asked)
+        found = als(graph, **options)
         np.testing.assert_array_equal(found.factors, expected.factors)
     assert len(looked) == 2  # of the matrix, and of the graph
     for other in ({"implicit": True}, {"dtype": np.float64}):
-        given = [als(x, **asked, **other) for x in (graph, some_ratings(3))]
+        given = [als(x, **options, **other) for x in (graph, some_ratings(3))]
         np.testing.assert_array_equal(given[0].factors, given[1].factors)
     assert len(looked) == 6
     known = weakref.ref(graph)
@@ -521,7 +521,7 @@ def test_auto_takes_what_is_faster_on_the_target(
     assert chosen.uses_cg is uses_cg
 
 
-def test_auto_asks_where_the_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_follows_the_target_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_ratings.MOST_FOR_CHOLESKY, "cpu", 4)
     for k in (4, 5):
         run = als(some_ratings(3), factors=k, iterations=1, target="cpu").run

@@ -116,7 +116,7 @@ def test_copies_have_arrays(gpu: Gpu, name: str, where: str) -> None:
     assert f"\n  {name}: {getattr(result, name).dtype} of shape" in repr(result)
 
 
-def test_results_are_frozen_and_say_what_they_have() -> None:
+def test_results_are_frozen_and_list_their_fields() -> None:
     result = bfs(GRAPH, 3, target="cpu")
     with pytest.raises(FrozenInstanceError):
         result.levels = np.zeros(V)  # type: ignore[misc]

@@ -437,7 +437,7 @@ def test_oscillation_shows_and_damping_ends_it(target: str) -> None:
     assert "message" in damped.plot(axes).get_ylabel()
 
 
-def test_not_converged_is_warned_of_and_said() -> None:
+def test_not_converged_is_warned_of_and_recorded() -> None:
     with pytest.warns(fg.ConvergenceWarning):
         result = belief_propagation(*repulsive(5, 0.6), max_supersteps=20, target="cpu")
     assert not result.converged

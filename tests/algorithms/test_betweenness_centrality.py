@@ -137,12 +137,12 @@ def test_backwards_only_the_vertices_of_a_level_run(
 ) -> None:
     """A share changes where it is the turn of a level."""
     module = sys.modules[betweenness_centrality.__module__]
-    asked: list[list[int]] = []
+    due: list[list[int]] = []
     shares: list[Any] = []
 
     def iterate(step: Any, state: fg.State, **options: Any) -> fg.Run:
         if step is module.backwards:
-            asked.extend(one.vertices.tolist() for one in options["due"])
+            due.extend(one.vertices.tolist() for one in options["due"])
             shares.append(state["share"])
             options["callback"] = lambda _, state: shares.append(state["share"])
         return run(step, state, **options)
@@ -159,7 +159,7 @@ def test_backwards_only_the_vertices_of_a_level_run(
         for turn in (3, 2, 1)
     ]
     changed = (a != b for a, b in itertools.pairwise(shares))
-    assert [np.flatnonzero(c.any(1)).tolist() for c in changed] == asked == expected
+    assert [np.flatnonzero(c.any(1)).tolist() for c in changed] == due == expected
 
 
 def test_samples_are_drawn_once_each() -> None:

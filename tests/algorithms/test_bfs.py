@@ -151,7 +151,7 @@ def test_verifier_finds_a_planted_fault(fault: str) -> None:
         verify_bfs(graph, 0, found.levels, found.parents)
 
 
-def test_verifier_knows_the_depth() -> None:
+def test_verifier_checks_the_depth() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2])
     found = bfs(graph, 0, target="cpu")
     with pytest.raises(AssertionError, match="vertex 2: beyond the depth"):

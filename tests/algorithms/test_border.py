@@ -80,7 +80,7 @@ def test_algorithms_take_every_form(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TAKE_GRAPHS)
-def test_each_algorithm_says_what_its_edges_are(
+def test_each_algorithm_names_its_edges(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SeenError(Exception):
@@ -202,7 +202,7 @@ def test_a_function_and_not_its_module(code: str) -> None:
     subprocess.run([sys.executable, "-c", code + check], cwd=ROOT, check=True)
 
 
-def test_modules_are_loaded_when_asked_for() -> None:
+def test_modules_are_loaded_when_first_used() -> None:
     code = (
         "import sys, featgraph.algorithms as a\n"
         "dir(a)\n"

@@ -126,13 +126,13 @@ def test_the_verifier_finds_faults(graph: fg.Graph, seed: int) -> None:
 
 def test_the_verifier_names_what_is_wrong() -> None:
     graph = fg.Graph.from_edges([0, 2, 5], [1, 3, 4], vertex_count=6)
-    for labels, says in (
+    for labels, message in (
         ([0, 0, 2, 2, 5, 5], "vertex 4: the label is no smaller vertex"),
         ([0, 0, 0, 2, 4, 4], "vertex 3: the vertex of the label has another one"),
         ([0, 0, 2, 3, 4, 4], "vertex 3: a neighbor has another label"),
         ([0, 0, 0, 0, 4, 4], "vertex 2: the vertex that its label names does not"),
     ):
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises(AssertionError, match=message):
             verify_connected_components(graph, labels)
 
 

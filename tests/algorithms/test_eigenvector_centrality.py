@@ -128,7 +128,7 @@ def test_it_settles_on_bipartite_graphs(target: str) -> None:
     assert result.centralities == pytest.approx([0.5**0.5] + [0.125 * 2**0.5] * 16)
 
 
-def test_a_run_that_does_not_settle_says_so(target: str) -> None:
+def test_a_run_that_does_not_settle_is_warned_of(target: str) -> None:
     path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3])  # no cycle: lambda is zero
     with pytest.warns(fg.ConvergenceWarning, match="100 supersteps"):
         result = eigenvector_centrality(path, target=target)

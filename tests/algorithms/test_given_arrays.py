@@ -309,7 +309,7 @@ def spoiled(array: Any, place: int, value: Any) -> Any:
 HERE = object()
 
 
-def asked(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+def call_of(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
     """Return a call that takes the array which is refused."""
 
     def call(array: Any) -> Any:
@@ -329,20 +329,20 @@ def _refusals() -> dict[str, tuple[Callable[..., Any], Any]]:
     two = rows[:, :2]
 
     def of_weights(f: Callable[..., Any]) -> Callable[..., Any]:
-        return asked(f, g.graph, weights=HERE)
+        return call_of(f, g.graph, weights=HERE)
 
-    searched, between = asked(sssp, g.graph, 3, weights=HERE), betweenness_centrality
-    personal = asked(pagerank, g.graph, personalization=HERE)
-    labelled = asked(label_propagation, g.graph, HERE)
-    in_sets = asked(label_set_propagation, g.graph, HERE)
-    fired = asked(neural_network, g.graph, HERE)
-    biased = asked(neural_network, g.graph, one, bias=HERE)
-    believed = asked(belief_propagation, g.ring, HERE, alike)
-    joined = asked(belief_propagation, g.ring, two, HERE)
-    seen = asked(belief_propagation, g.ring, two, alike, evidence=HERE)
-    logs = asked(belief_propagation, g.ring, HERE, alike, is_log=True)
-    ranked = asked(multi_manifold_ranking, g.graph, one, weights=HERE)
-    kept = asked(heat_simulation, g.graph, one, held=HERE)
+    searched, between = call_of(sssp, g.graph, 3, weights=HERE), betweenness_centrality
+    personal = call_of(pagerank, g.graph, personalization=HERE)
+    labelled = call_of(label_propagation, g.graph, HERE)
+    in_sets = call_of(label_set_propagation, g.graph, HERE)
+    fired = call_of(neural_network, g.graph, HERE)
+    biased = call_of(neural_network, g.graph, one, bias=HERE)
+    believed = call_of(belief_propagation, g.ring, HERE, alike)
+    joined = call_of(belief_propagation, g.ring, two, HERE)
+    seen = call_of(belief_propagation, g.ring, two, alike, evidence=HERE)
+    logs = call_of(belief_propagation, g.ring, HERE, alike, is_log=True)
+    ranked = call_of(multi_manifold_ranking, g.graph, one, weights=HERE)
+    kept = call_of(heat_simulation, g.graph, one, held=HERE)
     table = np.stack([weights, weights], axis=1)
     return {
         "a length of nan": (searched, spoiled(weights, 7, np.nan)),

@@ -97,13 +97,13 @@ def test_the_verifier_finds_faults() -> None:
     found = hits(graph, target="cpu")
     hub, authority = found.hubs, found.authorities
     verify_hits(graph, hub, authority)
-    for broken, says in (
+    for broken, message in (
         ((hub - [0, 0, 1e-3, -1e-3], authority), "vertex 2: a negative hub"),
         ((hub * 1.01, authority), "the hub ratings sum to"),
         ((hub, authority[::-1]), "vertex 0: the hub is not what"),
         ((np.array([0, 0.5, 0, 0.5]), np.array([0, 0, 1.0, 0])), "vertex 0: the hub"),
     ):
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises(AssertionError, match=message):
             verify_hits(graph, *broken)
     authority = np.array([0, 0.25, 0.75, 0])
     early = np.array([1.0, 0.75, 0, 0.75]) / 2.5

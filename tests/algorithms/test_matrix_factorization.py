@@ -112,8 +112,8 @@ def of_one_side(model: MatrixFactorization, rows: Any, what: str) -> tuple[Any, 
         rate = model.rate / (1 + model.decay * t)
         for e in range(given.nnz):
             u, v = given.row[e], given.col[e]
-            told = model.mean + b[u] + held_biases[v] + x[u] @ held[v]
-            miss = given.data[e] - told
+            predicted = model.mean + b[u] + held_biases[v] + x[u] @ held[v]
+            miss = given.data[e] - predicted
             x[u] += rate * (miss * held[v] - model.regularization * x[u])
             b[u] += rate * (miss - model.regularization * b[u]) * has_biases
             if model.nonnegative:
@@ -178,8 +178,8 @@ def test_one_side_runs_by_rows() -> None:
         bias=fg.vertex_property(0.0), rating=fg.edge_property(graph.weights),
         mean=1.5, rate=0.1, rate_of_biases=1.0, ridge=0.1, smallest=-np.inf,
     )  # fmt: skip
-    told = epoch_of_sources.explain(state, target="cpu")
-    assert "rows: edges conflict at one end alone" in told
+    explained = epoch_of_sources.explain(state, target="cpu")
+    assert "rows: edges conflict at one end alone" in explained
 
 
 def test_a_fit_of_one_side_that_diverges_is_named() -> None:

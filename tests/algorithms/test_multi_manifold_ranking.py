@@ -170,7 +170,7 @@ def test_scaling_the_weights_into_a_vertex_changes_nothing(
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_divergence_is_said(history: bool, target: str) -> None:
+def test_divergence_is_raised(history: bool, target: str) -> None:
     ends = np.arange(32)
     ring = fg.Graph.from_edges(ends, (ends + 1) % 32, directed=False)
     weights = np.ones((32, 1))

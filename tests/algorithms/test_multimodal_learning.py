@@ -130,7 +130,7 @@ def test_a_modality_that_counts_nothing_is_not_there(
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_divergence_is_said(history: bool, target: str) -> None:
+def test_divergence_is_raised(history: bool, target: str) -> None:
     ends = np.arange(32)
     ring = fg.Graph.from_edges(ends, (ends + 1) % 32, directed=False)
     options: dict[str, Any] = {"weights": np.full((32, 2), 9.0), "history": history}

@@ -113,7 +113,7 @@ def result_of(residuals: list[float], supersteps: int) -> Result:
     return Recorded(run=run, residuals=np.array(residuals))
 
 
-def test_a_result_says_how_the_run_ended() -> None:
+def test_a_result_records_how_the_run_ended() -> None:
     result = result_of([0.5, 0.0], 2)
     assert result.converged
     assert result.supersteps == 2
@@ -269,7 +269,7 @@ def test_history_is_advised_and_taken_by_the_same_algorithms(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"trget": "cpu"}, "did you mean 'target'"),
         ({"until": lambda state: True}, "pagerank takes no until="),
@@ -279,7 +279,7 @@ def test_history_is_advised_and_taken_by_the_same_algorithms(name: str) -> None:
     ],
 )
 def test_options_are_checked_before_the_graph_is(
-    given: dict[str, Any], says: str
+    given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(fg.FeatGraphError, match=says):
+    with pytest.raises(fg.FeatGraphError, match=message):
         algorithms.pagerank(None, **given)

@@ -64,12 +64,12 @@ def test_a_path_of_resistors_leads_to_each_vertex(
     component = component_of(graph, is_open)
     floats = ~np.isin(component, component[held])
     voltages = np.where(held, 1.0, np.nan)
-    asked: dict[str, Any] = {"conductances": 2.0 * is_open, "max_supersteps": 1}
+    options: dict[str, Any] = {"conductances": 2.0 * is_open, "max_supersteps": 1}
     if not floats.any():
-        circuit_simulation(graph, voltages, target=target, **asked)
+        circuit_simulation(graph, voltages, target=target, **options)
         return
     with pytest.raises(fg.GraphInputError) as refused:
-        circuit_simulation(graph, voltages, target=target, **asked)
+        circuit_simulation(graph, voltages, target=target, **options)
     assert refused.value.where == f"vertex {int(np.argmax(floats))}"
     assert refused.value.got == f"{floats.sum()} such vertices"
 

@@ -194,14 +194,14 @@ def test_the_verifier_finds_faults(graph: fg.Graph, seed: int) -> None:
 
 def test_the_verifier_names_what_is_wrong() -> None:
     graph = fg.Graph.from_edges([0, 1, 2, 3, 1], [1, 0, 3, 2, 2])
-    for labels, says in (
+    for labels, message in (
         ([0, 0, 2, 3], "vertex 2: its component reaches one that reaches it"),
         ([0, 1, 2, 2], "vertex 0: its component reaches one that reaches it"),
         ([0, 0, 0, 0], "vertex 2: the vertex that its label names is not reached"),
         ([0, 0, 2, 0], "vertex 3: the vertex that its label names does not reach"),
         ([1, 1, 2, 2], "vertex 0: the label is no smaller vertex"),
     ):
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises(AssertionError, match=message):
             verify_strongly_connected_components(graph, np.array(labels))
 
 

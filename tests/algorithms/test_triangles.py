@@ -143,17 +143,21 @@ def test_verifiers_see_what_is_wrong() -> None:
             verify_triangle_count(graph, other)
     coefficients = np.array([1.0] * 4 + [0.6] + [0.0] * 3)
     verify_clustering(graph, coefficients)
-    for vertex, value, says in ((0, 1.1, "out"), (4, 0.61, "other"), (6, 0.1, "other")):
+    for vertex, value, message in (
+        (0, 1.1, "out"),
+        (4, 0.61, "other"),
+        (6, 0.1, "other"),
+    ):
         other = coefficients.copy()
         other[vertex] = value
-        with pytest.raises(AssertionError, match=f"vertex {vertex}: .*{says}"):
+        with pytest.raises(AssertionError, match=f"vertex {vertex}: .*{message}"):
             verify_clustering(graph, other)
     trussness = np.where(np.array(lollipop.edges).max(axis=1) < 5, 5, 2)
     verify_k_truss(graph, trussness)
-    for edge, value, says in ((0, 6, "few"), (10, 1, "less than 2"), (11, 3, "few")):
+    for edge, value, message in ((0, 6, "few"), (10, 1, "less than 2"), (11, 3, "few")):
         other = trussness.copy()
         other[edge] = value
-        with pytest.raises(AssertionError, match=f"edge {edge}: .*{says}"):
+        with pytest.raises(AssertionError, match=f"edge {edge}: .*{message}"):
             verify_k_truss(graph, other)
     with pytest.raises(AssertionError, match="edge 0: it belongs to a truss of larger"):
         verify_k_truss(graph, np.minimum(trussness, 4))

@@ -113,12 +113,12 @@ def extras() -> set[str]:
 def run_command(line: str) -> None:
     """Run a line of a shell; of an install, look up the extras."""
     if line.startswith("pip install"):
-        asked = {
+        extra_names = {
             name
             for group in re.findall(r"\[(.+?)\]", line)
             for name in group.split(",")
         }
-        assert asked <= extras(), line
+        assert extra_names <= extras(), line
     elif line.startswith("featgraph data "):
         # The fixture has made the files, not all with the bytes that are published.
         assert line.split()[-1] in DATA_SETS, line

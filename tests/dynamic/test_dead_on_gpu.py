@@ -17,7 +17,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.plan import traits
-from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
 from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
 from tests.dynamic.doubles import with_dead
@@ -34,7 +34,7 @@ HUB_DEGREE = 30
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     with emulated_gpu() as made:
         have_loops(monkeypatch)
-        for module in (bound, cuda_device, cuda_sets, traits):
+        for module in (protocol, cuda_device, cuda_sets, traits):
             monkeypatch.setattr(module, "HUB_DEGREE", HUB_DEGREE)
         yield made
 

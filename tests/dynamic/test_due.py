@@ -12,7 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.runtime.loops import pending, worklist
+from featgraph.runtime.loops import run_state, worklist
 from featgraph.runtime.superstep import catch_up
 from tests.dynamic.batched import Batched, drawn_batch
 
@@ -650,7 +650,7 @@ def test_a_reason_that_is_forgotten_is_missed(
         return added
 
     name = REASONS[reason]
-    monkeypatch.setattr(pending, "find_due", find)
+    monkeypatch.setattr(run_state, "find_due", find)
     way = "last" if "changed" in what else "copies"
     is_trim = name.startswith("trim")
     check = check_trimming if is_trim else partial(check_going_on, way=way)

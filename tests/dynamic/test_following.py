@@ -292,7 +292,7 @@ def test_an_update_that_fails_leaves_the_result() -> None:
     assert isinstance(result._following, Following)
 
 
-def test_edge_values_are_known_by_their_names() -> None:
+def test_edge_values_are_found_by_their_names() -> None:
     """Every argument with a value for each edge is one that updates refuse."""
     for name in algorithms.__all__:
         function = getattr(algorithms, name)

@@ -295,7 +295,7 @@ def test_copies_have_no_names_of_dead_vertices() -> None:
     assert made.insert_edges(["a"], ["b"]).vertices.tolist() == [2]
 
 
-def test_changes_say_what_came_and_went() -> None:
+def test_changes_list_edges_that_came_and_went() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
     graph.update([0, 2], [1, 0], [False, True])
     graph.insert_vertices(1)

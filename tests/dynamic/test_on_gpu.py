@@ -24,7 +24,7 @@ from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, views
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
-from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
 from tests.bank import BY_NAME
 from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
@@ -162,7 +162,7 @@ def test_planted_faults_are_found() -> None:
 def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
     """Have short rows be hubs, on the GPU and in pools of a target."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (bound, cuda_device, cuda_sets, traits, views):
+        for module in (protocol, cuda_device, cuda_sets, traits, views):
             patch.setattr(module, "HUB_DEGREE", HUB)
         patch.setattr(views, "HUB", HUB)
 

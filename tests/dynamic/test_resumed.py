@@ -247,7 +247,9 @@ def test_updates_need_trimming_and_degrees(
     none = np.zeros(0, np.int64)
     with monkeypatch.context() as patch:
         patch.setattr(fg, "trim", lambda state, *_, **__: none)
-        patch.setattr("featgraph.runtime.loops.pending.warn_of_losses", lambda *_: None)
+        patch.setattr(
+            "featgraph.runtime.loops.run_state.warn_of_losses", lambda *_: None
+        )
         for check in (test_components, test_levels, test_distances):
             with pytest.raises(AssertionError):
                 check(1)

@@ -158,20 +158,20 @@ class _Pool:
             if worker is None or done >= PROGRAMS_A_WORKER:
                 self._end(worker)
                 worker, done = self._start(number), 0
-            answer = self._ask(worker, seed)
+            answer = self._run_seed(worker, seed)
             done += 1
             if answer["status"] == "lost":
                 self._end(worker)
                 worker = None
             with self.lock:
                 self.answers.append(answer)
-                self._tell(answer)
+                self._print(answer)
                 if self.options.out and len(self.answers) % 50 == 0:
                     summary = _summary(self.options, self.answers, self.seconds)
                     self.options.out.write_text(json.dumps(summary, indent=1) + "\n")
         self._end(worker)
 
-    def _ask(self, worker: subprocess.Popen[bytes], seed: int) -> dict[str, Any]:
+    def _run_seed(self, worker: subprocess.Popen[bytes], seed: int) -> dict[str, Any]:
         assert worker.stdin is not None and worker.stdout is not None  # noqa: PT018
         why = "died"
         try:
@@ -201,7 +201,7 @@ class _Pool:
             except subprocess.TimeoutExpired:
                 worker.kill()
 
-    def _tell(self, answer: dict[str, Any]) -> None:
+    def _print(self, answer: dict[str, Any]) -> None:
         count = len(self.answers)
         if answer["status"] in {"failed", "lost"}:
             print(f"seed {answer['seed']}: {answer['status']}: {answer['kind']}")

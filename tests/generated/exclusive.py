@@ -50,7 +50,7 @@ def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
             options["block_vertices"] = draw.number(1, 9)
         state = state_of(graph, k, seed)
         given = reference.from_state(state)
-        told = step(
+        committed = step(
             state, active_in=active, target=target, record_order="turn", **options
         )
         about = f"seed {seed}, {options}, k = {k}, {kind}:\n{text}"
@@ -61,7 +61,7 @@ def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
         for name in ("turn", "x", "n", "y", "runs"):
             wanted = out.values[name]
             np.testing.assert_array_equal(state[name], wanted, f"{name} of {about}")
-        assert told.vertices.tolist() == out.active_out.vertices.tolist(), about
+        assert committed.vertices.tolist() == out.active_out.vertices.tolist(), about
     return text
 
 

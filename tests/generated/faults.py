@@ -183,8 +183,8 @@ def main() -> int:
             )
             path.write_text(text)
             missed += not found
-            said = f"found by program {found[0]}" if found else f"MISSED by {ran}"
-            print(f"{target}: {file}: {new!r}: {said}", flush=True)
+            verdict = f"found by program {found[0]}" if found else f"MISSED by {ran}"
+            print(f"{target}: {file}: {new!r}: {verdict}", flush=True)
     return int(bool(missed))
 
 

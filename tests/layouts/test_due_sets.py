@@ -51,7 +51,7 @@ def _device(target: str, stack: ExitStack) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SetCalls:
     """Calls of a device's vertex sets, on a graph with hubs where the layout allows.
 
     Each method returns what was found, and what NumPy says.
@@ -113,7 +113,7 @@ class Asked:
 
 
 #: Functions of due sets, with their arguments.
-ASKED: dict[str, tuple[str, tuple[Any, ...]]] = {
+CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     **{
         f"expand {along} {name}": ("expand", (count, along))
         for along in ("in", "out", "both")
@@ -131,15 +131,15 @@ CASES = [
 
 
 @pytest.mark.drawn(24)
-@pytest.mark.parametrize(("name", "given"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("name", "given"), CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize(("on", "has_hubs"), CASES)
 @pytest.mark.parametrize("layout", ["csr", LAYOUT])
 def test_sets_are_found(
     layout: str, on: str, has_hubs: bool, name: str, given: tuple[Any, ...]
 ) -> None:
     with ExitStack() as stack:
-        asked = Asked(_device(on, stack), layout, has_hubs)
-        found, wanted = getattr(asked, name)(*given)
+        calls = SetCalls(_device(on, stack), layout, has_hubs)
+        found, wanted = getattr(calls, name)(*given)
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -170,10 +170,10 @@ def test_a_planted_fault_is_caught(fault: Any, on: str, names: list[str]) -> Non
     for name in names:
         with ExitStack() as stack:
             layout = layout_named(fault.__name__, fault.of)
-            asked = Asked(_device(on, stack), layout)
-            method, given = ASKED[name]
+            calls = SetCalls(_device(on, stack), layout)
+            method, given = CALLS[name]
             with pytest.raises((AssertionError, IndexError, MemoryFault)):
-                np.testing.assert_array_equal(*getattr(asked, method)(*given))
+                np.testing.assert_array_equal(*getattr(calls, method)(*given))
 
 
 # -- whole runs

@@ -125,7 +125,7 @@ def test_values_that_are_no_numbers_are_declined(value: Any) -> None:
         ([np.int32(2), 1], np.float64, True),
     ],
 )
-def test_weights_know_what_they_were(
+def test_weights_keep_their_first_type(
     values: list[Any], dtype: Any, is_mixed: bool
 ) -> None:
     graph = nx.path_graph(3)

@@ -221,7 +221,7 @@ def test_a_view_sees_what_its_graph_has_become() -> None:
     assert ours == pytest.approx(nx.pagerank(view, backend="networkx"))
 
 
-def test_an_attribute_is_read_when_it_is_first_asked_for() -> None:
+def test_an_attribute_is_read_when_it_is_first_used() -> None:
     graph = ring()
     graph.add_edge(0, 3, weight=2, length=9)
     for weight in (None, "weight", "length", None):
@@ -230,7 +230,7 @@ def test_an_attribute_is_read_when_it_is_first_asked_for() -> None:
         assert ours == pytest.approx(wanted), weight
 
 
-def test_no_cache_where_networkx_is_told_not_to() -> None:
+def test_no_cache_where_networkx_has_none_set() -> None:
     graph = ring()
     with nx.config(cache_converted_graphs=False):
         nx.pagerank(graph, backend="featgraph")
@@ -282,7 +282,7 @@ def test_what_costs_no_more_than_a_conversion_waits_for_one() -> None:
         ("dispersion", {}, "does not serve dispersion"),
     ],
 )
-def test_can_run_says_why_not(
+def test_can_run_returns_the_reason(
     name: str, arguments: dict[str, Any], reason: str
 ) -> None:
     answer = backend.can_run(name, (ring(),), arguments)

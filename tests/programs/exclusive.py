@@ -162,13 +162,15 @@ def run(
 ) -> tuple[fg.State, Any]:
     """Run a program with its order recorded; return State and active set."""
     state = state_of(graph, k)
-    told = PROGRAMS[name](
+    committed = PROGRAMS[name](
         state, active_in=active, target=target, record_order="turn", **options
     )
-    return state, told
+    return state, committed
 
 
-def check_run(name: str, state: fg.State, told: Any, active: Any = None) -> list[int]:
+def check_run(
+    name: str, state: fg.State, committed: Any, active: Any = None
+) -> list[int]:
     """See that a run was serialisable, and exact; return its order."""
     graph, k = state.graph, state["x"].shape[1]
     order = order_of(graph, state["turn"])
@@ -178,7 +180,7 @@ def check_run(name: str, state: fg.State, told: Any, active: Any = None) -> list
     )
     for of in ("turn", "x", "n", "y", "runs"):
         np.testing.assert_array_equal(state[of], out.values[of], err_msg=of)
-    assert told.vertices.tolist() == out.active_out.vertices.tolist()
+    assert committed.vertices.tolist() == out.active_out.vertices.tolist()
     return order
 
 

@@ -335,7 +335,7 @@ def test_shared_memory_is_reported() -> None:
     assert cuda_code.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
 
 
-def test_sass_without_a_disassembler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sass_without_a_disassembler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DeviceError, match="nvdisasm"):
         cuda_code.sass(b"")

@@ -146,7 +146,7 @@ def control_signature() -> tuple[Any, ...]:
     return at, words, reals, words, words, reals
 
 
-def test_a_loop_tells_its_node() -> None:
+def test_a_loop_stores_its_node() -> None:
     """The linker resolves the function; time and the host are read once."""
     ptx = dialect.compile_ptx(cuda_arrays.control, control_signature(), (9, 0))
     for text in ("%globaltimer", "ld.global.cv"):

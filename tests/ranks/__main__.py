@@ -44,8 +44,8 @@ def _names(options: argparse.Namespace) -> list[str]:
 
     names = [p.name for p in BANK if not p.thresholds or _reduces(p)]
     names += _TREES
-    asked = set(filter(None, options.programs.split(",")))
-    return [n for n in names if not asked or n in asked]
+    chosen = set(filter(None, options.programs.split(",")))
+    return [n for n in names if not chosen or n in chosen]
 
 
 def _reduces(program: Any) -> bool:
@@ -72,23 +72,23 @@ def _run_share(options: argparse.Namespace) -> None:
         left = engine.all_reduce([ends - time.monotonic()], "min", about="time")
         if float(left[0]) < 0:
             break
-        told = {"program": name, "links": fg.config.gpu_links, "rank": engine.rank}
+        report = {"program": name, "links": fg.config.gpu_links, "rank": engine.rank}
         begun = time.monotonic()
         program = BY_NAME.get(name)
         for replay in (False, True):
             fg.config.replay = replay
             given = options.target, engine
             if program is not None and not program.thresholds:
-                told[f"replayed {replay}"] = _compared(program, *given)
+                report[f"replayed {replay}"] = _compared(program, *given)
             for how in _WAYS if program is None or _reduces(program) else ():
                 key = f"{how}, replayed {replay}"
                 if program is None:
                     dtype = name.rpartition("_")[2]
-                    told[key] = _compared_digests(dtype, *given, how)
+                    report[key] = _compared_digests(dtype, *given, how)
                 else:
-                    told[key] = _compared(program, *given, how)
-        told["seconds"] = round(time.monotonic() - begun, 2)
-        print(json.dumps(told), flush=True)
+                    report[key] = _compared(program, *given, how)
+        report["seconds"] = round(time.monotonic() - begun, 2)
+        print(json.dumps(report), flush=True)
 
 
 def _parts(whole: Any, engine: Any, how: str, word: int = 32) -> Any:
@@ -104,10 +104,10 @@ def _parts(whole: Any, engine: Any, how: str, word: int = 32) -> Any:
 
 def _compared_digests(dtype: str, target: str, engine: Any, how: str) -> str:
     """Return "same", or what differs of a program of reduces in a tree."""
-    from tests.ranks.test_in_a_tree import WHOLE, told
+    from tests.ranks.test_in_a_tree import WHOLE, digest_of_runs
 
-    alone = told(WHOLE, 0, dtype, target=target)
-    found = told(_parts(WHOLE, engine, how, 512), 0, dtype, target=target)
+    alone = digest_of_runs(WHOLE, 0, dtype, target=target)
+    found = digest_of_runs(_parts(WHOLE, engine, how, 512), 0, dtype, target=target)
     return "same" if found == alone else f"a digest of {dtype}"
 
 
@@ -183,11 +183,11 @@ def main() -> int:
             out, _ = process.communicate()
         failed += process.returncode != 0
         for line in out.splitlines():
-            told = json.loads(line)
-            kinds = [v for k, v in told.items() if "replayed" in k]
+            report = json.loads(line)
+            kinds = [v for k, v in report.items() if "replayed" in k]
             for kind in kinds:
                 is_known = kind in ("same", "refused")
-                counts[f"{told['links']}: {kind if is_known else 'WRONG'}"] += 1
+                counts[f"{report['links']}: {kind if is_known else 'WRONG'}"] += 1
                 failed += not is_known
             if len({*kinds, "same"}) > 1:
                 print(line)

@@ -70,13 +70,13 @@ def forced(moves: Mapping[int, list[Any]]) -> Iterator[None]:
     """
 
     def begin(self: Any, cuts: Any, *given: Any) -> None:
-        self.cuts, self.found_s, self.asked = cuts, 0.0, 0
+        self.cuts, self.found_s, self.proposals = cuts, 0.0, 0
 
     def proposal(self: Any, left: float) -> Move | None:
-        self.asked += 1
-        if self.asked not in moves:
+        self.proposals += 1
+        if self.proposals not in moves:
             return None
-        cuts = moves[self.asked]
+        cuts = moves[self.proposals]
         if cuts[-1] == 1.0:
             last = int(self.cuts[-1])
             cuts = [min(32 * round(share * last / 32), last) for share in cuts]

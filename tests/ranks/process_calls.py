@@ -47,8 +47,8 @@ def digest(value: Any) -> str:
     """Return a digest that is equal for bitwise equal answers."""
     array = np.ascontiguousarray(value)
     data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-    told = f"{array.dtype}{array.shape}".encode() + data
-    return hashlib.sha256(told).hexdigest()
+    content = f"{array.dtype}{array.shape}".encode() + data
+    return hashlib.sha256(content).hexdigest()
 
 
 def names_called() -> list[str]:

@@ -94,5 +94,5 @@ def _beside(
 
 
 if __name__ == "__main__":
-    told = fg.distributed.init(timeout=60, engine="shared")
-    print(json.dumps(sent_and_foretold(told)))
+    engine = fg.distributed.init(timeout=60, engine="shared")
+    print(json.dumps(sent_and_foretold(engine)))

@@ -25,9 +25,9 @@ from tests.ranks.test_overlap import lowest, near
 V = 640
 
 
-def end_in_a_piece(rank: int, told: Path, number: int, count: int) -> None:
+def end_in_a_piece(rank: int, time_file: Path, number: int, count: int) -> None:
     """Have rank 1 end when rank 0 has begun so many pieces of some number."""
-    begin, begun, there = HostRows.begin, [0], told.with_suffix(".begun")
+    begin, begun, there = HostRows.begin, [0], time_file.with_suffix(".begun")
 
     def begins(self: HostRows, *given: Any) -> Any:
         begun[0] += given[-1] == number
@@ -35,7 +35,7 @@ def end_in_a_piece(rank: int, told: Path, number: int, count: int) -> None:
         if is_last and rank == 1:
             while not there.exists():
                 time.sleep(0.001)
-            told.write_text(repr(time.time()))
+            time_file.write_text(repr(time.time()))
             os.kill(os.getpid(), signal.SIGKILL)
         exchange = begin(self, *given)
         if is_last:
@@ -45,7 +45,7 @@ def end_in_a_piece(rank: int, told: Path, number: int, count: int) -> None:
     HostRows.begin = begins  # type: ignore[method-assign]
 
 
-def main(told: Path) -> None:
+def main(time_file: Path) -> None:
     """Run a program in pieces, and print what ends it."""
     warnings.simplefilter("ignore")
     engine = fg.distributed.init(timeout=20, engine="gloo")
@@ -54,11 +54,11 @@ def main(told: Path) -> None:
     graph = fg.distribute(fg.Graph.from_edges(*ends, vertex_count=V))
     labels = fg.vertex_property(np.arange(V)[::-1].copy(), iterated=True)
     state = fg.State(graph, label=labels)
-    end_in_a_piece(engine.rank, told, number=2, count=2)
+    end_in_a_piece(engine.rank, time_file, number=2, count=2)
     try:
         fg.iterate(fg.foldmap(lowest, near), state, overlap=True, target="cpu")
     except fg.WorkerLostError as error:
-        took = time.time() - float(told.read_text())
+        took = time.time() - float(time_file.read_text())
         report = {"rank": error.rank, "seconds": took, "text": str(error)}
         print(json.dumps(report), flush=True)
 

@@ -62,7 +62,7 @@ def fault_of(graph: fg.Graph, name: str) -> fg.KernelFaultError:
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("along", ["in", "both"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_fault_is_told_on_all_ranks(
+def test_a_fault_is_raised_on_all_ranks(
     monkeypatch: pytest.MonkeyPatch, name: str, along: str
 ) -> None:
     monkeypatch.setattr(fg.config, "checked", True)

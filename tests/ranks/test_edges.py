@@ -168,7 +168,11 @@ def run(
     graph: fg.Graph, seed: int, rounds: int, target: str = "cpu", form: str = "auto"
 ) -> list[Any]:
     """Return all that a user may look at behind some supersteps and runs."""
-    rng, state, told = np.random.default_rng(seed + rounds), make_state(graph, seed), []
+    rng, state, results = (
+        np.random.default_rng(seed + rounds),
+        make_state(graph, seed),
+        [],
+    )
     every = FOLDMAPS[graph.directed]
     for number in rng.integers(0, len(every), rounds).tolist():
         active = np.flatnonzero(rng.random(V) < rng.choice([0.05, 0.5, 1.0]))
@@ -177,20 +181,20 @@ def run(
             step = step.on(np.flatnonzero(rng.random(V) < 0.6))
         given = None if active.size == V else active
         out = step(state, active_in=given, target=target, exchange=form)
-        told += [out.mask, len(out)]
+        results += [out.mask, len(out)]
         if rng.random() < 0.3:
             state["mark"] = state["mark"] * 3 % 101
-    told.append(loaded(state, active_in=out, target=target).mask)
-    told += values_of(state).values()
+    results.append(loaded(state, active_in=out, target=target).mask)
+    results += values_of(state).values()
     other = state.copy()
     for one in (state, other):
         ran = fg.iterate(
             list(every[: 1 + rounds % 2]), one, active=[1, 4, 50], max_supersteps=7,
             record_active=True, target=target, exchange=form,
         )  # fmt: skip
-        told += [ran.active_counts, *(found.mask for found in ran.active_sets)]
-        told += values_of(one).values()
-    return told
+        results += [ran.active_counts, *(found.mask for found in ran.active_sets)]
+        results += values_of(one).values()
+    return results
 
 
 EXPECTED: dict[Any, list[Any]] = {}
@@ -240,14 +244,14 @@ def test_edge_functions_on_ranks_do_what_the_interpreter_does(
     directed: bool, active: Any
 ) -> None:
     whole, every = GRAPHS[directed, 2], (*FOLDMAPS[directed], loaded)
-    told = [
+    outcomes = [
         superstep(step.program, *from_state(make_state(whole, 2)), active=active)
         for step in every
     ]
 
     def on_a_rank(engine: Any) -> None:
         graph = fg.distribute(whole, cuts=[0, 32, 33, V])
-        for step, outcome in zip(every, told, strict=True):
+        for step, outcome in zip(every, outcomes, strict=True):
             state = make_state(graph, 2)
             out = step(state, active_in=active, target="cpu")
             assert np.array_equal(out.mask, outcome.active_out.mask)
@@ -300,6 +304,6 @@ def test_only_entries_that_changed_cross_a_link() -> None:
     # Behind each superstep, which targets are active. Before the first one what ranks
     # run on, before the second the row of 8 bytes that has changed, with its place;
     # before the third that of its twin.
-    bits, told = there[3][1], len("cpu")
-    assert [row[0] - bits for row in back] == [told, 8 + 2, 0, 0]
-    assert [row[1] - bits for row in there] == [told, 0, 8 + 2, 0]
+    bits, target_bytes = there[3][1], len("cpu")
+    assert [row[0] - bits for row in back] == [target_bytes, 8 + 2, 0, 0]
+    assert [row[1] - bits for row in there] == [target_bytes, 0, 8 + 2, 0]

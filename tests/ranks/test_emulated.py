@@ -434,8 +434,8 @@ def share_edges_and_compare(
     engine: Engine, shard: Shard, which: list[int], share: float, seed: int
 ) -> None:
     """Mark and share entries in both memories, and have the same rows there."""
-    no_one_asks = np.zeros(0, np.int64)  # for edges of the whole graph
-    edges = PartEdges(shard, "both", no_one_asks, no_one_asks).lists
+    no_entries = np.zeros(0, np.int64)  # for edges of the whole graph
+    edges = PartEdges(shard, "both", no_entries, no_entries).lists
     now, before = make_edge_values(engine, shard, which, seed)
     rng, count = np.random.default_rng([seed, engine.rank]), shard.numbers.size
     sources = [packed(rng.random(count) < share) for _ in range(2)]
@@ -457,9 +457,9 @@ def share_edges_and_compare(
     meant = marked(on_host, cpu.sets, now, before)
     found = marked(on_gpu, device.sets, values, others)
     words = np.concatenate([packed(meant[begin:end]) for begin, end in edges.bounds])
-    told = device.download(found)  # a word at least
-    assert np.array_equal(told[: words.size], words)
-    assert not told[words.size :].any()
+    downloaded = device.download(found)  # a word at least
+    assert np.array_equal(downloaded[: words.size], words)
+    assert not downloaded[words.size :].any()
     for marks, listed in ((meant, found), (on_host.all(), on_gpu.all())):
         on_host.share(now, marks, [*before[:-1], None])
         on_gpu.share(values, listed, [*others[:-1], None])
@@ -524,7 +524,7 @@ def test_edge_functions_run_on_ranks_of_a_gpu(gpu: Gpu) -> None:
     whole = fg.Graph.from_edges(*ends, vertex_count=70, directed=False)
     steps = fg.foldmap(carry, hear, keep), fg.edgemap(carry)
 
-    def told(graph: fg.Graph, target: str) -> list[Any]:
+    def results_of(graph: fg.Graph, target: str) -> list[Any]:
         x = fg.vertex_property(np.arange(70))
         load = fg.edge_property(0, iterated=True, per_direction=True)
         state, found = fg.State(graph, x=x, load=load), []
@@ -536,9 +536,9 @@ def test_edge_functions_run_on_ranks_of_a_gpu(gpu: Gpu) -> None:
         found.append(steps[1](state, target=target, **options).mask)
         return [*found, state["x"], state["load"]]
 
-    meant = told(whole, "cpu")
+    meant = results_of(whole, "cpu")
     for found in run_ranks(
-        2, lambda _: told(fg.distribute(whole, cuts=[0, 40, 70]), "cuda")
+        2, lambda _: results_of(fg.distribute(whole, cuts=[0, 40, 70]), "cuda")
     ):
         test_edges.require_same(found, meant)
 
@@ -570,7 +570,7 @@ def test_ranks_of_a_gpu_move(
     monkeypatch.setattr(fg.config, "gpu_links", links)
     whole, count = test_options.GRAPHS[True], test_options.V
 
-    def told(graph: fg.Graph, target: str, **kept: Any) -> list[Any]:
+    def results_of(graph: fg.Graph, target: str, **kept: Any) -> list[Any]:
         state = test_options.make_state(graph, 3)
         steps = [test_options.search, test_options.step.on(np.arange(0, count, 2))]
         run = fg.iterate(
@@ -583,9 +583,9 @@ def test_ranks_of_a_gpu_move(
 
     def on_a_rank(engine: Engine) -> list[Any]:
         graph = fg.distribute(whole, cuts=[0, 32, count])
-        return told(graph, "cuda", repartition="auto")
+        return results_of(graph, "cuda", repartition="auto")
 
-    meant = told(whole, "cpu")
+    meant = results_of(whole, "cpu")
     with forced({2: [0, 64, count], 4: [0, count, count]}):
         for found in run_ranks(2, on_a_rank):
             assert found[0] == 2

@@ -18,7 +18,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.ranks.exchange import triangle_parts, triangles
-from featgraph.runtime.devices import bound
+from featgraph.runtime.devices import protocol
 from featgraph.runtime.devices.cuda_arrays import CudaArrays
 from tests.ranks.test_triangles import (
     GRAPHS,
@@ -138,16 +138,16 @@ def peeled(graph: fg.Graph, target: str) -> list[Any]:
         first=fg.vertex_property(0),
         limit=0,
     )
-    told: list[Any] = []
+    results: list[Any] = []
     count(state, target=target)
     for limit, active, turns in ((1, [3, 9, 20], 1), (1, None, 2), (2, None, 2)):
         state["limit"] = limit
         for _ in range(turns):
             out = peel(state, active_in=active, target=target)
-            told.append(out.mask)
+            results.append(out.mask)
         look(state, target=target)
-        told.append(state["first"])
-    return [*told, state["left"], state["load"]]
+        results.append(state["first"])
+    return [*results, state["left"], state["load"]]
 
 
 def test_edges_that_changed_are_swept_on_ranks(gpu: Gpu) -> None:
@@ -198,7 +198,7 @@ def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) ->
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the middle, each in the batch that has it."""
     monkeypatch.setattr(triangle_parts, "BATCH_BYTES", 4096)
-    for module in (triangles, bound):
+    for module in (triangles, protocol):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     alone = make_state(GRAPHS[LARGEST], LARGEST)
     for step in (sums, behind):

@@ -112,7 +112,7 @@ def make(graph: fg.Graph) -> fg.State:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_explain_says(name: str) -> None:
+def test_what_explain_shows(name: str) -> None:
     step, rows = ROWS[name]
 
     def on_a_rank(engine: Any) -> str:

@@ -78,24 +78,24 @@ def test_what_is_made_of_ratings_is_kept_with_a_part_of_them(
     )
     whole = fg.Graph.from_biadjacency(some_ratings())
     # The kernels of the test above.
-    asked: dict[str, Any] = {"factors": 3, "iterations": 2, "history": True}
-    asked["dtype"] = np.float64
-    expected = als(whole, **asked).factors
+    options: dict[str, Any] = {"factors": 3, "iterations": 2, "history": True}
+    options["dtype"] = np.float64
+    expected = als(whole, **options).factors
 
-    def ask(_: Any) -> Any:
+    def predicted(_: Any) -> Any:
         graph = fg.distribute(whole)
         for _ in range(3):
-            found = als(graph, **asked).factors
+            found = als(graph, **options).factors
             np.testing.assert_allclose(found, expected, rtol=1e-4)
         halves = sides_of(graph).halves(cholesky_half)
         kept = [half._on for half in halves]
         assert [len(own) for own in kept] == [1, 1]
         return weakref.ref(graph), kept
 
-    asked_of = run_ranks(2, ask)
+    predictions = run_ranks(2, predicted)
     assert len(looked) == 3  # once of the whole, and once on each rank
     gc.collect()
-    for known, kept in asked_of:
+    for known, kept in predictions:
         assert known() is None
         assert not any(map(len, kept))
 

@@ -26,8 +26,8 @@ def test_ranks_send_what_was_foretold(ranks: int) -> None:
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_processes_that_share_memory_do(ranks: int) -> None:
-    told, codes = run_processes(ranks, "tests.ranks.process_forecast")
+    outputs, codes = run_processes(ranks, "tests.ranks.process_forecast")
     assert codes == [0] * ranks
-    found = [json.loads(text) for text in told]
+    found = [json.loads(text) for text in outputs]
     assert found == run_ranks(ranks, sent_and_foretold)
     assert all(sent == foretold for forms in found for _, sent, foretold in forms)

@@ -16,7 +16,7 @@ from featgraph.fold.plan.options import EXCHANGES
 from featgraph.ranks.exchange.row_messages import FORMS
 from tests.ranks.test_partitions import GRAPHS, V
 
-ASKED = ("all", "ms", "vr", "vr-list", "auto")
+EXCHANGE_OPTIONS = ("all", "ms", "vr", "vr-list", "auto")
 K = 3
 
 
@@ -89,13 +89,13 @@ def needed(graph: fg.Graph, owner: Any, sender: int, taker: int) -> Any:
 
 @settings(max_examples=12, deadline=None)
 @given(
-    asked=st.sampled_from(ASKED),
+    form=st.sampled_from(EXCHANGE_OPTIONS),
     directed=st.booleans(),
     inner=st.lists(st.integers(0, V), min_size=1, max_size=3).map(sorted),
     active=st.sampled_from([[0, 3, 40], [90], None]),
 )
 def test_a_link_carries_what_was_foretold(
-    asked: str, directed: bool, inner: list[int], active: Any
+    form: str, directed: bool, inner: list[int], active: Any
 ) -> None:
     whole, cuts = GRAPHS[directed], [0, *inner, V]
     ranks, row = len(cuts) - 1, 2 * K
@@ -105,7 +105,7 @@ def test_a_link_carries_what_was_foretold(
         graph, links = fg.distribute(whole, cuts=cuts), Links(engine)
         state = make_state(graph)
         run = fg.iterate(
-            step, state, active=active, record_active=True, exchange=asked, target="cpu"
+            step, state, active=active, record_active=True, exchange=form, target="cpu"
         )
         sets = [found.mask for found in run.active_sets or ()]
         return links.sizes, sets, state["label"], run.forms
@@ -116,7 +116,7 @@ def test_a_link_carries_what_was_foretold(
         np.testing.assert_array_equal(label, alone["label"])
         assert len(sizes) == len(sets) == meant.supersteps
         assert sum(forms.values()) == len(sizes) * (ranks - 1)
-        assert set(forms) <= {"none", asked} | set(FORMS if asked == "auto" else ())
+        assert set(forms) <= {"none", form} | set(FORMS if form == "auto" else ())
         for one, active_set, of_one in zip(
             sizes, sets, meant.active_sets or (), strict=True
         ):
@@ -137,9 +137,9 @@ def test_a_link_carries_what_was_foretold(
                 }
                 # Gaps of at most 24 bits, a count and a code.
                 most = (changed * row + 3 * changed + 5) * (changed > 0)
-                if asked in foretold:
-                    assert size == foretold[asked]
-                elif asked == "vr-list":
+                if form in foretold:
+                    assert size == foretold[form]
+                elif form == "vr-list":
                     assert changed * row <= size <= most
                 else:
                     assert changed * row <= size <= min(*foretold.values(), most)
@@ -147,14 +147,14 @@ def test_a_link_carries_what_was_foretold(
 
 @pytest.mark.drawn(3)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@pytest.mark.parametrize("asked", ASKED)
-def test_rows_that_wait_go_in_the_form(asked: str) -> None:
+@pytest.mark.parametrize("form", EXCHANGE_OPTIONS)
+def test_rows_that_wait_go_in_the_form(form: str) -> None:
     whole = GRAPHS[True]
 
     def on_a_rank(engine: Any) -> Any:
         graph, links = fg.distribute(whole, cuts=[0, 40, V]), Links(engine)
         state = make_state(graph)
-        run = fg.iterate(in_place, state, max_supersteps=3, exchange=asked)
+        run = fg.iterate(in_place, state, max_supersteps=3, exchange=form)
         return links.sizes, graph.shard, run.forms, state["bias"], state["label"]
 
     alone = make_state(whole)
@@ -165,15 +165,15 @@ def test_rows_that_wait_go_in_the_form(asked: str) -> None:
         [listed] = [n.size for n in shard.send_lists if n.size]
         # Behind each superstep who committed; before the second one all rows.
         _, one, _, _, _ = (sum(row) for row in sizes)
-        rows = 8 * (shard.own if asked == "all" else listed)
-        if asked == "vr-list":
+        rows = 8 * (shard.own if form == "all" else listed)
+        if form == "vr-list":
             assert one > rows + 1
         else:
-            assert one == rows + 1 + (asked == "vr") * -(-listed // 8)
-        assert forms["ms" if asked == "auto" else asked] >= 1
+            assert one == rows + 1 + (form == "vr") * -(-listed // 8)
+        assert forms["ms" if form == "auto" else form] >= 1
 
 
-def test_what_is_said_of_forms() -> None:
+def test_what_explain_shows_of_forms() -> None:
     assert set(EXCHANGES) == {"auto", *FORMS} - {"none"}
     whole = GRAPHS[True]
     with pytest.raises(fg.PlanError, match="exchange cannot be 'none'"):
@@ -184,14 +184,16 @@ def test_what_is_said_of_forms() -> None:
 
     def on_a_rank(engine: Any) -> list[str]:
         state = make_state(fg.distribute(whole, cuts=[0, 40, V]))
-        folded = [step.explain(state, exchange=one, target="cpu") for one in ASKED]
+        folded = [
+            step.explain(state, exchange=one, target="cpu") for one in EXCHANGE_OPTIONS
+        ]
         return [fg.iterate(step, state, exchange="vr").explain(), *folded]
 
-    for run, *told in run_ranks(2, on_a_rank):
+    for run, *texts in run_ranks(2, on_a_rank):
         assert "messages of rows to other ranks: " in run
         assert "as 'vr'" in run
-        for asked, text in zip(ASKED, told, strict=True):
-            assert (f"(exchange='{asked}')" in text) == (asked != "auto")
+        for form, text in zip(EXCHANGE_OPTIONS, texts, strict=True):
+            assert (f"(exchange='{form}')" in text) == (form != "auto")
 
 
 def test_a_run_goes_on_in_another_form(tmp_path: Any) -> None:
@@ -199,9 +201,9 @@ def test_a_run_goes_on_in_another_form(tmp_path: Any) -> None:
 
     def on_a_rank(engine: Any) -> Any:
         state = make_state(fg.distribute(whole, cuts=[0, 40, V]))
-        for most, asked in ((2, "all"), (1000, "vr")):
+        for most, form in ((2, "all"), (1000, "vr")):
             run = fg.iterate(
-                step, state, exchange=asked, max_supersteps=most, checkpoint=tmp_path
+                step, state, exchange=form, max_supersteps=most, checkpoint=tmp_path
             )
             state = make_state(fg.distribute(whole, cuts=[0, 40, V]))
         return run.supersteps
@@ -217,10 +219,10 @@ def test_bytes_by_form_are_in_order() -> None:
 
     def on_a_rank(engine: Any) -> list[int]:
         found = []
-        for asked in ASKED:
+        for form in EXCHANGE_OPTIONS:
             before = engine.traffic.copy()
             state = make_state(fg.distribute(whole, cuts=[0, 40, V]))
-            fg.iterate(step, state, active=[0, 3], exchange=asked)
+            fg.iterate(step, state, active=[0, 3], exchange=form)
             found.append(int((engine.traffic - before).sent.sum()))
         return found
 

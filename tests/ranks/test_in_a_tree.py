@@ -73,7 +73,7 @@ def make_graph() -> fg.Graph:
 WHOLE = make_graph()
 
 
-def told(graph: fg.Graph, seed: int, dtype: Any, **options: Any) -> str:
+def digest_of_runs(graph: fg.Graph, seed: int, dtype: Any, **options: Any) -> str:
     """Return a digest of all values behind some runs."""
     rng = np.random.default_rng(seed)
     state = fg.State(
@@ -112,10 +112,12 @@ def test_one_digest_on_any_number_of_ranks(
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
     key = seed, dtype
     if key not in EXPECTED:
-        EXPECTED[key] = told(WHOLE, *key)
+        EXPECTED[key] = digest_of_runs(WHOLE, *key)
     found = run_ranks(
         len(cuts) - 1,
-        lambda _: told(fg.distribute(WHOLE, order=given_order, cuts=cuts), *key),
+        lambda _: digest_of_runs(
+            fg.distribute(WHOLE, order=given_order, cuts=cuts), *key
+        ),
     )
     assert set(found) == {EXPECTED[key]}
 
@@ -123,9 +125,12 @@ def test_one_digest_on_any_number_of_ranks(
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_without_it_digests_differ() -> None:
     """So the test above would see sums in another order."""
-    alone = told(WHOLE, 0, np.float32, deterministic=False)
+    alone = digest_of_runs(WHOLE, 0, np.float32, deterministic=False)
     found = run_ranks(
-        3, lambda _: told(fg.distribute(WHOLE), 0, np.float32, deterministic=False)
+        3,
+        lambda _: digest_of_runs(
+            fg.distribute(WHOLE), 0, np.float32, deterministic=False
+        ),
     )
     assert alone not in found
 
@@ -202,6 +207,6 @@ def test_a_combine_of_the_users_is_refused_on_ranks() -> None:
     run_ranks(2, on_a_rank)
 
 
-def test_explain_says_how_it_is_summed() -> None:
+def test_explain_shows_how_it_is_summed() -> None:
     kernel = step.fold(target="cpu", deterministic=True, k=3)
     assert "sums: of 32 vertices, in a tree of 32 branches" in kernel.explain()

@@ -83,7 +83,7 @@ def test_every_rank_has_the_values_of_all(
         np.testing.assert_array_equal(members, active)
 
 
-def test_ranks_that_have_other_types_are_told_apart() -> None:
+def test_ranks_that_have_other_types_are_distinguished() -> None:
     whole = fg.Graph.from_edges([0, 1], [1, 2], vertex_count=64)
 
     def on_a_rank(engine: Any) -> Any:

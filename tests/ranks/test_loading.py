@@ -449,7 +449,7 @@ def test_parts_take_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         fg.read_graph(folder, partition="edges")
 
 
-def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+def test_refusals_name_a_fix(folder: Path, tmp_path: Path) -> None:
     ends = [0, 1], [1, 2]
     gaps = tmp_path / "gaps.txt"
     gaps.write_text("0 5\n5 9\n9 0\n")
@@ -578,7 +578,7 @@ def test_ranks_that_make_different_graphs() -> None:
         assert "sources[1]" in str(error)
 
 
-def test_a_negative_weight_on_one_rank_is_told_on_all() -> None:
+def test_a_negative_weight_on_one_rank_is_raised_on_all() -> None:
     edges = make_edges(True)
     edges["weights"][399] = -1
 

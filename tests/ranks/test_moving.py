@@ -21,7 +21,7 @@ from tests.bank import BANK
 from tests.programs.common import BankProgram
 from tests.ranks.forced import forced
 from tests.ranks.test_options import GRAPHS, V, make_state, search, step
-from tests.unit.test_checkpoints import RUNS, require_same, told
+from tests.unit.test_checkpoints import RUNS, require_same, results_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
@@ -46,14 +46,14 @@ def test_a_run_that_moves_leaves_what_one_rank_leaves(
     name: str, directed: bool, seed: int, ranks: int, order: str, data: st.DataObject
 ) -> None:
     whole = GRAPHS[directed]
-    wanted = told(whole, name, seed)
+    wanted = results_of(whole, name, seed)
     first = data.draw(cuts_of(ranks, words=False))
     at = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     moves = {number: data.draw(cuts_of(ranks)) for number in at}
 
     def on_a_rank(engine: Any) -> list[Any]:
         graph = fg.distribute(whole, cuts=first, order=order)
-        return told(graph, name, seed, repartition="auto")
+        return results_of(graph, name, seed, repartition="auto")
 
     with forced(moves):
         for values in run_ranks(ranks, on_a_rank):
@@ -158,7 +158,7 @@ def test_a_moved_state_is_of_another_graph() -> None:
     np.testing.assert_equal(found[0], found[1])
 
 
-def test_a_part_that_nobody_has_goes() -> None:
+def test_a_part_without_users_is_released() -> None:
     """Whatever has run on the State before, and was recorded."""
 
     def on_a_rank(engine: Any) -> None:
@@ -232,7 +232,7 @@ def test_sides_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("given", [True, 0, -1, 1.5, "always", "off"])
-def test_what_is_no_number_of_moves_says_so(given: Any) -> None:
+def test_what_is_no_number_of_moves_is_refused(given: Any) -> None:
     state = make_state(GRAPHS[True], 0)
     with pytest.raises(fg.ArgumentError, match="repartition="):
         fg.iterate(step, state, target="cpu", repartition=given)

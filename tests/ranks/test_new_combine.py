@@ -197,7 +197,7 @@ def bytes_of(step: fg.FoldMap, graph: fg.Graph, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
-def test_trees_combine_as_the_table_says(gpu: Gpu, where: str) -> None:
+def test_trees_combine_by_the_table(gpu: Gpu, where: str) -> None:
     """By the rules of the entry, not by the name of the combine."""
     new, known = of_reals("multiplied"), of_reals("product")
     meant = bytes_of(known, WHOLE, target=where)
@@ -229,12 +229,19 @@ def test_ranks_refuse_reals_that_no_tree_combines(gpu: Gpu) -> None:
         run_ranks(2, on_a_rank)
 
 
-@pytest.mark.parametrize("where", ["cpu", "cuda"])
-def test_bits_of_reals_are_refused_when_the_plan_is_made(gpu: Gpu, where: str) -> None:
+def run_once(step: fg.FoldMap, state: fg.State, where: str) -> None:
+    if where == "interpreter":
+        reference.superstep(step.program, *reference.from_state(state))
+    else:
+        step(state, target=where)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda", "interpreter"])
+def test_bits_of_reals_are_refused_before_a_superstep(gpu: Gpu, where: str) -> None:
     state = fg.State(WHOLE, x=fg.vertex_property(np.zeros((V, 2))))
     for name, make in product(("xor", "called"), (of_reals, gathering_reals)):
         with pytest.raises(UserFunctionError, match=f"{name}.*not take") as caught:
-            make(name)(state, target=where)
+            run_once(make(name), state, where)
         error = caught.value
         assert (error.got, error.expected) == ("reals (real)", " or ".join(BITS))
         assert re.search(r"test_new_combine\.py:\d+ in whole", error.where or "")

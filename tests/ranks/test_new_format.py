@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.cli.forecast import add_forecast_options
 from featgraph.cli.graphs import add_convert_options, add_graph_options
+from featgraph.cli.ranks import add_forecast_options
 from featgraph.distributed import run_ranks
 from featgraph.graph import Graph
 from featgraph.graph.formats import layout, readers

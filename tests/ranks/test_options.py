@@ -96,7 +96,7 @@ def make_state(graph: fg.Graph, seed: int) -> fg.State:
 
 def keep(graph: fg.Graph, seed: int) -> list[Any]:
     """Return the values after runs that keep aggregates, and the recomputed counts."""
-    state, told = make_state(graph, seed), []
+    state, results = make_state(graph, seed), []
     within = np.random.default_rng(seed).permutation(V)[: V // 2]
     kept: dict[str, Any] = {"change_driven": True, "record_active": True}
     calls: list[tuple[Any, dict[str, Any]]] = [
@@ -108,17 +108,17 @@ def keep(graph: fg.Graph, seed: int) -> list[Any]:
     ]
     for foldmaps, options in calls:
         run = fg.iterate(foldmaps, state, **kept, **options)
-        told += [run.active_counts, run.aggregates, run.converged]
-        told += [found.mask for found in run.active_sets]
-        told += [state[name] for name in ("x", "y", "weight")]
+        results += [run.active_counts, run.aggregates, run.converged]
+        results += [found.mask for found in run.active_sets]
+        results += [state[name] for name in ("x", "y", "weight")]
         state["base"] = state["base"] + 1
-    assert "patched" in told[1]
-    return told
+    assert "patched" in results[1]
+    return results
 
 
 def settle(graph: fg.Graph, seed: int) -> list[Any]:
     """Return the fixpoints of runs in any order, and of supersteps behind them."""
-    told: list[Any] = []
+    results: list[Any] = []
     for options in (
         {"asynchronous": True},
         {"near_far": fg.NearFar("y", delta=2.5)},
@@ -129,13 +129,13 @@ def settle(graph: fg.Graph, seed: int) -> list[Any]:
             state = make_state(graph, seed)
             run = fg.iterate(search, state, active=active, **options)
             look(state)
-            told += [state["y"], state["top"], run.converged]
+            results += [state["y"], state["top"], run.converged]
             state["x"] = 0
             fg.iterate([search, halve], state, **options | {"near_far": None})
             state["y"] = state["y"] + state["x"]
             out = search(state)
-            told += [out.mask, state["y"]]
-    return told
+            results += [out.mask, state["y"]]
+    return results
 
 
 EXPECTED: dict[tuple[Any, bool, int], list[Any]] = {}

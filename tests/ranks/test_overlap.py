@@ -135,20 +135,20 @@ def test_moves_between_supersteps_in_pieces() -> None:
             np.testing.assert_array_equal(ages, wanted)
 
 
-def test_what_a_run_says() -> None:
+def test_what_a_run_reports() -> None:
     whole = GRAPHS[True]
     alone, wanted = aged(whole, overlap=True)
     assert alone.pieces == []
 
     def on_a_rank(engine: Any) -> Any:
         graph = fg.distribute(whole, cuts=[0, 64, V])
-        told = []
+        results = []
         for overlap in (True, False, "auto"):
             before = engine.exchanges
             run, ages = aged(graph, overlap=overlap)
             np.testing.assert_array_equal(ages, wanted)
-            told.append((run.pieces, run.explain(), engine.exchanges - before))
-        return told
+            results.append((run.pieces, run.explain(), engine.exchanges - before))
+        return results
 
     with cut(64):
         for pieces, whole_one, measured in run_ranks(2, on_a_rank):
@@ -190,7 +190,7 @@ def test_small_messages_are_not_measured() -> None:
         assert auto == without
 
 
-class Told:
+class Slower:
     """An engine on which another rank took as much longer."""
 
     def __init__(self, slower: Any) -> None:
@@ -212,7 +212,7 @@ class Told:
     ],
 )
 def test_the_faster_way_is_kept(took: Any, others: list[float], best: bool) -> None:
-    engine: Any = Told(others)
+    engine: Any = Slower(others)
     clock = [0.0]
     choice, tried = Choice("auto", engine), []
     while choice.best is None:
@@ -237,7 +237,7 @@ def test_what_cannot_pay_is_not_tried(
     wire: float, others: list[float], goes_on: bool
 ) -> None:
     """Of 10 seconds 0.3 are 3 %: nothing is gained by hiding less."""
-    engine: Any = Told(others)
+    engine: Any = Slower(others)
     clock = [0.0]
     choice = Choice("auto", engine)
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_what_cannot_pay_is_not_tried(
 
 def test_a_superstep_that_fails_is_not_counted() -> None:
     """Ranks fail in different places: what they have tried must stay the same."""
-    choice = Choice("auto", Told([0.0, 0.0]))  # type: ignore[arg-type]
+    choice = Choice("auto", Slower([0.0, 0.0]))  # type: ignore[arg-type]
     for _ in range(9):
         assert not choice.take(lambda: 0.0, may_pay=True)  # the first of those tried
         choice.forget()
@@ -263,9 +263,9 @@ def test_later_runs_go_on_with_what_was_found(monkeypatch: pytest.MonkeyPatch) -
     made: list[Any] = []
     begin = Choice.__init__
 
-    def begun(self: Choice, asked: Any, engine: Any) -> None:
-        made.append((engine.rank, asked))
-        begin(self, asked, engine)
+    def begun(self: Choice, choice: Any, engine: Any) -> None:
+        made.append((engine.rank, choice))
+        begin(self, choice, engine)
 
     monkeypatch.setattr(Choice, "__init__", begun)
 
@@ -335,8 +335,8 @@ def test_where_sweeps_are_cut(step: Any, options: Any, text: str) -> None:
         )
         return str(step.explain(state, target="cpu", **options))
 
-    for told in run_ranks(2, on_a_rank):
-        [line] = [line for line in told.splitlines() if "overlap: " in line]
+    for explained in run_ranks(2, on_a_rank):
+        [line] = [line for line in explained.splitlines() if "overlap: " in line]
         assert text in line
 
 

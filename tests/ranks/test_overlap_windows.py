@@ -79,8 +79,10 @@ def test_supersteps_in_pieces_run_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> 
     with cut(40), loops() as made:
         looped = run_ranks(2, on_a_rank)
         assert sum(loop.ran for loop in made.loops) >= 6
-        asked = [o[0] for loop in made.loops for w, _ in loop.supersteps for o in w]
-        assert asked.count("hold") > asked.count("mark") / 2 > 0
+        operations = [
+            o[0] for loop in made.loops for w, _ in loop.supersteps for o in w
+        ]
+        assert operations.count("hold") > operations.count("mark") / 2 > 0
         monkeypatch.setattr(config, "replay", False)
         by_host = run_ranks(2, on_a_rank)
     for (pieces, ranks), (meant, wanted) in zip(looped, by_host, strict=True):
@@ -116,20 +118,20 @@ def test_posts_wait_for_sweeps_and_all_for_what_comes(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each rank: a post behind what was swept, a take behind it, then the rest."""
-    told: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     mark, hold, launch = Streams.mark, Streams.hold, Gpu.launch
 
     def marks(self: Streams, event: Any, stream: int) -> None:
-        told.append(("mark", stream, id(event)))
+        calls.append(("mark", stream, id(event)))
         mark(self, event, stream)
 
     def holds(self: Streams, stream: int, event: Any) -> None:
-        told.append(("hold", stream, id(event)))
+        calls.append(("hold", stream, id(event)))
         hold(self, stream, event)
 
     def launches(self: Gpu, handle: Any, *rest: Any) -> None:
         where = int(rest[2].handle) if rest[2] else 0
-        told.append((handle[0].py_func.__name__, where))
+        calls.append((handle[0].py_func.__name__, where))
         launch(self, handle, *rest)
 
     monkeypatch.setattr(Streams, "mark", marks)
@@ -142,16 +144,16 @@ def test_posts_wait_for_sweeps_and_all_for_what_comes(
         aged(graph, "cuda", overlap=True, max_supersteps=1)  # first ones are compiled
         engine.barrier()
         if engine.rank == 0:
-            told.clear()
+            calls.clear()
         return aged(graph, "cuda", overlap=True, max_supersteps=1)[0].pieces
 
     with cut(40):
         for pieces in run_ranks(2, on_a_rank):
             assert pieces[0] > 1
-    sides = {one[1] for one in told if one[0] == "post" and one[1]}
+    sides = {one[1] for one in calls if one[0] == "post" and one[1]}
     assert len(sides) == 2  # of each rank one
     for side in sides:
-        own = [one for one in told if one[1] in (0, side)]
+        own = [one for one in calls if one[1] in (0, side)]
         at = [n for n, one in enumerate(own) if one[:2] == ("post", side)]
         for post in at:
             assert own[post - 1][:2] == ("hold", side)

@@ -162,7 +162,7 @@ def run(
         floor=0.125,
     )
     first = fg.iterate(search, state, active=[0, 3, 40], **recorded)
-    told: list[Any] = [state["label"], state["source"], state["least"]]
+    results: list[Any] = [state["label"], state["source"], state["least"]]
     state["label"] = state["label"][::-1]
     again = fg.iterate(search, state, **recorded)
     ran = fg.iterate([spread, search], state, max_supersteps=5, **recorded)
@@ -171,21 +171,21 @@ def run(
     hops = fg.iterate(far_away, state, active=[4], max_supersteps=4, **recorded)
     within = np.flatnonzero(rng.random(V) < 0.5)
     out = spread.on(within)(state, active_in=within[::2], **options)
-    told += [
+    results += [
         state[name] for name in ("label", "x", "seen", "around_kept", "age", "source")
     ]
-    told += [state["weight"], state["step"], len(out), out.vertices, 5 in out]
-    told += [state["mass"], state["ages"]]
+    results += [state["weight"], state["step"], len(out), out.vertices, 5 in out]
+    results += [state["mass"], state["ages"]]
     for one in (first, again, ran, old, wide, hops):
-        told += [one.active_counts, one.supersteps, one.converged]
-        told += [found.mask for found in one.active_sets]
+        results += [one.active_counts, one.supersteps, one.converged]
+        results += [found.mask for found in one.active_sets]
     state["x"] = 0.0
-    told += [
+    results += [
         search(state, active_in=out, **options).words,
         state["x"],
         state.copy()["label"],
     ]
-    return told
+    return results
 
 
 @cache

@@ -36,11 +36,11 @@ def run_processes(ranks: int, *module: str) -> tuple[list[str], list[int]]:
         for rank in range(ranks)
     ]
     try:
-        told = [process.communicate(timeout=300)[0] for process in begun]
+        outputs = [process.communicate(timeout=300)[0] for process in begun]
     finally:
         for process in begun:
             process.kill()
-    return told, [process.returncode for process in begun]
+    return outputs, [process.returncode for process in begun]
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
@@ -50,9 +50,9 @@ def test_processes_answer_as_loopback_ranks(monkeypatch: pytest.MonkeyPatch) -> 
     prepare(monkeypatch.setattr)
     expected = run_ranks(2, lambda engine: answer_all(names))
     # Behind them: both find in the store what one process has compiled.
-    told, codes = run_processes(2, "tests.ranks.process_calls", *names)
+    outputs, codes = run_processes(2, "tests.ranks.process_calls", *names)
     assert codes == [0, 0]
-    assert [json.loads(text) for text in told] == expected
+    assert [json.loads(text) for text in outputs] == expected
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_processes_answer_as_loopback_ranks(monkeypatch: pytest.MonkeyPatch) -> 
     reason="needs PyTorch: pip install 'featgraph[distributed]'",
 )
 def test_a_rank_killed_between_pieces_is_named(tmp_path: Path) -> None:
-    told = str(tmp_path / "told")
-    [text, _], codes = run_processes(2, "tests.ranks.process_pieces", told)
+    time_file = str(tmp_path / "time_file")
+    [text, _], codes = run_processes(2, "tests.ranks.process_pieces", time_file)
     assert codes[1] == -signal.SIGKILL
     found = json.loads(text)
     assert found["rank"] == 1

@@ -61,7 +61,7 @@ def ring(engine: Any) -> Any:
         ({"cuts": [0, 50, 5]}, "not cuts"),
     ],
 )
-def test_what_cannot_be_cut_says_so(given: dict[str, Any], text: str) -> None:
+def test_what_cannot_be_cut_is_refused(given: dict[str, Any], text: str) -> None:
     def on_a_rank(engine: Any) -> None:
         graph = ring(engine)
         with pytest.raises(fg.GraphInputError, match=text):
@@ -71,7 +71,7 @@ def test_what_cannot_be_cut_says_so(given: dict[str, Any], text: str) -> None:
     run_ranks(2, on_a_rank)
 
 
-def test_ranks_that_cut_differently_say_so() -> None:
+def test_ranks_that_cut_differently_are_refused() -> None:
     def on_a_rank(engine: Any) -> None:
         fg.distribute(ring(engine), cuts=[0, 32 * engine.rank, 64])
 

@@ -71,11 +71,11 @@ REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name: str) -> None:
-    call, told = REFUSED[name]
+    call, message = REFUSED[name]
 
     def on_a_rank(engine: Any) -> None:
         state = make(fg.distribute(WHOLE, cuts=[0, 2, 4]))
-        with pytest.raises(fg.FeatGraphError, match=told):
+        with pytest.raises(fg.FeatGraphError, match=message):
             call(state)
         assert state["x"].tolist() == [0, 1, 2, 3]
         step(state)  # it is as usable as before
@@ -133,7 +133,7 @@ def count(u, v, w, e_uv, e_uw, e_vw, d):
 
 
 @pytest.mark.parametrize(
-    ("function", "ends", "options", "told"),
+    ("function", "ends", "options", "message"),
     [
         (ask_first, ([0, 1], [1, 2]), {}, "in ask_first: the old value of least"),
         (differ, ([0, 1], [1, 2]), {}, "in differ: two atomic operations"),
@@ -142,7 +142,7 @@ def count(u, v, w, e_uv, e_uw, e_vw, d):
     ],
 )
 def test_triangles_that_are_refused(
-    function: Any, ends: Any, options: Any, told: str
+    function: Any, ends: Any, options: Any, message: str
 ) -> None:
     whole = fg.Graph.from_edges(*ends, vertex_count=4, directed=False)
     step = fg.trianglemap(function)
@@ -151,14 +151,14 @@ def test_triangles_that_are_refused(
         graph = fg.distribute(whole, cuts=[0, 2, 4], **options)
         values = dict.fromkeys(("least", "many"), fg.vertex_property(9))
         state = fg.State(graph, **values)
-        with pytest.raises(fg.FeatGraphError, match=told):
+        with pytest.raises(fg.FeatGraphError, match=message):
             step(state, target="cpu")
         assert state["many"].tolist() == [9] * 4
 
     run_ranks(2, on_a_rank)
 
 
-def test_different_graphs_are_told_on_all_ranks() -> None:
+def test_different_graphs_are_refused_on_all_ranks() -> None:
     def on_a_rank(engine: Any) -> None:
         other = fg.Graph.from_edges([0, 1, 2, engine.rank], [1, 2, 3, 0])
         with pytest.raises(fg.GraphInputError, match="different graphs"):
@@ -203,7 +203,7 @@ def _assigned(graph: fg.Graph, name: str, value: Any) -> fg.State:
 
 
 @pytest.mark.parametrize("given", DIFFERENT)
-def test_different_values_are_told_on_all_ranks(given: str) -> None:
+def test_different_values_are_refused_on_all_ranks(given: str) -> None:
     def on_a_rank(engine: Any) -> None:
         graph = fg.distribute(WHOLE, cuts=[0, 2, 4])
         assert DIFFERENT[given](graph, 0)["x"].size == 4  # alike

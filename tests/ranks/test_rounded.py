@@ -141,9 +141,9 @@ def test_ghosts_are_the_rows_of_their_owners_rounded_once(
         np.add.at(total, hand.targets, weight[:, None] * hand.read(x))
         x = (0.5 * x + 0.03 * total).astype(np.float32)
     ranks = len(cuts) - 1
-    for found, supersteps, said, view, shard in run_ranks(ranks, on_a_rank):
+    for found, supersteps, shown, view, shard in run_ranks(ranks, on_a_rank):
         assert supersteps == rounds
-        assert f"ghosts in {wire_dtype}" in said
+        assert f"ghosts in {wire_dtype}" in shown
         np.testing.assert_allclose(found, x, rtol=2e-5)
         own, numbers = shard.own, shard.numbers
         np.testing.assert_array_equal(view[:own], found[numbers[:own]])
@@ -187,7 +187,7 @@ def test_rows_of_later_phases_and_options(wire_dtype: str) -> None:
     """Near the answer of one rank: `_next` rows, rows in place, kept aggregates."""
     whole, eps = GRAPHS[True], {"float16": 2.0**-11, "bfloat16": 2.0**-8}[wire_dtype]
 
-    def told(graph: fg.Graph, rounded: Any, **options: Any) -> list[Any]:
+    def results_of(graph: fg.Graph, rounded: Any, **options: Any) -> list[Any]:
         state = make_state(graph, 3)
         fg.iterate(mixing, state, max_supersteps=3, **rounded)
         run = fg.iterate(near, state, **options, **rounded)
@@ -199,10 +199,10 @@ def test_rows_of_later_phases_and_options(wire_dtype: str) -> None:
         {"asynchronous": True},
         {"near_far": fg.NearFar("far", delta=0.5)},
     ):
-        alone = told(whole, {}, **options)
+        alone = results_of(whole, {}, **options)
         found = run_ranks(
             3,
-            lambda _, options=options: told(
+            lambda _, options=options: results_of(
                 fg.distribute(whole, order="spread"), {"wire_dtype": wire_dtype},
                 **options,
             ),
@@ -250,11 +250,11 @@ def test_algorithms_that_take_it_are_near(wire_dtype: str) -> None:
     alone = answers(whole, wire_dtype="float16")  # on one rank nothing is sent
     assert alone.pop() is None
     np.testing.assert_array_equal(alone[0], answers(whole)[0])
-    for *found, said in run_ranks(
+    for *found, dtype in run_ranks(
         2,
         lambda _: answers(fg.distribute(whole, cuts=[0, 40, V]), wire_dtype=wire_dtype),
     ):
-        assert said == wire_dtype
+        assert dtype == wire_dtype
         for one, other in zip(found, alone, strict=True):
             np.testing.assert_allclose(one, other, rtol=0.05, atol=1e-3)
             assert not np.array_equal(one, other)
@@ -322,7 +322,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_rounded_is_refused(name: str) -> None:
-    step, options, said = REFUSED[name]
+    step, options, message = REFUSED[name]
 
     def on(graph: fg.Graph) -> None:
         state = make_state(graph, 1)
@@ -333,7 +333,7 @@ def test_what_cannot_be_rounded_is_refused(name: str) -> None:
             load=fg.edge_property(0.0, iterated=True, per_direction=True),
             weight=fg.edge_property(1.0), total=1.0,
         ) if name != "deterministic" else state  # fmt: skip
-        with pytest.raises(fg.PlanError, match=f"(?s)wire_dtype='float16'.*{said}"):
+        with pytest.raises(fg.PlanError, match=f"(?s)wire_dtype='float16'.*{message}"):
             step(state, wire_dtype="float16", target="cpu", **options)
 
     on(GRAPHS[False])
@@ -355,7 +355,7 @@ def test_values_that_do_not_fit_are_an_error() -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_ranks_that_round_otherwise_are_told() -> None:
+def test_ranks_that_round_otherwise_are_refused() -> None:
     whole = GRAPHS[True]
 
     def on_a_rank(engine: Any) -> None:
@@ -366,7 +366,7 @@ def test_ranks_that_round_otherwise_are_told() -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_explain_says_it() -> None:
+def test_explain_shows_it() -> None:
     def on_a_rank(engine: Any) -> str:
         state = make_state(fg.distribute(GRAPHS[True]), 1)
         return step.explain(state, target="cpu", wire_dtype="float16")

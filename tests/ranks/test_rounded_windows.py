@@ -80,13 +80,13 @@ def test_reals_are_rounded_as_on_the_host(
         if engine.rank == 1:
             large = np.full((count, 3), 3.4e38, dtype)
             values[0] = rows.held(rows.upload(large), large.shape)
-        for is_told in (True, False):
-            told = marked, values if is_told else values[1:]
-            posted = transports[0].post_active(told, None, sending)
+        for is_announced in (True, False):
+            announced = marked, values if is_announced else values[1:]
+            posted = transports[0].post_active(announced, None, sending)
             active, _ = transports[0].receive_active(posted)
             assert transports[0].leave_known(active)
             error = transports[0].rounding_error(device.read_counts(0, 0)[0])
-            if not is_told:
+            if not is_announced:
                 assert error is None
                 continue
             where = {0: "another rank than rank 0", 1: "vertex [0-9]+, on rank 1"}
@@ -110,18 +110,20 @@ def test_runs_round_as_on_the_cpu(gpu: Gpu) -> None:
         assert "ghosts in float16" in repr(run)
         view = np.array(state.view("x"))
         state["x"] = state["x"] + np.float32(1e6)
-        told = None
+        committed = None
         if target == "cuda":
             with pytest.raises(fg.DivergenceError, match="does not fit into float16"):
                 test_rounded.step(state, wire_dtype="float16", target=target)
             state["x"] = np.zeros_like(state["x"])
-            told = len(test_rounded.step(state, wire_dtype="float16", target=target))
-        return view, told
+            committed = len(
+                test_rounded.step(state, wire_dtype="float16", target=target)
+            )
+        return view, committed
 
     found, meant = (
         run_ranks(2, lambda _, target=target: on_a_rank(target))
         for target in ("cuda", "cpu")
     )
-    for (view, told), (right, _) in zip(found, meant, strict=True):
+    for (view, committed), (right, _) in zip(found, meant, strict=True):
         np.testing.assert_allclose(view, right, rtol=1e-3)
-        assert told == 97
+        assert committed == 97

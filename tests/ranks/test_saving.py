@@ -121,7 +121,7 @@ def sizes(folder: Path) -> list[int]:
     return sorted(file.stat().st_size for file in folder.glob("*.npy"))
 
 
-def test_a_write_that_fails_is_told_on_all_ranks(
+def test_a_write_that_fails_is_raised_on_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the first file, at a later one, and where something else is there."""
@@ -178,15 +178,15 @@ def test_what_is_written_through_views_reaches_ghosts() -> None:
 
     def run(graph: fg.Graph) -> list[Any]:
         state = make_state(graph)
-        told: list[Any] = []
+        results: list[Any] = []
         for number in range(3):
             view = np.asarray(state.view("x"))
             own = view[: len(view) if graph.ranks is None else graph.shard.own]
             own *= 3 + number
             state.touch("x")
             fg.iterate(step, state, max_supersteps=2)
-            told += [state[name] for name in state]
-        return told
+            results += [state[name] for name in state]
+        return results
 
     wanted = run(whole)
     for found in run_ranks(3, lambda _: run(fg.distribute(whole, order="spread"))):

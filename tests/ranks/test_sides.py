@@ -290,7 +290,7 @@ def test_ratings_are_drawn_by_rule() -> None:
          "do not fit the number of ranks"),
     ],
 )  # fmt: skip
-def test_what_makes_no_graph_is_said_on_all_ranks(call: Any, what: str) -> None:
+def test_what_makes_no_graph_is_raised_on_all_ranks(call: Any, what: str) -> None:
     def on_a_rank(engine: Any) -> None:
         with pytest.raises(fg.GraphInputError, match=what):
             call(engine.rank)

@@ -117,7 +117,7 @@ def make_graph() -> fg.Graph:
 WHOLE = make_graph()
 
 
-def told(graph: fg.Graph, dtype: Any, supersteps: int, **options: Any) -> str:
+def digest_of_runs(graph: fg.Graph, dtype: Any, supersteps: int, **options: Any) -> str:
     """Return a digest of all values behind some supersteps."""
     rng = np.random.default_rng(1)
     state = fg.State(
@@ -155,12 +155,12 @@ def test_one_digest_on_any_number_of_ranks(
     cuts = [0, *sorted(inner), V]
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
     if dtype not in EXPECTED:
-        EXPECTED[dtype] = told(WHOLE, dtype, 1)
+        EXPECTED[dtype] = digest_of_runs(WHOLE, dtype, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "gpu_links", link)
         found = run_ranks(
             len(cuts) - 1,
-            lambda _: told(
+            lambda _: digest_of_runs(
                 fg.distribute(WHOLE, order=given_order, cuts=cuts), dtype, 1
             ),
         )

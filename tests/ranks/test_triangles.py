@@ -106,17 +106,17 @@ def make_state(graph: fg.Graph, seed: int) -> fg.State:
 
 def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[Any]:
     """Return all that a user may look at behind some supersteps and a run."""
-    rng, state, told = np.random.default_rng(rounds), make_state(graph, seed), []
+    rng, state, results = np.random.default_rng(rounds), make_state(graph, seed), []
     for number in rng.integers(0, len(every), rounds).tolist():
         active = np.flatnonzero(rng.random(V) < rng.choice([0.05, 0.5, 1.0]))
         active_in = None if active.size == V else active
         out = every[number](state, active_in=active_in, target=target)
-        told += [out.mask, len(out)]
+        results += [out.mask, len(out)]
     ran = fg.iterate(
         [behind, parted], state, active=[1, 4], max_supersteps=4, target=target
     )
-    told += [ran.active_counts]
-    return told + [state[name] for name in state]
+    results += [ran.active_counts]
+    return results + [state[name] for name in state]
 
 
 def require_same(found: list[Any], wanted: list[Any]) -> None:
@@ -154,14 +154,14 @@ def test_triangles_are_the_same_on_any_number_of_ranks(
 
 @pytest.mark.parametrize("active", [None, np.arange(0, V, 5)])
 def test_triangles_on_ranks_are_those_of_the_interpreter(active: Any) -> None:
-    told = [
+    outcomes = [
         superstep(step.program, *from_state(make_state(GRAPHS[2], 2)), active=active)
         for step in every
     ]
 
     def on_a_rank(engine: Any) -> None:
         graph = fg.distribute(GRAPHS[2], cuts=[0, 9, 32, V])
-        for step, outcome in zip(every, told, strict=True):
+        for step, outcome in zip(every, outcomes, strict=True):
             state = make_state(graph, 2)
             out = step(state, active_in=active, target="cpu")
             assert np.array_equal(out.mask, outcome.active_out.mask)

@@ -79,12 +79,12 @@ NAMES = ("x", "heard", "told", "own", "last", "most")
 
 def run(graph: fg.Graph, seed: int, count: int, form: str = "auto") -> list[Any]:
     """Return all that a user may look at behind some supersteps."""
-    rng, state, told = np.random.default_rng(seed), make_state(graph), []
+    rng, state, masks = np.random.default_rng(seed), make_state(graph), []
     for number in rng.integers(0, len(STEPS), count).tolist():
         active = np.flatnonzero(rng.random(V) < 0.6)
         out = STEPS[number](state, active_in=active, target="cpu", exchange=form)
-        told.append(out.mask)
-    return [*told, *(state[name] for name in NAMES), state.copy()["told"]]
+        masks.append(out.mask)
+    return [*masks, *(state[name] for name in NAMES), state.copy()["told"]]
 
 
 @settings(max_examples=8, deadline=None)
@@ -110,18 +110,18 @@ def test_they_reach_the_owners_of_edges(
 @pytest.mark.parametrize("number", [0, 1])
 def test_they_do_what_the_interpreter_does(number: int) -> None:
     step = STEPS[number]
-    told = superstep(step.program, *from_state(make_state(WHOLE)))
+    outcome = superstep(step.program, *from_state(make_state(WHOLE)))
 
     def on_a_rank(engine: Any) -> None:
         state = make_state(fg.distribute(WHOLE, cuts=[0, 20, 21, V]))
         step(state, target="cpu")
-        for name, value in told.values.items():
+        for name, value in outcome.values.items():
             np.testing.assert_array_equal(state[name], value, err_msg=name)
 
     run_ranks(3, on_a_rank)
 
 
-def test_what_is_said_of_them() -> None:
+def test_what_explain_shows_of_them() -> None:
     @fg.edge
     def ask_back(f, u, v, e, d):
         return fg.atomic.add(d.told, fg.reverse(e), 1) > 3
@@ -133,5 +133,5 @@ def test_what_is_said_of_them() -> None:
         return STEPS[1].explain(state, target="cpu")
 
     for text in run_ranks(2, on_a_rank):
-        said = "combined on each rank, then at the owners of edges behind the phase"
-        assert f"told, most: {said}" in text or f"most, told: {said}" in text
+        line = "combined on each rank, then at the owners of edges behind the phase"
+        assert f"told, most: {line}" in text or f"most, told: {line}" in text

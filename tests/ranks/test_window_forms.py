@@ -29,7 +29,7 @@ from tests.simt.gpu import Gpu
 
 
 @pytest.mark.parametrize("form", ["auto", "all", "ms", "vr", "vr-list"])
-def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
+def test_forms_record_which_rows_are_stored(gpu: Gpu, form: str) -> None:
     """Those of all vertices, ghosts, or what changed; bytes are counted exactly.
 
     The second time slots are used that forms have left as they found them.
@@ -85,7 +85,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
     # The first ones are as wide as any: the window stays, with what is left there.
     wide = [(form, 3, 8) for form in ("auto", "all")]
     sizes = np.random.default_rng(0).integers(1, (4, 9), (len(forms), 2)).tolist()
-    asked = [*wide, *((f, *two) for f, two in zip(forms, sizes, strict=True))]
+    cases = [*wide, *((f, *two) for f, two in zip(forms, sizes, strict=True))]
 
     def on_a_rank(engine: Engine) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
@@ -95,7 +95,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
             HostRows(shard, engine, cpu),
         )
         count = shard.numbers.size
-        for number, (form, width, entries) in enumerate(asked):
+        for number, (form, width, entries) in enumerate(cases):
             share = (0.6, 0.05, 0.0)[number % 3]
             array = rng.random((count, width)).astype(np.float32)
             changed = packed(rng.random(count) < share)
@@ -110,7 +110,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
             np.testing.assert_array_equal(found, array)
             np.testing.assert_array_equal(device.download(result), [3.0] * entries)
         stored = transport.numbers.stored(engine.size).read(engine.rank)["numbers"]
-        total = 8 * sum(entries for _, _, entries in asked)
+        total = 8 * sum(entries for _, _, entries in cases)
         assert stored.tolist() == [total * (r != engine.rank) for r in range(3)]
 
     run_ranks(3, on_a_rank)
@@ -134,7 +134,7 @@ def test_ghosts_of_all_vertices_may_begin_anywhere(gpu: Gpu) -> None:
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("form", ["all", "auto"])
-def test_a_run_tells_what_it_has_sent(
+def test_a_run_records_what_it_has_sent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """Replays and the host send equal bytes, counted from the sets of the run."""

@@ -96,7 +96,7 @@ def test_rows_reach_ghosts_as_on_the_host(
     inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
     seed=st.integers(0, 3),
 )
-def test_all_that_is_known_travels_at_once(
+def test_all_that_is_ready_travels_at_once(
     gpu: Gpu,
     which: tuple[list[int], list[int]],
     share: float,
@@ -142,8 +142,8 @@ def test_all_that_is_known_travels_at_once(
                 transports[1].share(some, packed(mask))
                 for some, mask in zip(arrays, masks, strict=True)
             ]
-            told = packed(masks[0]) | meant[0]
-            for words, right in zip(found, (told, meant[1]), strict=True):
+            union = packed(masks[0]) | meant[0]
+            for words, right in zip(found, (union, meant[1]), strict=True):
                 np.testing.assert_array_equal(device.download(words), right)
             for some, others in zip(values, arrays, strict=True):
                 for value, array in zip(some, others, strict=True):
@@ -151,8 +151,8 @@ def test_all_that_is_known_travels_at_once(
                     np.testing.assert_array_equal(came, array)
             come = [m for m, some in zip(meant, arrays, strict=True) for _ in some]
             pairs = zip(flat, zip(zeros, into, strict=True), come, strict=True)
-            for array, (other, asked), ghosts in pairs:
-                is_stored = unpacked(ghosts)[:count] & (asked is not None)
+            for array, (other, target), ghosts in pairs:
+                is_stored = unpacked(ghosts)[:count] & (target is not None)
                 array[~is_stored] = 0
                 again = rows.download(other.array, array.shape)
                 np.testing.assert_array_equal(again, array)
@@ -252,22 +252,27 @@ def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["pagerank", "bfs"])
-def test_a_superstep_asks_for_few_launches(
+def test_a_superstep_takes_few_launches(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     """No row of a ghost is copied from buffer to buffer, and no count either."""
     monkeypatch.setattr(config, "replay", False)
     ends = np.arange(65)
     whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=66, directed=False)
-    asked: dict[int, list[str]] = {}
+    launched: dict[int, list[str]] = {}
     was = cuda_trace.TracedDriver.launch
 
     def launch(driver: Any, handle: Any, *others: Any) -> None:
-        asked.setdefault(threading.get_ident(), []).append(handle[0].py_func.__name__)
+        launched.setdefault(threading.get_ident(), []).append(
+            handle[0].py_func.__name__
+        )
         was(driver, handle, *others)
 
     def on_a_rank(_: Engine) -> tuple[list[str], int]:
-        graph, mine = fg.distribute(whole), asked.setdefault(threading.get_ident(), [])
+        graph, mine = (
+            fg.distribute(whole),
+            launched.setdefault(threading.get_ident(), []),
+        )
         if algorithm == "bfs":
             run = al.bfs(graph, 0, target="cuda", max_supersteps=9).run
         else:
@@ -364,20 +369,20 @@ class Heard:
 
     def __init__(self) -> None:
         self.wakes: list[Any] = []
-        self.asked: list[Any] = []
+        self.awaited: list[Any] = []
 
     def when_lost(self, wake: Any) -> None:
         self.wakes.append(wake)
 
     def watch_also(self, awaited: Any) -> Any:
-        self.asked.append(awaited)
-        return self.asked.clear
+        self.awaited.append(awaited)
+        return self.awaited.clear
 
     def find_loss(self) -> WorkerLostError:
         return WorkerLostError("rank 1 of 2 was lost", rank=1, got="signal 9")
 
 
-def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
+def test_a_rank_that_a_watch_reports_lost_is_not_waited_for(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though there is time left: the alarm wakes the kernel."""
@@ -407,17 +412,17 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
     run_ranks(2, on_a_rank)
 
 
-def test_a_kernel_that_waits_says_so_and_goes_on(
+def test_a_kernel_that_waits_reports_it_and_goes_on(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits while the watch reports no lost rank, beyond the engine's timeout."""
     whole = make_graph(200)
     heard: dict[int, Heard] = {}
-    told: list[str] = []
+    waits: list[str] = []
 
     def sleep(nanoseconds: int) -> None:
-        told.append(heard[0].asked[0]())
-        if told[-1]:
+        waits.append(heard[0].awaited[0]())
+        if waits[-1]:
             heard[0].wakes[0]()
 
     clock = SimpleNamespace(perf_counter_ns=itertools.count(0, 10**7).__next__)
@@ -431,30 +436,30 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
         exchange = graph.ranks.exchange(choose_device("cuda"))
         words = exchange.own(None)
         assert exchange.count(words) == V
-        assert [ask() for ask in watch.asked] == [""]
+        assert [read() for read in watch.awaited] == [""]
         if engine.rank == 1:
             engine.barrier(about="rows of ghosts")
             return
         with pytest.raises(WorkerLostError, match="rank 1 of 2"):
             exchange.count(words)
-        assert [ask() for ask in watch.asked] == [""]
+        assert [read() for read in watch.awaited] == [""]
 
     run_ranks(2, on_a_rank)
-    assert len(told) > 5
-    assert set(told) == {"", "stores of rank 1, in a kernel"}
+    assert len(waits) > 5
+    assert set(waits) == {"", "stores of rank 1, in a kernel"}
 
 
 @pytest.mark.parametrize("call", ["iterate", "a foldmap"])
-@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("is_lost", [True, False])
 def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, knows: bool, call: str
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, is_lost: bool, call: str
 ) -> None:
     """Kernels have stored into its freed memory; the watch names the rank."""
     whole, step = make_graph(200), fg.foldmap(add_up, climb)
 
     def on_a_rank(engine: Any) -> None:
         engine.watch = Heard()
-        if not knows:
+        if not is_lost:
             engine.watch.find_loss = lambda: None
         graph = fg.distribute(whole, cuts=[0, 64, V])
         x = fg.vertex_property(np.arange(V) % 7, iterated=True)
@@ -469,14 +474,14 @@ def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
             raise DeviceError("a call of the CUDA driver failed", got="ILLEGAL_ADDRESS")
 
         monkeypatch.setattr(Channel, "post", fails)
-        error = WorkerLostError if knows else DeviceError
+        error = WorkerLostError if is_lost else DeviceError
         calls = {
             "iterate": lambda: fg.iterate(step, state, target="cuda"),
             "a foldmap": lambda: step(state, target="cuda"),
         }
         with pytest.raises(error) as found:
             calls[call]()
-        assert isinstance(found.value.__cause__, DeviceError) == knows
+        assert isinstance(found.value.__cause__, DeviceError) == is_lost
         monkeypatch.setattr(Channel, "post", post)
         engine.barrier(about="the end")
 

@@ -47,7 +47,7 @@ def total_of(f, v, d):
 lowest = fg.foldmap(low_x, take_low, total_of)
 
 
-def require_told(graph: fg.Graph) -> None:
+def require_all_sent(graph: fg.Graph) -> None:
     """Check that rank 0 has sent all of its results after a call."""
     if graph.ranks is not None:
         engine = graph.ranks.engine
@@ -70,23 +70,23 @@ def test_what_follows_gets_all_results(
 
     def program(graph: fg.Graph) -> list[Any]:
         state = fg.State(graph, x=fg.vertex_property(x, iterated=True))
-        told: list[Any] = []
+        results: list[Any] = []
 
         def note(run: fg.Run, state: fg.State) -> None:
-            told.append((run.active_counts[-1], state["total"]))
+            results.append((run.active_counts[-1], state["total"]))
             if seed % 3 == 0:
-                told.append(state["x"].tolist())
+                results.append(state["x"].tolist())
 
         run = fg.iterate(lowest, state, callback=note, record_active=True)
-        require_told(graph)
+        require_all_sent(graph)
         assert run.active_sets is not None
-        told += [len(one) for one in run.active_sets]
+        results += [len(one) for one in run.active_sets]
         committed = lowest(state, active_in=[1, 2])
-        require_told(graph)
-        told += [len(committed)]
-        require_told(graph)
-        told += [committed.vertices.tolist()]
-        return [*told, state["x"].tolist(), state["total"], run.supersteps]
+        require_all_sent(graph)
+        results += [len(committed)]
+        require_all_sent(graph)
+        results += [committed.vertices.tolist()]
+        return [*results, state["x"].tolist(), state["total"], run.supersteps]
 
     def on_a_rank(engine: Any) -> Any:
         graph: Any = fg.distribute(whole, order=order, ranks=1)
@@ -199,10 +199,10 @@ def test_a_distributed_graph_gets_vertices_on_fewer_ranks_and_on_all() -> None:
     assert run_ranks(3, on_a_rank) == [(V, 3), (0, 3), (0, 3)]
 
 
-@pytest.mark.parametrize("asked", [0, 3, True, "some", "auto", 1.5])
-def test_numbers_that_are_none(asked: Any) -> None:
+@pytest.mark.parametrize("number", [0, 3, True, "some", "auto", 1.5])
+def test_numbers_that_are_none(number: Any) -> None:
     def on_a_rank(engine: Any) -> Any:
-        return fg.distribute(make_graph(), ranks=asked)
+        return fg.distribute(make_graph(), ranks=number)
 
     with pytest.raises(fg.GraphInputError, match="1 to 2"):
         run_ranks(2, on_a_rank)

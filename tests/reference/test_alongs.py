@@ -202,7 +202,7 @@ def test_a_kernel_goes_through_the_rows_of_one_along(on: str) -> None:
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_edges_are_looked_up_only_where_asked_for(directed: bool) -> None:
+def test_edges_are_looked_up_only_where_read(directed: bool) -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=directed)
     for function, last, finds in (
         (GATHERS["both"][0], keep_both, True),

@@ -22,9 +22,8 @@ from featgraph.algorithms.connected_components import (
 from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.sswp import sswp, verify_sswp
 from featgraph.graph import generators
-from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.protocol import BoundEntry, Device
 from featgraph.runtime.memory.buffers import buffers_of
 from tests.programs.monotone import BY_NAME, MONOTONE, Monotone, check_parents
 from tests.reference.test_agreement import PHASES

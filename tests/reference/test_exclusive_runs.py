@@ -130,7 +130,7 @@ def test_auto_takes_what_fits(target: str) -> None:
         assert kernel.plan.phases[-1].mapping.schedule == expected
 
 
-def test_explain_says_how_edges_are_kept_apart(target: str) -> None:
+def test_explain_shows_how_edges_are_kept_apart(target: str) -> None:
     why = {
         ("mix", "sides", "auto"): ("blocks: the graph has two sides", "u and v"),
         ("mix_targets", "sides", "auto"): ("rows: edges conflict at one end", "v\n"),

@@ -114,7 +114,7 @@ def test_supersteps_have_one_due_set(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_reduces_that_ask_for_nothing_new_run_first(name: str) -> None:
+def test_reduces_that_read_nothing_new_run_first(name: str) -> None:
     functions, is_first = FORMS[name]
     state = make_state(fg.Graph.from_edges([0], [1]))
     plan = fg.foldmap(*functions).fold(state, target="cuda").plan

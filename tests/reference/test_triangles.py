@@ -167,7 +167,7 @@ def neighbors(f, u, v, e, d):
 
 
 @pytest.mark.parametrize(
-    ("functions", "says"),
+    ("functions", "message"),
     [
         ((returns_something,), "decides nothing"),
         ((writes,), "use fg.atomic"),
@@ -177,10 +177,10 @@ def neighbors(f, u, v, e, d):
         ((shared,), "per_direction=True"),
         ((neighbors, gathered), "known at the due vertices only"),
         ((filtered_by_vertices,), "no property of edges"),
-        ((changes_its_filter,), "says which triangles there are"),
+        ((changes_its_filter,), "message which triangles there are"),
     ],
 )
-def test_what_is_refused(functions: Any, says: str) -> None:
+def test_what_is_refused(functions: Any, message: str) -> None:
     graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
     state = fg.State(
         graph,
@@ -191,7 +191,7 @@ def test_what_is_refused(functions: Any, says: str) -> None:
         edge=fg.edge_property(0),
         each=fg.edge_property(0, per_direction=True),
     )
-    with pytest.raises(fg.UserFunctionError, match=says):
+    with pytest.raises(fg.UserFunctionError, match=message):
         fg.foldmap(*functions)(state, target="cpu")
 
 

@@ -39,7 +39,6 @@ from featgraph.graph.inputs import numbers
 from featgraph.ranks.exchange import (
     gpu_messages,
     gpu_rows,
-    gpu_through_host,
     gpu_transport,
     window_channel,
     windows,
@@ -495,9 +494,11 @@ class Gpu:
     def ahead(self, kernel: Any, types: Any) -> Compiled:
         """Stand in for the compiler, which is given types of the dialect."""
         shapes = [getattr(type_, "instance_class", None) for type_ in types]
-        told = tuple(p for type_ in types for p in _parameters(type_) if p is not None)
+        parameters = tuple(
+            p for type_ in types for p in _parameters(type_) if p is not None
+        )
         self.compiled_ahead.append(kernel.py_func.__name__)
-        return Compiled((kernel, told, tuple(shapes)), told)
+        return Compiled((kernel, parameters, tuple(shapes)), parameters)
 
     def _run(
         self, kernel: Any, blocks: int, threads: int, arguments: Any, stream: Any
@@ -564,7 +565,7 @@ class Recording:
         self.is_behind = False
 
     def _run(self) -> None:
-        ask(self.gpu, self.operations)
+        issue(self.gpu, self.operations)
 
 
 def is_ours(gpu: Gpu, view: Any) -> bool:
@@ -618,7 +619,7 @@ def entry_at(gpu: Gpu, address: int, dtype: Any) -> GuardedArray:
     return gpu._guarded(view)  # type: ignore[no-any-return]
 
 
-def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
+def issue(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
     """Have operations done at once."""
     for name, *arguments in operations:
         if name == "turn":
@@ -678,11 +679,11 @@ class ConditionalLoop:
             assert not (others and self.nodes.gates)
             self.ran += 1
             if len(beside) > 1:
-                ask(self.gpu, beside.pop(0))
-            ask(self.gpu, work)
+                issue(self.gpu, beside.pop(0))
+            issue(self.gpu, work)
             beside.append(others)
         for others in beside:
-            ask(self.gpu, others)
+            issue(self.gpu, others)
 
 
 class Unmapped:
@@ -723,7 +724,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(background, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
-        for module in (gpu_through_host, windows):
+        for module in (gpu_messages, windows):
             patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets, cuda_trees):
@@ -735,7 +736,7 @@ def emulated_gpu() -> Iterator[Gpu]:
             window_channel,
         ):
             patch.setattr(module, "BLOCK", 32)
-        patch.setattr(gpu_through_host, "cuda", gpu)
+        patch.setattr(gpu_messages, "cuda", gpu)
         patch.setattr(gpu_transport, "cuda", EmulatedStreams())
         patch.setattr(gpu_rows, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)

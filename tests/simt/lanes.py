@@ -360,7 +360,7 @@ class Block:
                     self.looks = False
                     yield
             if not all(lane.has_left for lane in self.lanes):
-                raise DivergenceError(self._who_waits())
+                raise DivergenceError(self._waiting_lanes())
         finally:
             for lane in self.lanes:
                 if lane.has_left:
@@ -392,7 +392,7 @@ class Block:
                 ready += _finish(lanes, lambda lane: lane.lane_id)
         return ready
 
-    def _who_waits(self) -> str:
+    def _waiting_lanes(self) -> str:
         groups: dict[str, list[int]] = defaultdict(list)
         for lane in self.lanes:
             groups["left the kernel" if lane.has_left else _where(lane)].append(

@@ -60,7 +60,7 @@ def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
     step, meant = make(name, graph(), 5)
     may_push = step.fold(meant, target="cuda").plan.facts.may_push
     assert may_push != (name in {"peeling", "widths"})
-    told = run(step, meant, "cpu")
+    expected = run(step, meant, "cpu")
     with pushing() as gpu:
         found = []
         for _ in range(2):
@@ -72,7 +72,7 @@ def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
                 ahead, before = set(gpu.compiled_ahead), len(gpu.by_dialect)
                 driven = len(gpu.by_driver)
     first, second = found
-    assert first.active_counts == second.active_counts == told.active_counts
+    assert first.active_counts == second.active_counts == expected.active_counts
     assert set(first.directions) == {"pull"}
     assert set(second.directions) == {"push" if may_push else "pull"}
     assert any(name.startswith("push") for name in ahead) == may_push
@@ -81,7 +81,7 @@ def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
     assert ahead <= set(gpu.by_driver[driven:])
 
 
-def test_what_cannot_be_compiled_is_told_and_done_without(
+def test_what_cannot_be_compiled_is_warned_of_and_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: Gpu, kernel: Any, types: Any) -> None:

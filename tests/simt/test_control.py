@@ -16,8 +16,8 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.devices import cuda_arrays
-from featgraph.runtime.loops.pending import Pending, announce
 from featgraph.runtime.loops.replay import find_counts
+from featgraph.runtime.loops.run_state import Pending, announce
 from featgraph.runtime.recording.control import (
     ABOVE,
     BELOW,
@@ -94,15 +94,15 @@ def loops(draw: st.DrawFn) -> Drawn:
 
 def model(drawn: Drawn) -> tuple[int, list[int]]:
     """Return after how many supersteps the host would end, and what is pending then."""
-    orders, shape, ends, asked = drawn.orders, drawn.shape, False, False
+    orders, shape, ends, is_stopped = drawn.orders, drawn.shape, False, False
     side, limit = orders.test
     pending = [
         Pending(None if n == EVERYTHING else object(), count=n) for n in orders.pending
     ]
     for done, number in enumerate(drawn.numbers, 1):
         turn, _, _, tested = orders.steps[(done - 1) % shape.length]
-        told = None if number == VERTICES else object()
-        announce(pending, turn, told, number, lambda _, words: words)
+        committed = None if number == VERTICES else object()
+        announce(pending, turn, committed, number, lambda _, words: words)
         turn, least, largest, _ = orders.steps[done % shape.length]
         count = pending[turn].active_count
         fits = least <= (EVERYTHING if count is None else count) <= largest
@@ -113,11 +113,11 @@ def model(drawn: Drawn) -> tuple[int, list[int]]:
             value = drawn.seen[done - 1][tested - 1]
             ends |= value < limit if side == BELOW else value > limit
         is_last = done % shape.together == 0
-        asked |= drawn.stop == done and not is_last
+        is_stopped |= drawn.stop == done and not is_last
         if shape.is_exact:
-            if ends or (asked and done % shape.length == 0):
+            if ends or (is_stopped and done % shape.length == 0):
                 break
-        elif is_last and (ends or asked):
+        elif is_last and (ends or is_stopped):
             break
     left = [p.active_count for p in pending]
     return done, [EVERYTHING if n is None else n for n in left]
@@ -130,17 +130,17 @@ def test_a_loop_ends_where_the_host_would_end(drawn: Drawn) -> None:
     nodes = Nodes(NODE, tuple(range(NODE + 1, NODE + 1 + shape.gates)))
     words = np.full(shape.log_begins + shape.entry * size, -7, np.int64)
     assert pack(drawn.orders, nodes, words) == shape.log_begins
-    emulator, total, asked = Emulator(), np.zeros(3, np.int64), np.zeros(1, np.int64)
+    emulator, total, stop = Emulator(), np.zeros(3, np.int64), np.zeros(1, np.int64)
     module = emulator.load(MODULE, "cuda_control")
     conditions.update(dict.fromkeys((NODE, *nodes.gates), 1))
     done = 0
     while done < size:
         number = done % shape.together
-        total[0], asked[0] = drawn.numbers[done], drawn.stop == done + 1
+        total[0], stop[0] = drawn.numbers[done], drawn.stop == done + 1
         total[1 : 1 + shape.seen].view(np.float64)[:] = drawn.seen[done]
         done += 1
         reals = total.view(np.float64), words.view(np.float64)
-        given = shape.at(number), total, reals[0], asked, words, reals[1]
+        given = shape.at(number), total, reals[0], stop, words, reals[1]
         emulator.launch(module, "control", 1, 32, given)
         is_over = conditions[NODE] == 0
         assert not is_over or shape.is_exact or number + 1 == shape.together

@@ -139,17 +139,17 @@ def test_a_matrix_of_two_sides_makes_the_graph_of_the_host(
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 @pytest.mark.parametrize("index", [-1, 3, 4, 2**31 - 1])
-def test_an_index_out_of_a_matrix_is_said_as_on_the_host(
+def test_an_index_out_of_a_matrix_is_raised_as_on_the_host(
     gpu: Gpu, form: str, index: int
 ) -> None:
     matrix = getattr(sparse, f"{form}_array")(np.ones((3, 3)))
     matrix.indices[4] = index
-    said = []
+    messages = []
     for target in (None, "cuda"):
         with pytest.raises(GraphInputError) as caught:
             fg.Graph.from_biadjacency(matrix, target=target)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 def names_of(graph: fg.Graph) -> list[str]:
@@ -230,7 +230,7 @@ def oriented_arrays(graph: fg.Graph) -> dict[str, Any]:
 
 @settings(max_examples=10)
 @given(graphs(max_edges=8))
-def test_what_cannot_be_oriented_is_said_as_on_the_host(
+def test_what_cannot_be_oriented_is_raised_as_on_the_host(
     gpu: Gpu, graph: fg.Graph
 ) -> None:
     outcomes = []
@@ -284,7 +284,7 @@ DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float
 
 @settings(max_examples=18)
 @given(st.data())
-def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> None:
+def test_errors_are_raised_as_on_the_host(gpu: Gpu, data: st.DataObject) -> None:
     """Equal graphs, or the same error in the same words."""
     given_ends = []
     for _ in range(2):
@@ -329,9 +329,11 @@ def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> 
     assert outcomes == [outcomes[0]] * 4
 
 
-@pytest.mark.parametrize(("targets", "says"), [([1, 4], "(2, 3)"), ([1, 1], "1 and 1")])
-def test_an_edge_within_a_side_is_said_as_on_the_host(
-    gpu: Gpu, targets: list[int], says: str
+@pytest.mark.parametrize(
+    ("targets", "message"), [([1, 4], "(2, 3)"), ([1, 1], "1 and 1")]
+)
+def test_an_edge_within_a_side_is_raised_as_on_the_host(
+    gpu: Gpu, targets: list[int], message: str
 ) -> None:
     outcomes = []
     for there in (np.asarray, Foreign):
@@ -343,7 +345,7 @@ def test_an_edge_within_a_side_is_said_as_on_the_host(
         except GraphInputError as error:
             outcomes.append(str(error))
     assert outcomes[0] == outcomes[1]
-    assert says in outcomes[0]
+    assert message in outcomes[0]
 
 
 @settings(max_examples=18)
@@ -537,14 +539,14 @@ def test_wide_offsets_are_those_of_the_host(gpu: Gpu, graph: fg.Graph) -> None:
             directed=graph.directed,
         )  # fmt: skip
         patch.setattr(edge_lists, "MANY_EDGES", 1 << 62)
-        told = arrays_of(here)
+        expected = arrays_of(here)
         patch.setattr(edge_lists, "MANY_EDGES", 0)
         found = arrays_of(on_gpu(graph))
-    for name, array in told.items():
+    for name, array in expected.items():
         if array is not None:
             np.testing.assert_array_equal(found[name], array, err_msg=name)
     assert found["in_edges.offsets"].dtype == np.int64
-    assert told["in_edges.offsets"].dtype == np.int64
+    assert expected["in_edges.offsets"].dtype == np.int64
 
 
 def test_numbers_of_edges_pass_2_to_the_31(gpu: Gpu) -> None:

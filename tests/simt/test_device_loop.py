@@ -112,10 +112,10 @@ def test_to_begin_a_loop_folds_no_kernel(
     """With few active vertices another one would run, which never are."""
     monkeypatch.setattr(step, "FEWEST_CONTRIBUTIONS", 0)
     monkeypatch.setattr(step, "FEWEST_A_VERTEX", 0)
-    prepare, asked = FoldMap.prepare, []
+    prepare, given_options = FoldMap.prepare, []
 
     def prepared(self: FoldMap, *given: Any, **named: Any) -> Any:
-        asked.extend(named.values())
+        given_options.extend(named.values())
         return prepare(self, *given, **named)
 
     monkeypatch.setattr(FoldMap, "prepare", prepared)
@@ -126,10 +126,10 @@ def test_to_begin_a_loop_folds_no_kernel(
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(averages, state, **options)
     assert looped(gpu) > 8
-    assert asked == []
+    assert given_options == []
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(averages, state, active=[9], **options | {"max_supersteps": 1})
-    assert asked != [], "where they are few it is asked for"
+    assert given_options != [], "where they are few it is asked for"
 
 
 def test_the_host_waits_once_in_sixteen_supersteps(
@@ -210,10 +210,10 @@ def test_where_no_loop_can_be_made_the_host_goes_on(
 ) -> None:
     from featgraph.runtime.devices import cuda_arrays
 
-    asked: list[Any] = []
+    refused: list[Any] = []
 
     def refuse(driver: Any, supersteps: Any, has_gates: bool) -> Any:
-        asked.append(supersteps)
+        refused.append(supersteps)
         raise fg.DeviceError("no conditional nodes")
 
     monkeypatch.setattr(cuda_arrays, "ConditionalLoop", refuse)
@@ -221,7 +221,7 @@ def test_where_no_loop_can_be_made_the_host_goes_on(
     done = fg.iterate(labels, state, active=[0], target="cuda")
     assert (done.supersteps, done.converged) == (VERTICES, True)
     assert (state["label"] == 0).all()
-    assert len(asked) == 1
+    assert len(refused) == 1
     assert sum(r.launched for r in gpu.recordings) > VERTICES
 
 

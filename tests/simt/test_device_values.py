@@ -99,7 +99,7 @@ def test_what_is_given_on_the_gpu_is_not_brought_to_the_host(gpu: Gpu) -> None:
     assert state["x"][0].tolist() == [0, 2, 4]
 
 
-def test_a_call_brings_what_it_has_committed_when_asked(gpu: Gpu) -> None:
+def test_a_call_brings_what_it_has_committed_when_read(gpu: Gpu) -> None:
     graph = tiny_graph()
     state = fg.State(graph, x=fg.vertex_property(np.arange(10.0)))
     del gpu.downloads[:]
@@ -415,7 +415,7 @@ def test_odd_arrays_are_taken_or_refused_as_those_of_the_host(
     assert outcomes[0] == outcomes[1]
 
 
-def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
+def test_what_cannot_be_taken_is_refused(gpu: Gpu, monkeypatch: Any) -> None:
     graph = tiny_graph()
     with pytest.raises(StateError, match="one entry per vertex"):
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros((3, 2)))))
@@ -564,7 +564,7 @@ def test_a_view_of_one_type_is_given_as_another(gpu: Gpu) -> None:
     assert other["n"].tolist() == list(range(10))
 
 
-def test_views_say_where_they_are(gpu: Gpu) -> None:
+def test_views_name_their_memory(gpu: Gpu) -> None:
     state = fg.State(
         tiny_graph(), x=fg.vertex_property(1.5, shape=(2,)), s=3, w=np.ones(4)
     )

@@ -140,7 +140,7 @@ def test_what_is_overwritten_is_filled_again(gpu: Gpu) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_entry_is_said(options: dict[str, Any], words: str) -> None:
+def test_what_is_no_entry_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(StateError, match=words.replace("(", r"\(")):
         fg.State(GRAPH, x=fg.vertex_property(-1, **options))
 

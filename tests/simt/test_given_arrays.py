@@ -231,7 +231,7 @@ def test_sums_of_many_rows_are_taken_in_parts(
         elements=st.sampled_from([0.5, -2.0, float("nan"), float("inf")]),
     )
 )
-def test_held_rows_are_told_from_free_ones(gpu: Gpu, values: Any) -> None:
+def test_held_rows_are_distinguished_from_free_ones(gpu: Gpu, values: Any) -> None:
     here, there = (x.held() for x in (fg.given_array(values),
                                       fg.given_array(Foreign(values))))  # fmt: skip
     assert (here.first_bad, here.count) == (there.first_bad, there.count)

@@ -18,8 +18,8 @@ if not dialect.is_installed():
 
 from featgraph.algorithms.als import cholesky_half
 from featgraph.distributed import run_ranks
-from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
+from featgraph.runtime.devices.protocol import BoundEntry
 from featgraph.runtime.loops import foldmap_run, replay
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -283,7 +283,7 @@ def test_a_launch_that_fails_leaves_no_buffer_fresh(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_what_was_left_out_is_known_behind_an_interrupt(
+def test_what_was_left_out_is_kept_behind_an_interrupt(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that goes on behind an interrupt ends where it would have without one."""
@@ -319,28 +319,28 @@ def test_one_side_alone_may_be_independent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edge between users is none between items: but they share the buffers."""
-    asked: list[tuple[FoldmapRun, bool]] = []
+    results: list[tuple[FoldmapRun, bool]] = []
     can_be = foldmap_run._can_commit_in_place
 
     def noted(step: FoldmapRun) -> bool:
-        asked.append((step, can_be(step)))
-        return asked[-1][1]
+        results.append((step, can_be(step)))
+        return results[-1][1]
 
     monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     run(sides(both), make_state(joined=True))
-    assert [found for _, found in asked] == [False, True]
-    assert not any(step.in_place for step, _ in asked)
+    assert [found for _, found in results] == [False, True]
+    assert not any(step.in_place for step, _ in results)
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one of them has an edge within the set."""
-    asked: list[bool] = []
+    results: list[bool] = []
     can_be = foldmap_run._can_commit_in_place
 
     def noted(step: FoldmapRun) -> bool:
-        asked.append(can_be(step))
-        return asked[-1]
+        results.append(can_be(step))
+        return results[-1]
 
     monkeypatch.setattr(foldmap_run, "_can_commit_in_place", noted)
     ends = {True: ([0, 40], [33, 41]), False: ([0, 40], [33, 0])}
@@ -358,13 +358,13 @@ def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
             run(both.on([33, 40, 41]), state, max_supersteps=2)
 
         run_ranks(2, on_a_rank)
-        assert asked == [not is_joined] * 2
-        asked.clear()
+        assert results == [not is_joined] * 2
+        results.clear()
 
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_interrupt_waits_until_a_superstep_has_been_told_of(
+def test_an_interrupt_waits_until_a_superstep_is_announced(
     at: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, meant, launch = make_state(), make_state(), gpu.launch

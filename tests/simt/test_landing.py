@@ -76,14 +76,14 @@ def test_a_piece_is_not_written_before_it_has_been_taken(
         assert may_go.wait(60)
         take(*arguments)
 
-    def told(*arguments: Any) -> None:
+    def noted(*arguments: Any) -> None:
         reads.append(arguments)
         if len(reads) == PIECES:
             may_go.set()  # all pieces are used: what comes next waits for the first
         read(*arguments)
 
     monkeypatch.setattr(download, "_take", slow)
-    monkeypatch.setattr(PieceDriver, "start_read", told)
+    monkeypatch.setattr(PieceDriver, "start_read", noted)
     values = np.arange(1000)
     np.testing.assert_array_equal(download.read(memory.upload(values)), values)
     assert len(reads) > 2 * PIECES

@@ -331,11 +331,11 @@ def test_near_keys_are_those_of_the_row(gpu: Gpu, k: int) -> None:
 # -- what is said
 
 
-def test_explain_says_it() -> None:
-    told = STEP.explain(_state(5), target="cuda")
+def test_explain_shows_it() -> None:
+    explained = STEP.explain(_state(5), target="cuda")
     assert (
         "property x: a row of K = 5 every 8 elements, 3 of them padding: 32 bytes"
-        in told
+        in explained
     )
     assert "every 4 elements: 16 bytes" in STEP.explain(_state(4), target="cuda")
     assert "every 5 elements: 20 bytes" in STEP.explain(_state(5), target="cpu")

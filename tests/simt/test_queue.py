@@ -140,12 +140,12 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
     key = QUEUED[name][2]
     if key is not None and data.draw(st.booleans()):
         calls = [{**call, "near_far": fg.NearFar(key, delta=delta)} for call in calls]
-    told = [record(run(step, meant, "cpu", **call)) for call in calls]
+    expected = [record(run(step, meant, "cpu", **call)) for call in calls]
     with in_a_loop(most, logged, away):
         step, state = make(name, graph, seed)
         found = [record(run(step, state, "cuda", **call)) for call in calls]
         same(state, meant)
-    assert found == told
+    assert found == expected
 
 
 def path_state(count: int = 90) -> tuple[Any, fg.State]:
@@ -355,7 +355,7 @@ def test_runs_that_compile_something_themselves_come_first() -> None:
 
 
 @pytest.mark.usefixtures("anew")
-def test_a_loop_that_cannot_be_compiled_is_told_and_done_without(
+def test_a_loop_that_cannot_be_compiled_is_warned_of_and_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: Gpu, kernel: Any, types: Any) -> None:
@@ -473,18 +473,18 @@ def test_each_vertex_is_settled_once(most: int, leaves: int) -> None:
     meant = algorithms.bfs(graph, 5, target="cpu")
     with in_a_loop(most) as gpu:
         for _ in range(2):  # marks are as they were
-            told = algorithms.bfs(graph, 5, target="cuda")
-            verify_bfs(graph, 5, told.levels, told.parents)
-            np.testing.assert_array_equal(told.levels, meant.levels)
-            assert told.run.active_counts == meant.run.active_counts
+            result = algorithms.bfs(graph, 5, target="cuda")
+            verify_bfs(graph, 5, result.levels, result.parents)
+            np.testing.assert_array_equal(result.levels, meant.levels)
+            assert result.run.active_counts == meant.run.active_counts
         assert loops(gpu) > 0
-    [kernel] = told.run.kernels
+    [kernel] = result.run.kernels
     queue = kernel.in_form(WORKLIST).kernel_source.queue
     assert queue.marks_steps
     assert queue.memory == ()
 
 
-def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
+def test_it_is_entered_where_few_edges_lead_out() -> None:
     """Many vertices at the end of a search, which have no more than an edge each."""
     hub, leaves, behind = 0, np.arange(1, 201), np.arange(201, 401)
     clique = np.stack(np.triu_indices(120, 1)) + 401  # edges for a mean degree
@@ -523,7 +523,7 @@ def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(BoundState, "__init__", note)
     active = np.arange(13) < 3
 
-    def ask(graph: fg.Graph, seed: int, most: int = 40) -> int:
+    def bindings_of(graph: fg.Graph, seed: int, most: int = 40) -> int:
         """Return the number of bindings made for a run on a new State."""
         step, meant = make("search", graph, seed)
         _, state = make("search", graph, seed)
@@ -535,12 +535,12 @@ def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) ->
         return count
 
     with in_a_loop(1 << 12) as gpu:
-        assert ask(graphs[0], 0) == 2  # plain, and of the loop
+        assert bindings_of(graphs[0], 0) == 2  # plain, and of the loop
         before = loops(gpu)
-        assert ask(graphs[0], 1) == 0
+        assert bindings_of(graphs[0], 1) == 0
         assert loops(gpu) > before
         before = loops(gpu)
-        assert ask(graphs[0], 2, most=1) == 0  # too few for a loop
+        assert bindings_of(graphs[0], 2, most=1) == 0  # too few for a loop
         assert loops(gpu) == before
-        assert ask(graphs[0], 3) == 0
-        assert ask(graphs[1], 3) == 2
+        assert bindings_of(graphs[0], 3) == 0
+        assert bindings_of(graphs[1], 3) == 2

@@ -409,7 +409,7 @@ def test_sets_of_a_state_that_is_gone_go_to_the_next(gpu: Gpu) -> None:
     assert not recorder._spare
 
 
-def test_what_cannot_be_asked_for_again_is_run_by_the_host(
+def test_what_cannot_be_repeated_is_run_by_the_host(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from featgraph.runtime.devices.cuda_device import cuda_device

@@ -181,9 +181,9 @@ def test_sources_of_a_push_are_packed_next_to_hubs(gpu: Gpu) -> None:
             )  # fmt: skip
         ages.append(state["age"])
     np.testing.assert_array_equal(*ages)
-    told = " ".join(gpu.by_dialect)
-    assert "packed_push_phase" in told
-    assert "_hubs" in told
+    launched = " ".join(gpu.by_dialect)
+    assert "packed_push_phase" in launched
+    assert "_hubs" in launched
 
 
 @pytest.mark.parametrize("has_hub", [False, True])
@@ -231,16 +231,16 @@ def test_restricted_vertices_are_listed(
 def test_no_list_is_made_that_no_kernel_takes(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    lists: list[int] = []
     monkeypatch.setattr(
-        cuda_device.CudaDevice, "list_vertices", lambda self, mask: asked.append(1)
+        cuda_device.CudaDevice, "list_vertices", lambda self, mask: lists.append(1)
     )
     for name in ("belief_propagation", "label_propagation"):
         [state] = make_states(name, 1)
         foldmap = BY_NAME[name].foldmaps[0].on([1, 2])
         for _ in range(2):
             foldmap(state, target="cuda")
-        assert len(asked) == (name == "label_propagation")
+        assert len(lists) == (name == "label_propagation")
 
 
 @pytest.mark.drawn(8)

@@ -73,10 +73,10 @@ def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]
 ) -> None:
     run_options = {n: v for n, v in options.items() if n in {"hubs", "form"}}
-    asked = {n: v for n, v in options.items() if n not in run_options}
-    parsed = parse_options("cuda", False, asked)
+    plan_options = {n: v for n, v in options.items() if n not in run_options}
+    parsed = parse_options("cuda", False, plan_options)
     own = dict(parsed.of_schedule)
-    given = {n: v for n, v in asked.items() if n not in own}
+    given = {n: v for n, v in plan_options.items() if n not in own}
     try:
         run = Run(case, k, **run_options, **given, of_schedule=parsed.of_schedule)
     except fg.PlanError as error:

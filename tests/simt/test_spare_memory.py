@@ -127,6 +127,19 @@ def test_the_next_state_gets_the_arrays_of_the_last(gpu: Gpu) -> None:
     assert not arrays_of(ran(graph, 3)) & before  # `again` has them
 
 
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_working_memory_starts_as_zeros(gpu: Gpu, where: str) -> None:
+    """Also where memory that was written before is used again."""
+    graph, device, key = path(), choose_device(where), ("room", "uint8", (64,))
+    for _ in range(3):
+        state = ran(graph, 1)
+        memory = buffers_of(state, device).temporary(*key)
+        assert not device.download(memory).any()
+        device.fill(memory, 1)
+        del state, memory
+        np.empty(64, np.uint8)[...] = 1  # NumPy gives out small blocks again
+
+
 @fg.vertex
 def turn(f, v, d):  # type: ignore[no-untyped-def]
     d.x_next[v, f] = d.x[v, f] + d.by[f]
@@ -304,12 +317,12 @@ def test_a_shortage_takes_what_is_kept(
     graph = path()
     expected = np.array(ran(graph, 2)["x"])
     state = ran(graph, 2)
-    kits, new, asked = kits_of(state), memory.array_of, []
+    kits, new, shapes = kits_of(state), memory.array_of, []
     del state
     assert kits
 
     def scarce(shape: Any, dtype: Any) -> Any:
-        asked.append(shape)
+        shapes.append(shape)
         if kits:
             raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY")
         return new(shape, dtype)
@@ -319,7 +332,7 @@ def test_a_shortage_takes_what_is_kept(
         fg.DeviceMemoryError("none") if kits else error
     ))  # fmt: skip
     wide = ran(graph, 2, k=3)
-    assert len(asked) > 1
+    assert len(shapes) > 1
     assert wide["x"].shape == (V, 3)
     np.testing.assert_array_equal(ran(graph, 2)["x"], expected)
 

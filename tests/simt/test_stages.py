@@ -69,22 +69,22 @@ def test_a_loop_leaves_what_the_host_leaves(name: str, data: st.DataObject) -> N
     limit, most = data.draw(st.integers(0, 12)), data.draw(st.sampled_from([12, 4096]))
     logged = data.draw(st.sampled_from([3, 1 << 10]))
     away = data.draw(st.sampled_from([0.0, 1e9]))
-    one, told = run(name, graph, seed, "cpu", max_supersteps=limit)
+    one, ran = run(name, graph, seed, "cpu", max_supersteps=limit)
     with in_loops(most, logged=logged, away=away):
-        other, told_other = run(name, graph, seed, "loop", max_supersteps=limit)
+        other, ran_other = run(name, graph, seed, "loop", max_supersteps=limit)
         same(one, other)
-    assert record(told) == record(told_other)
+    assert record(ran) == record(ran_other)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_which_stages_run_in_a_loop(name: str) -> None:
     graph = fg.graph.generators.grid(5, 4)
-    one, told = run(name, graph, 3, "cpu")
+    one, ran = run(name, graph, 3, "cpu")
     with in_loops(4096) as gpu:
-        other, told_other = run(name, graph, 3, "loop")
+        other, ran_other = run(name, graph, 3, "loop")
         if name != "sums of reals":  # targets round otherwise
             same(one, other)
-            assert record(told) == record(told_other)
+            assert record(ran) == record(ran_other)
     assert looped(gpu) == (name in LOOPED)
 
 
@@ -92,24 +92,24 @@ def test_a_limit_is_met_before_a_stage() -> None:
     """Limits at every superstep: no stage runs behind the last one."""
     for limit in range(1, 14):
         graph = fg.graph.generators.grid(3, 2)
-        one, told = run("walls", graph, 3, "cpu", max_supersteps=limit)
+        one, ran = run("walls", graph, 3, "cpu", max_supersteps=limit)
         with in_loops(4096) as gpu:
-            other, told_other = run("walls", graph, 3, "loop", max_supersteps=limit)
+            other, ran_other = run("walls", graph, 3, "loop", max_supersteps=limit)
             same(one, other)
-        assert record(told) == record(told_other)
+        assert record(ran) == record(ran_other)
         assert looped(gpu) == (limit > 1)
-    assert told.converged
+    assert ran.converged
 
 
 def test_until_the_loop_is_compiled_the_host_runs_stages() -> None:
     graph = fg.graph.generators.grid(5, 4)
-    one, told = run("peeling", graph, 3, "cpu")
+    one, ran = run("peeling", graph, 3, "cpu")
     with in_loops(4096) as gpu, pytest.MonkeyPatch.context() as patch:
         patch.setattr(worklist_cuda.CudaQueue, "_is_there", lambda *given: False)
-        other, told_other = run("peeling", graph, 3, "loop")
+        other, ran_other = run("peeling", graph, 3, "loop")
         same(one, other)
     assert not looped(gpu)
-    assert record(told) == record(told_other)
+    assert record(ran) == record(ran_other)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -52,17 +52,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each run that was to begin with a loop, whether it has."""
-    told: list[bool] = []
+    begun: list[bool] = []
     run = StartedLoop.run
 
     def note(self: StartedLoop) -> Any:
-        told.append(False)
+        begun.append(False)
         words = run(self)
-        told[-1] = words is not None
+        begun[-1] = words is not None
         return words
 
     monkeypatch.setattr(StartedLoop, "run", note)
-    return told
+    return begun
 
 
 def ring() -> fg.Graph:
@@ -106,15 +106,15 @@ def by_host(state: fg.State, **options: Any) -> tuple[Any, ...]:
         config.replay = before
 
 
-def record_started(make: Any, told: list[bool], **options: Any) -> tuple[Any, ...]:
+def record_started(make: Any, begun: list[bool], **options: Any) -> tuple[Any, ...]:
     """Return the record of a run that has begun with a loop.
 
     Each State has the memory of the one before, which is gone.
     """
     for _ in range(3):
-        told.clear()
+        begun.clear()
         done = record(make(), **options)
-        if told and told[0]:
+        if begun and begun[0]:
             return done
     raise AssertionError("no run has begun with a loop")
 
@@ -164,7 +164,7 @@ def test_vertices_that_do_not_commit_end_the_loop(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_is_put_aside_is_asked_for_where_it_is_something_else(
+def test_what_is_put_aside_is_launched_where_it_is_something_else(
     started: list[bool],
 ) -> None:
     """A scalar is another one, sets are not free, or elsewhere: all is done, once."""

@@ -232,10 +232,10 @@ def test_values_that_do_not_fit_are_refused_with_both_sizes() -> None:
     with limited(5000):
         with pytest.raises(DeviceMemoryError) as raised:
             step(state, target="cuda")
-        told = str(raised.value)
-    assert "fg.config.memory_limit" in told
-    assert "got:      6.86 KB for them and 768 bytes for buffers" in told
-    assert "at most 5 KB" in told
+        message = str(raised.value)
+    assert "fg.config.memory_limit" in message
+    assert "got:      6.86 KB for them and 768 bytes for buffers" in message
+    assert "at most 5 KB" in message
     np.testing.assert_array_equal(state["x"], state_of(state.graph, k=8)["x"])
 
 
@@ -339,18 +339,18 @@ def swept(**options: Any) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "fault", "told"),
+    ("owner", "name", "fault", "message"),
     [
         (Ring, "await_filled", lambda ring, b: None, "a kernel reads what a copy"),
         (Ring, "note_swept", lambda ring, b: None, "a copy overwrites what a kernel"),
         (Ring, "begin", lambda ring, *, waits: None, "a copy overwrites what a fill"),
     ],
 )
-def test_who_does_not_wait_is_found(
-    owner: Any, name: str, fault: Any, told: str, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_wait_is_found(
+    owner: Any, name: str, fault: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
-    with pytest.raises(RaceError, match=told):
+    with pytest.raises(RaceError, match=message):
         swept()
 
 

@@ -18,7 +18,7 @@ if not dialect.is_installed():
 
 from featgraph.fold.printing import cuda
 from featgraph.fold.schedules import intersect_rows
-from featgraph.runtime.devices import bound, cuda_device
+from featgraph.runtime.devices import cuda_device, protocol
 from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -34,7 +34,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     for module, sizes in ((intersect_rows, SMALL), (cuda, THREADS)):
         for name, value in sizes.items():
             monkeypatch.setattr(module, name, value)
-    for module in (cuda_device, bound):
+    for module in (cuda_device, protocol):
         monkeypatch.setattr(module, "LONG_ROW", LONG_ROW)
     with emulated_gpu() as made:
         yield made

@@ -21,7 +21,7 @@ if not dialect.is_installed():
 from featgraph.cuda import foreign
 from featgraph.fold.plan import traits
 from featgraph.graph.views.view import Stamps, prefix
-from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
 from featgraph.runtime.memory import graph_arrays as kept
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
@@ -41,7 +41,7 @@ HUB_DEGREE = 30
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     with emulated_gpu() as made:
         have_loops(monkeypatch)
-        for module in (bound, cuda_device, cuda_sets, traits):
+        for module in (protocol, cuda_device, cuda_sets, traits):
             monkeypatch.setattr(module, "HUB_DEGREE", HUB_DEGREE)
         yield made
 
@@ -95,8 +95,8 @@ def wanted_shares(edges: fg.Graph, most: int, weight: int = 1) -> Any:
     """Return the same, found by NumPy."""
     share = np.arange(edges.vertex_count)
     for _ in range(most):
-        told = share[edges.sources] + weight * WEIGHTS[: edges.given_edge_count]
-        share = np.bincount(edges.targets, told, len(share)).astype(int) % 1000
+        contributed = share[edges.sources] + weight * WEIGHTS[: edges.given_edge_count]
+        share = np.bincount(edges.targets, contributed, len(share)).astype(int) % 1000
     return share
 
 

@@ -84,10 +84,10 @@ def test_a_superstep_waits_once(gpu: Gpu, name: str) -> None:
         meant = call(target="cpu")
     call(target="cuda")
     found, count = waits(gpu, lambda: call(target="cuda"))
-    told = call(target="cuda", record_active=True).run
+    recorded = call(target="cuda", record_active=True).run
     width = 2 if name == "sssp of many" else 1
-    assert told.directions[1:] == shorter_ways(graph, told, width)
-    assert found.run.directions == told.directions
+    assert recorded.directions[1:] == shorter_ways(graph, recorded, width)
+    assert found.run.directions == recorded.directions
     assert {"push", "pull"} == set(found.run.directions)
     assert found.run.active_counts == meant.run.active_counts
     # One for each superstep; the first is not behind one that could tell.
@@ -222,8 +222,8 @@ def test_near_keys_are_within_delta_of_the_first(gpu: Gpu) -> None:
     for name in ("cpu", "cuda"):
         device = choose_device(name)
         words = device.sets.upload(fg.ActiveSet(5, "all").words)
-        near, *told = device.keys.nearest(
+        near, *bounds = device.keys.nearest(
             words, device.upload(values), (1, 1.0), -3.0, 1.75, lambda near: None
         )
-        found[name] = np.array(device.download(near)).tolist(), told
+        found[name] = np.array(device.download(near)).tolist(), bounds
     assert found["cpu"] == found["cuda"] == ([0b01110], [3, 1.75, 5])

@@ -92,7 +92,7 @@ MOST = {
 @pytest.mark.drawn(3)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", MOST)
-def test_a_warm_call_asks_for_little(gpu: Gpu, name: str) -> None:
+def test_a_warm_call_takes_few_operations(gpu: Gpu, name: str) -> None:
     """Nothing by the dialect, which inspects types and wraps arrays at each launch.
 
     Nor is a superstep recorded again: what arrays are given does not move others.
@@ -158,12 +158,12 @@ def test_a_known_cycle_is_joined_behind_one_superstep(
     expected = of.pagerank(graph, **few).ranks
     monkeypatch.setattr(config, "replay", True)
     next_pool: dict[int, list[Any]] = {}
-    ask = replay.ReplayLoop._may_join
+    may_join = replay.ReplayLoop._may_join
 
     def note(loop: Any, following: Any) -> bool:
         buffers = buffers_of(loop._run_state.state, loop._run_state.device)
         next_pool.update(buffers.pools[0])
-        return ask(loop, following)
+        return may_join(loop, following)
 
     monkeypatch.setattr(replay.ReplayLoop, "_may_join", note)
     for _ in range(4):

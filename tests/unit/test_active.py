@@ -53,7 +53,7 @@ def test_ids_and_masks(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("ids", [[], [33], [33, 0, 33], [1, 0, 32, 39]], ids=str)
-def test_few_vertices_are_set_where_they_are_asked_for(ids: list[int]) -> None:
+def test_few_vertices_are_set_where_they_are_read(ids: list[int]) -> None:
     device, expected = choose_device("cpu"), sorted(set(ids))
     few = fg.ActiveSet(40, ids)
     assert few._few is not None

@@ -405,8 +405,8 @@ def outcome(name: str, parameter: str, value: Any) -> str:
         return ""  # the file has no such thing
     except fg.FeatGraphError as error:
         name = CALLED.get(parameter, parameter.rstrip("s"))
-        said = re.search(rf"\b(?:{name})", str(error))
-        return "" if said else f"does not name it: {error.what}"
+        named = re.search(rf"\b(?:{name})", str(error))
+        return "" if named else f"does not name it: {error.what}"
     except Exception as error:
         is_file = isinstance(error, OSError) and parameter in PATHS
         return "" if is_file else repr(error)

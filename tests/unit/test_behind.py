@@ -85,28 +85,28 @@ def test_what_takes_long_waits_until_runs_compile_nothing(
     behind: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "QUIET_S", 0.01)
-    compiled, asked, begun = iter([1, 2, 3, 3, 4]), [], threading.Event()
+    compiled, has_begun, begun = iter([1, 2, 3, 3, 4]), [], threading.Event()
 
     def firsts() -> int:
-        asked.append(begun.is_set())
+        has_begun.append(begun.is_set())
         return next(compiled)
 
     behind.add(Job("", lambda: [begun.set], firsts))
     behind.begin()
     assert begun.wait(60)
-    assert asked == [False] * 4
+    assert has_begun == [False] * 4
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_who_waits_or_ends_does_not_wait_for_quiet(
+def test_waiting_or_ending_does_not_wait_for_quiet(
     ends: bool, behind: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "QUIET_S", 600.0)
-    job, asked = Job("", lambda: [lambda: None]), threading.Event()
-    job.firsts = lambda: len([asked.set()])
+    job, was_read = Job("", lambda: [lambda: None]), threading.Event()
+    job.firsts = lambda: len([was_read.set()])
     behind.add(job)
     behind.begin()
-    assert asked.wait(60)
+    assert was_read.wait(60)
     behind.stop() if ends else behind.wait()
     assert job.is_done is not ends
 
@@ -136,7 +136,7 @@ def test_runs_get_the_interpreter_soon(
 
 
 @pytest.mark.parametrize("fails_in", ["prepare", "part"])
-def test_an_error_is_told_once_and_the_next_job_compiled(
+def test_an_error_is_warned_of_once_and_the_next_job_compiled(
     fails_in: str, behind: CompileQueue
 ) -> None:
     failing = Job("the kernel of step", refuse if fails_in == "prepare" else list)
@@ -145,12 +145,12 @@ def test_an_error_is_told_once_and_the_next_job_compiled(
     good = Job("another", lambda: [lambda: None])
     for job in (failing, good):
         behind.add(job)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         behind.begin()
         behind.wait()
-    assert {w.category for w in told} == {fg.CompilationWarning}
-    assert [str(w.message) for w in told] == [
+    assert {w.category for w in caught} == {fg.CompilationWarning}
+    assert [str(w.message) for w in caught] == [
         "the kernel of step could not be compiled; runs go on without it: "
         "ValueError: no such register"
     ]
@@ -369,11 +369,11 @@ def test_results_do_not_depend_on_when_it_switches(
     answers: list[Any] = []
     for first in (0, ready_from, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
-            asked = count(-first)
+            calls = count(-first)
             name = "featgraph.runtime.loops.foldmap_run"
             patch.setattr(f"{name}.is_push_shorter", lambda *given: True)
             patch.setattr(f"{name}.least_pulled", lambda *given: -1)
-            patch.setattr(f"{name}.is_ready", lambda *_, asked=asked: next(asked) >= 0)
+            patch.setattr(f"{name}.is_ready", lambda *_, calls=calls: next(calls) >= 0)
             state = fg.State(
                 graph,
                 paths=fg.vertex_property(paths.copy(), iterated=True),

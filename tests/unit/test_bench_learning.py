@@ -81,7 +81,7 @@ def test_a_superstep_by_hand_finds_what_has_not_settled(name: str) -> None:
     assert sweep.movers(values, 2 * problem.epsilon) > 0
 
 
-def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
+def test_bounds_are_those_given(tmp_path: Path) -> None:
     file = tmp_path / "bounds.jsonl"
     argv = ["bounds-gpu", "--graph", "kron-6", "--programs", "MML", *SMALL]
     assert run.main([*argv, "--blocks", "8", "--output", str(file)]) == 0
@@ -140,13 +140,13 @@ def test_transactions_are_counted_between_markers() -> None:
         row(5, "push", "4,800.0", "40"),
         row(6, "hubs", "5", "1"),
     ]
-    said = "\n".join(["==PROF== Connected", head, *kernels, "==PROF== Disconnected"])
-    fa, nfa = atomics.parse(said, [8], metrics)
+    report = "\n".join(["==PROF== Connected", head, *kernels, "==PROF== Disconnected"])
+    fa, nfa = atomics.parse(report, [8], metrics)
     assert (fa["k"], fa["mapping"], fa["kernels"]) == (8, "FA", 2)
     assert fa["counts"] == {"red.sum": 1200, "sectors.sum": 30}
     assert nfa["counts"] == {"red.sum": 4805, "sectors.sum": 41}
     with pytest.raises(RuntimeError, match="2 of 4 markers"):
-        atomics.parse(said, [8, 16], metrics)
+        atomics.parse(report, [8, 16], metrics)
     line = " ".join(atomics.command("kron-9", [4, 8], metrics))
     assert "--clock-control none" in line
     assert "--metrics red.sum,sectors.sum" in line

@@ -96,5 +96,5 @@ def test_updates_are_timed_beside_peers(tmp_path: Path) -> None:
     only = ("--sweeps", "1", "--only", "blocks", "serial", "rows", "racy")
     lines = lines_of(tmp_path, *argv, *only)
     found = [(line["contender"], line["threads"]) for line in lines]
-    assert sorted(found) == sorted((who, n) for who in only[3:] for n in (1, 2))
+    assert sorted(found) == sorted((user, n) for user in only[3:] for n in (1, 2))
     assert all(np.isfinite(line["m_updates_per_cpu_s"]) for line in lines)

@@ -66,7 +66,7 @@ def test_hazards_are_no_failures_of_the_tool() -> None:
     assert sum(report.kinds.values()) == 1
 
 
-def test_kinds_and_kernels_are_told() -> None:
+def test_kinds_and_kernels_are_reported() -> None:
     found = report_of("memcheck_found")
     assert found.kinds == {"Invalid __global__ read of size 4 bytes": 2}
     [(kernel, count)] = found.kernels.items()
@@ -200,7 +200,7 @@ def test_a_session(
     assert f"{0 if swaps or not writes else 2} of 2 found" in capsys.readouterr().out
 
 
-def test_what_is_cut_off_is_told() -> None:
+def test_what_is_cut_off_is_reported() -> None:
     cases: list[Any] = [{"program": "a", "variant": "push", "k": 3}] * 3
     lines: list[dict[str, Any]] = [
         {"begun": 0},

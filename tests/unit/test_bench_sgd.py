@@ -114,8 +114,8 @@ def test_counters_are_over_edges(monkeypatch: pytest.MonkeyPatch) -> None:
         ["2", "exclusive_phase_0", "1,200", "0.5"],
         ["3", "bench_marker", "1", "0"], ["4", "exclusive_phase_0", "40", "n/a"],
     ]  # fmt: skip
-    said = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
-    monkeypatch.setattr(counters, "profile", lambda line, limit: f"==PROF==\n{said}")
+    report = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
+    monkeypatch.setattr(counters, "profile", lambda line, limit: f"==PROF==\n{report}")
     arguments = SimpleNamespace(schedules=["hybrid", "levels"], limit=1.0)
     assert counters.counted([], arguments, 100) == {
         "hybrid": {"atomic_sectors": 12.0, barrier: 0.5},

@@ -102,7 +102,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def told(graph: fg.Graph, name: str, seed: int, **kept: Any) -> list[Any]:
+def results_of(graph: fg.Graph, name: str, seed: int, **kept: Any) -> list[Any]:
     """Return all results of a run, and the record of a later one."""
     foldmaps, options = RUNS[name]
     state = make_state(graph, seed)
@@ -136,14 +136,14 @@ def test_a_run_goes_on_on_any_number_of_ranks(
     name: str, directed: bool, seed: int, ranks: list[int], at: int
 ) -> None:
     graph = GRAPHS[directed]
-    wanted = told(graph, name, seed)
+    wanted = results_of(graph, name, seed)
     with tempfile.TemporaryDirectory() as folder:
         kept = {"checkpoint": f"{folder}/kept", "every": 0}
 
         def on_a_rank(engine: Any) -> list[Any]:
             cuts = {1: None, 2: [0, 32, V], 3: [0, 7, 40, V]}[engine.size]
             mine = graph if cuts is None else fg.distribute(graph, cuts=cuts)
-            return told(mine, name, seed, **kept)
+            return results_of(mine, name, seed, **kept)
 
         found = broken(lambda: run_ranks(ranks[0], on_a_rank), at)
         found = found or run_ranks(ranks[1], on_a_rank)

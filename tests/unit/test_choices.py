@@ -83,7 +83,7 @@ def points(case: Case) -> Iterator[tuple[Options, GraphTraits]]:
         yield Options(**{"target": "cuda"} | OPTIONS[number % len(OPTIONS)]), traits
 
 
-def said(mapping: Mapping) -> str:
+def words_of(mapping: Mapping) -> str:
     """Return a mapping in short: its schedule, and fields that are not defaults."""
     usual = Mapping(1, 1, 1, False, "")
     parts = [
@@ -100,7 +100,7 @@ def chosen(case: Case, options: Options, traits: GraphTraits) -> str:
         plan = make_plan(case.foldmap.program, case.signature, options, traits)
     except (PlanError, UserFunctionError) as error:
         return type(error).__name__
-    return "; ".join(f"{p.kind}: {said(p.mapping)}" for p in plan.phases)
+    return "; ".join(f"{p.kind}: {words_of(p.mapping)}" for p in plan.phases)
 
 
 def digest(text: str) -> str:

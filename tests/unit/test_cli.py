@@ -86,7 +86,7 @@ def test_run_writes_vertex_label_and_probability(
     assert probabilities == pytest.approx([1, 0.75, 0.5, 0.75, 1, 0], abs=2e-3)
 
 
-def test_run_says_what_it_did(
+def test_run_prints_what_it_did(
     path_files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, _, err = propagate(capsys, *path_files)
@@ -212,11 +212,11 @@ def test_forecast_goes_through_slices_in_their_order(
 ) -> None:
     folder = tmp_path / "ring.fgs"
     convert(ring_file, folder)
-    told = [
+    shown = [
         run(capsys, "forecast", str(of), "--ranks", "1..4")
         for of in (ring_file, folder)
     ]
-    assert told[0] == told[1]
+    assert shown[0] == shown[1]
     (folder / "sources.bin").write_bytes(b"")
     status, _, err = run(capsys, "forecast", str(folder), "--ranks", "2")
     assert status != 0
@@ -238,7 +238,7 @@ def test_forecast_writes_csv(
     assert float(row["all/V"]) == 2
 
 
-def test_forecast_says_how_long_a_superstep_takes(
+def test_forecast_prints_how_long_a_superstep_takes(
     ring_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("forecast", ring_file, "--ranks", "1,4", "--format", "csv")
@@ -253,7 +253,7 @@ def test_forecast_says_how_long_a_superstep_takes(
 
 
 @pytest.mark.parametrize("ranks", ["", "0", "2,x", "4..", "..4", "2,-4", "1..2..4"])
-def test_forecast_says_how_ranks_are_given(
+def test_forecast_names_the_form_of_ranks(
     ranks: str, ring_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = run(capsys, "forecast", ring_file, f"--ranks={ranks}")
@@ -396,7 +396,7 @@ def test_show_takes_a_file_and_a_name(
         ("json", "module with a foldmap"),
     ],
 )
-def test_show_says_what_is_not_there(
+def test_show_names_what_is_missing(
     name: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = run(capsys, "show", name)
@@ -430,7 +430,7 @@ def test_demo_prints_both_accuracies_and_saves_a_picture(
     assert picture.stat().st_size > 100_000
 
 
-def test_demo_says_which_package_is_missing(
+def test_demo_names_the_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

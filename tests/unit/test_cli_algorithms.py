@@ -48,7 +48,7 @@ def test_every_algorithm_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_says_what_it_takes(
+def test_every_algorithm_lists_its_options(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = run(capsys, "run", name, "--help")
@@ -157,7 +157,7 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found == pytest.approx([0.25, 0.75], abs=1e-6)
 
 
-def test_what_is_wrong_is_said(
+def test_errors_name_wrong_arguments(
     edges: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = tmp_path / "words.txt"

@@ -51,7 +51,7 @@ def test_words_are_vertices_of_commands_and_results(
     assert "one of 4 names, such as Lee, Ann" in err
 
 
-def test_weights_are_left_out_if_asked(
+def test_weights_are_left_out_by_an_option(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("run", "sssp", "--target", "cpu", "--graph", words, "--sources", "bob")
@@ -165,8 +165,8 @@ def test_what_users_gave_is_not_changed() -> None:
     error = fg.FileFormatError(
         "x", where="f", got="'names=True'", fix="np.array(names)"
     )
-    told = in_flags(error, parser)
-    assert (told.got, told.fix) == ("'names=True'", None)
+    changed = in_flags(error, parser)
+    assert (changed.got, changed.fix) == ("'names=True'", None)
 
 
 @pytest.mark.parametrize("output", ["folder", "missing/out.csv", "pipe"])

@@ -112,9 +112,9 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
                     run(step, state, active=~picked, max_supersteps=3, **options),
                 ]
             found.append((state, [record(r) for r in runs]))
-        (one, told), (other, told_other) = found
+        (one, records), (other, other_records) = found
         same(one, other)
-        assert told == told_other
+        assert records == other_records
 
 
 def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_delta_in_the_loop_is_small() -> None:
     assert np.isclose(first[1], 2 * state["length"].mean() / degree)
 
 
-def test_a_key_that_no_loop_knows_moves_as_ever() -> None:
+def test_a_key_that_no_loop_has_moves_as_ever() -> None:
     graph = fg.graph.generators.grid(9, 7)
     rank = fg.vertex_property(np.zeros((63, 2), np.float32), iterated=True)
     seen = fg.vertex_property(np.full((63, 2), 9, np.float32), iterated=True)
@@ -249,11 +249,11 @@ def test_algorithms_in_the_loop_are_right(
     verify_strongly_connected_components(graph, components)
     with in_a_loop(-1):
         near = {"near_far": None}
-        told = sssp(graph, source, weights=weights, target="cpu", **near).distances
-    assert np.array_equal(told, paths.distances)
+        distances = sssp(graph, source, weights=weights, target="cpu", **near).distances
+    assert np.array_equal(distances, paths.distances)
 
 
-def test_directions_are_told_superstep_by_superstep() -> None:
+def test_directions_are_recorded_superstep_by_superstep() -> None:
     """A hub in the middle of a path: too many edges for the loop, but for it only."""
     ends = np.arange(60)
     leaves = np.arange(61, 161)
@@ -425,7 +425,7 @@ def test_far_vertices_wait_once(seed: int, delta: float) -> None:
         ({}, ""),
     ],
 )
-def test_a_run_says_why_it_was_not_in_the_loop(options: Any, expected: str) -> None:
+def test_a_run_records_why_it_was_not_in_the_loop(options: Any, expected: str) -> None:
     step, state, _ = make("search", fg.graph.generators.grid(9, 7), 3)
     with in_a_loop(1 << 20):
         done = run(step, state, max_supersteps=2, **options)
@@ -435,7 +435,7 @@ def test_a_run_says_why_it_was_not_in_the_loop(options: Any, expected: str) -> N
     assert "not by replay: cpu has no" in done.explain()
 
 
-def test_a_run_of_a_small_graph_or_several_foldmaps_says_so() -> None:
+def test_a_run_of_a_small_graph_or_several_foldmaps_records_it() -> None:
     step, state, _ = make("search", fg.graph.generators.grid(9, 7), 3)
     assert "too few" in run(step, state, max_supersteps=1).refused["worklist"]
     with in_a_loop(1 << 20):

@@ -184,17 +184,17 @@ def test_what_changes_places_is_not_packed_again(
 
     monkeypatch.setattr(ArrayWords, "find", note)
 
-    def ask(row: FakeArray, scale: Any) -> list[FakeArray]:
+    def packed_by_launch(row: FakeArray, scale: Any) -> list[FakeArray]:
         packed.clear()
         launch("kernel", 1, 32, (word, Data(row, scale, True), 7))
         return list(packed)
 
-    ask(one, scale)  # by the dialect
-    assert ask(one, scale) == [word, one]
-    assert ask(other, scale) == [word, other]
-    assert ask(one, scale) == ask(other, scale) == []
-    assert ask(one, np.float32(0.75)) == []
-    assert ask(third, scale) == [third]
+    packed_by_launch(one, scale)  # by the dialect
+    assert packed_by_launch(one, scale) == [word, one]
+    assert packed_by_launch(other, scale) == [word, other]
+    assert packed_by_launch(one, scale) == packed_by_launch(other, scale) == []
+    assert packed_by_launch(one, np.float32(0.75)) == []
+    assert packed_by_launch(third, scale) == [third]
     wanted = [(other, 0.5), (one, 0.75), (third, 0.5)]
     for (row, number), (*_, values) in zip(wanted, driver.seen[-3:], strict=True):
         assert values[1:3] == [meant(row), (number,)]
@@ -284,7 +284,7 @@ def test_a_kernel_of_several_types_is_prepared_for_each() -> None:
     assert driver.seen == ["narrow", "wide", "narrow"]
 
 
-def test_what_the_dialect_does_not_tell_stays_with_it() -> None:
+def test_what_the_dialect_does_not_expose_stays_with_it() -> None:
     driver, dialect, launch = make(None)
     for _ in range(3):
         launch("kernel", 1, 32, [FakeArray(8, (2,), "float32")])
@@ -314,8 +314,8 @@ def test_flatten_puts_fields_in_their_place() -> None:
 def test_a_gpu_that_was_found_is_not_looked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[bool] = []
-    dialect = SimpleNamespace(is_available=lambda: asked.append(True) or len(asked) > 1)
+    calls: list[bool] = []
+    dialect = SimpleNamespace(is_available=lambda: calls.append(True) or len(calls) > 1)
     monkeypatch.setattr(cuda_dialect, "_gpus", [])
     monkeypatch.setattr(cuda_dialect, "is_installed", lambda: True)
     monkeypatch.setattr(cuda_dialect, "_dialect", lambda: dialect)
@@ -324,7 +324,7 @@ def test_a_gpu_that_was_found_is_not_looked_for_again(
     for _ in range(3):
         cuda_dialect.require(gpu=True)
         assert cuda_dialect.is_available()
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("layout", ["C", "F", "A"])

@@ -86,11 +86,11 @@ def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
     assert calls_of(pool) == []
 
 
-def test_a_context_has_one_pool_and_is_asked_for_it_once(
+def test_a_context_has_one_pool_which_is_made_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api: Any = Api()
-    current, asked = [0], list[int]()
+    current, contexts = [0], list[int]()
     api.cuCtxGetCurrent = lambda: (0, current[0])
     monkeypatch.setattr(cuda_memory, "_pools", {})
     monkeypatch.setattr(cuda_memory, "import_whole", lambda name: api)
@@ -99,7 +99,7 @@ def test_a_context_has_one_pool_and_is_asked_for_it_once(
 
     def make_current() -> int:
         current[0] = current[0] or 5
-        asked.append(current[0])
+        contexts.append(current[0])
         return current[0]
 
     monkeypatch.setattr(
@@ -113,7 +113,7 @@ def test_a_context_has_one_pool_and_is_asked_for_it_once(
     assert cuda_memory._current_pool() is None
     current[0] = 0  # another thread
     assert cuda_memory._current_pool() is first
-    assert asked == [5, 7, 5]
+    assert contexts == [5, 7, 5]
 
 
 def test_what_was_lent_without_a_pool_is_forgotten_with_its_memory(

@@ -37,10 +37,10 @@ operations = st.lists(
 )  # fmt: skip
 
 
-def run(asked: list[Any]) -> Any:
+def run(drawn: list[Any]) -> Any:
     """Return memory behind operations; a kernel adds up what its arguments point to."""
     memory = np.arange(SIZE // 4 + 8)
-    for name, *arguments in asked:
+    for name, *arguments in drawn:
         if name == "launch":
             places = (np.frombuffer(arguments[-1], np.int64) - FIRST) // 4
             memory[places[0]] = memory[places].sum() + 1
@@ -85,7 +85,7 @@ class FakeApi:
     def __getattr__(self, name: str) -> Any:
         return lambda *given: (0, next(self.ids))
 
-    def _ask(self, stream: Any, operation: Any) -> Any:
+    def _add(self, stream: Any, operation: Any) -> Any:
         self.nodes[node := next(self.ids)] = self.last.get(stream, set()), operation
         self.last[stream] = {node}
         self.calls.append((stream, operation))
@@ -141,16 +141,16 @@ class FakeApi:
         pointers = (ctypes.c_uint64 * handle).from_address(given[8])
         words = [ctypes.c_int64.from_address(p).value for p in pointers]
         packed = np.array(words, np.int64).tobytes()
-        return self._ask(given[7], ("launch", handle, 1, 32, 0, packed))
+        return self._add(given[7], ("launch", handle, 1, 32, 0, packed))
 
     def cuMemsetD32Async(self, *given: Any) -> Any:
-        return self._ask(given[3], ("set_words", *given[:3]))
+        return self._add(given[3], ("set_words", *given[:3]))
 
     def cuMemcpyDtoDAsync(self, *given: Any) -> Any:
-        return self._ask(given[3], ("copy", *given[:3]))
+        return self._add(given[3], ("copy", *given[:3]))
 
     def cuMemcpyDtoHAsync(self, *given: Any) -> Any:
-        return self._ask(given[3], ("read", *given[:3]))
+        return self._add(given[3], ("read", *given[:3]))
 
 
 class FakeDriver:
@@ -181,13 +181,13 @@ def handled(operation: Any) -> Any:
 @settings(max_examples=200)
 @given(operations, st.randoms(use_true_random=False))
 def test_a_graph_runs_in_any_order_it_allows(
-    asked: list[Any], chance: random.Random
+    drawn: list[Any], chance: random.Random
 ) -> None:
     """And leaves what the operations leave one after the other."""
     driver: Any = FakeDriver()
-    Recording(driver, [handled(o) for o in asked], beside=False)
+    Recording(driver, [handled(o) for o in drawn], beside=False)
     done = in_any_order(driver, chance)
-    np.testing.assert_array_equal(run(done), run(asked))
+    np.testing.assert_array_equal(run(done), run(drawn))
 
 
 def in_any_order(driver: Any, chance: random.Random) -> list[Any]:
@@ -210,7 +210,7 @@ def test_in_a_loop_counts_come_beside_the_next_superstep(
          [("set_bytes", FIRST, n, 1), ("copy", FIRST + 4, FIRST, n)])
         for n in range(length)
     ]  # fmt: skip
-    driver.api.cuMemsetD8Async = lambda *given: driver.api._ask(
+    driver.api.cuMemsetD8Async = lambda *given: driver.api._add(
         given[3], ("set_bytes", *given[:3])
     )
     loop = ConditionalLoop(driver, supersteps, has_gates=False)
@@ -247,7 +247,7 @@ def test_supersteps_with_gates_run_one_behind_the_other(length: int) -> None:
     }
 
 
-def test_a_loop_says_when_it_has_ended() -> None:
+def test_a_loop_records_when_it_has_ended() -> None:
     driver: Any = FakeDriver()
     driver.api.CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600)
     loop = ConditionalLoop(driver, [([("set_words", FIRST, 1, 1)], [])], False)
@@ -262,13 +262,13 @@ def test_a_loop_says_when_it_has_ended() -> None:
 
 @settings(max_examples=50)
 @given(operations)
-def test_a_repetition_asks_for_the_same_in_the_same_order(asked: list[Any]) -> None:
+def test_a_repetition_runs_the_same_in_the_same_order(drawn: list[Any]) -> None:
     driver: Any = FakeDriver()
-    repetition = Repetition(driver, [handled(o) for o in asked], beside=True)
+    repetition = Repetition(driver, [handled(o) for o in drawn], beside=True)
     for _ in range(2):
         driver.api.calls.clear()
         repetition.launch()
-        meant = [*[handled(o) for o in asked], "event"]
+        meant = [*[handled(o) for o in drawn], "event"]
         assert [o for _, o in driver.api.calls] == meant
         assert all(stream == "side" for stream, _ in driver.api.calls)
 
@@ -277,14 +277,14 @@ def test_operations_of_other_streams_run_side_by_side() -> None:
     """They wait for the default one, and it for them."""
     kernel = np.array([5], np.int64).tobytes()
     hubs, main = 7, 8
-    asked = [
+    drawn = [
         ("set_words", FIRST, 1, 2),
         *[("launch", 1, 1, 32, stream, kernel) for stream in (0, hubs, main, hubs, 0)],
         ("read", 8, FIRST + 8, 8),
         ("launch", 1, 1, 32, main, kernel),
     ]
     driver: Any = FakeDriver()
-    Recording(driver, asked, beside=False)
+    Recording(driver, drawn, beside=False)
     fill, first, hub, other, again, last, read, end = driver.api.nodes
     waits = {node: before for node, (before, _) in driver.api.nodes.items()}
     assert waits == {
@@ -292,7 +292,7 @@ def test_operations_of_other_streams_run_side_by_side() -> None:
         last: {first, again, other}, read: {last}, end: {other, read},
     }  # fmt: skip
     calls: Any = FakeDriver()
-    Repetition(calls, asked, beside=False).launch()
+    Repetition(calls, drawn, beside=False).launch()
     assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0, 8, 0]
 
 
@@ -304,13 +304,13 @@ def test_a_stream_that_events_hold_waits_for_these_alone() -> None:
     def on(stream: int) -> Any:
         return "launch", 1, 1, 32, stream, kernel
 
-    asked = [
+    drawn = [
         on(0), ("mark", begun, 0), ("hold", side, begun), on(side), on(0),
         ("mark", begun, 0), ("hold", side, begun), on(side), on(0),
         ("mark", done, side), ("hold", 0, done), on(0),
     ]  # fmt: skip
     driver: Any = FakeDriver()
-    Recording(driver, asked, beside=False)
+    Recording(driver, drawn, beside=False)
     first, sent, second, sent_then, third, last = driver.api.nodes
     waits = {node: before for node, (before, _) in driver.api.nodes.items()}
     assert waits == {
@@ -321,19 +321,19 @@ def test_a_stream_that_events_hold_waits_for_these_alone() -> None:
     waited: list[Any] = []
     calls.api.cuEventRecord = lambda *given: (waited.append(given), (0,))[1]
     calls.api.cuStreamWaitEvent = lambda *given: (waited.append(given), (0,))[1]
-    Repetition(calls, asked, beside=False).launch()
+    Repetition(calls, drawn, beside=False).launch()
     assert waited[:2] == [(begun, 0), (side, begun, 0)]
     assert waited[-2:] == [(done, side), (0, done, 0)]
     with pytest.raises(DeviceError, match="was launched before"):
-        Recording(driver, asked[2:], beside=False)
+        Recording(driver, drawn[2:], beside=False)
 
 
 def test_a_graph_waits_for_all_that_it_has_begun() -> None:
     kernel, event = np.array([5], np.int64).tobytes(), SimpleEvent()
-    asked: Any = [("mark", event, 0), ("hold", 7, event)]
-    asked.append(("launch", 1, 1, 32, 7, kernel))
+    drawn: Any = [("mark", event, 0), ("hold", 7, event)]
+    drawn.append(("launch", 1, 1, 32, 7, kernel))
     driver: Any = FakeDriver()
-    Recording(driver, asked, beside=False)
+    Recording(driver, drawn, beside=False)
     assert len(driver.api.nodes) == 1
 
 

@@ -126,7 +126,7 @@ def test_a_run_s_own_cycle_is_given_beside_the_known_one() -> None:
     assert [t.decisions for t in known] == [SWEEPS, SWEEPS]
 
 
-def test_a_stage_knows_nothing_of_the_one_before() -> None:
+def test_a_stage_keeps_nothing_of_the_one_before() -> None:
     cycles = Cycles(1, knowing(0, 1))
     cycles.add(made(0))
     cycles.forget()
@@ -136,13 +136,13 @@ def test_a_stage_knows_nothing_of_the_one_before() -> None:
 
 def joined(*supersteps: Traced, turns: int = 1, is_free: bool = True) -> list[Any]:
     """Return which cycle one joins behind some supersteps, by its operations."""
-    known, asked = knowing(0, 1), []
+    known, followers = knowing(0, 1), []
     cycles = Cycles(turns, known)
     for one in supersteps:
         cycles.add(one)
-    found = cycles.find(lambda following: asked.append(following) or is_free)
+    found = cycles.find(lambda following: followers.append(following) or is_free)
     given = [[t.operations for t in cycle] for cycle in found]
-    assert all(one.operations == 1 - supersteps[-1].operations for one in asked)
+    assert all(one.operations == 1 - supersteps[-1].operations for one in followers)
     return given
 
 
@@ -244,7 +244,7 @@ def test_only_a_first_superstep_stands_before_a_cycle() -> None:
         assert list(cycles.find(lambda _: True))
 
 
-def test_free_sets_are_in_their_pool_and_nobody_s() -> None:
+def test_free_sets_are_in_their_pool_without_owners() -> None:
     first, second = Words(), Words()
     taken = [weakref.ref(first), weakref.ref(second)]
     pools = {7: [first], 8: [second]}

@@ -40,13 +40,13 @@ def zipped() -> bytes:
 
 @pytest.fixture
 def served() -> Iterator[dict[str, bytes]]:
-    """Return files of a server by path; "asked" counts requests, "address" is a URL."""
+    """Return files of a server by path; "requests" counts them, "address" is a URL."""
     content: dict[str, bytes] = {}
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             body = content.get(self.path)
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Length", str(len(body or b"")))
@@ -60,7 +60,7 @@ def served() -> Iterator[dict[str, bytes]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     content["address"] = f"http://127.0.0.1:{server.server_port}".encode()
-    content["asked"] = asked  # type: ignore[assignment]
+    content["requests"] = requests  # type: ignore[assignment]
     yield content
     server.shutdown()
     thread.join()
@@ -112,7 +112,7 @@ def test_files_are_fetched_once(
     assert (folder / "edges.txt").read_bytes() == TEXT
     assert fg.read_graph(folder / "edges.txt").given_edge_count == 200
     assert run(capsys, "data", name) == (0, out, "")
-    assert len(known["asked"]) == 1
+    assert len(known["requests"]) == 1
     # An altered file is fetched again.
     (folder / "edges.txt").write_bytes(TEXT[:-1] + b"x")
     assert fetch_data(name) == folder

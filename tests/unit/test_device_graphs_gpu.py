@@ -167,19 +167,19 @@ def test_weights_are_combined_as_on_the_host(
     "weights",
     [np.full(3, 1 << 62), np.full(5, 1 << 62, np.uint64), np.array([np.inf, -np.inf])],
 )
-def test_what_has_no_sum_is_said_as_on_the_host(weights: Any) -> None:
+def test_what_has_no_sum_is_raised_as_on_the_host(weights: Any) -> None:
     ends = np.zeros((2, weights.size), np.int32)
     ends[:, 0] = 1 if weights.dtype.kind != "f" else 0
     weights = np.append(weights, weights[:1])
     ends = np.append(ends, [[0], [0]], axis=1)
-    said = []
+    messages = []
     for there in (np.asarray, lambda values: given_by("numba", values)):
         with pytest.raises(GraphInputError, match="no sum") as caught:
             fg.Graph.from_edges(
                 *map(there, ends), weights=there(weights), duplicates="sum"
             )
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @fg.gather(into="total", combine="sum")

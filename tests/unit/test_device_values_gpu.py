@@ -22,8 +22,8 @@ class OnlyDlpack:
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
 
-    def __dlpack__(self, **asked: Any) -> Any:
-        return self.tensor.__dlpack__(**asked)
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
         return self.tensor.__dlpack_device__()
@@ -111,7 +111,7 @@ def test_an_array_is_copied_when_the_state_is_made(graph: fg.Graph) -> None:
     assert (state["x"] == 51).all()
 
 
-def test_a_tensor_with_gradient_says_what_to_do(graph: fg.Graph) -> None:
+def test_errors_of_a_tensor_with_gradient_name_a_fix(graph: fg.Graph) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.ones(ROWS, device="cuda", requires_grad=True)
     with pytest.raises(StateError, match="detach"):

@@ -63,11 +63,11 @@ def test_edges_are_counted_where_that_may_decide(
     source = int(np.argmax(graph.in_degree))
     edges_of, counted = CpuSets.edges_of, []
 
-    def told(self: CpuSets, words: Any, arrays: Any, along: str) -> int:
+    def counting(self: CpuSets, words: Any, arrays: Any, along: str) -> int:
         counted.append((along, edges_of(self, words, arrays, along)))
         return counted[-1][1]
 
-    monkeypatch.setattr(CpuSets, "edges_of", told)
+    monkeypatch.setattr(CpuSets, "edges_of", counting)
     run = search(graph, source).run
     outs = [count for along, count in counted if along == "out"]
     most = (graph.edge_count - graph.vertex_count // 4) / 8
@@ -175,6 +175,6 @@ def test_few_edges_are_not_counted(
 def test_vertices_that_are_not_due_hear_nothing_new(graph: fg.Graph) -> None:
     """Evaluated all the same, as on a GPU, they would combine what is not active."""
     kernel = fg.foldmap(tell, tell_all).fold(_state(graph, np.int32), target="cpu")
-    told, told_all = kernel.plan.analysis.functions
-    assert not is_announced(told)
-    assert is_announced(told_all)
+    of_active, of_all = kernel.plan.analysis.functions
+    assert not is_announced(of_active)
+    assert is_announced(of_all)

@@ -595,7 +595,7 @@ def test_a_callback_sees_due_sets_and_may_write() -> None:
         ({"steps": turns.on([1])}, ".on restricts"),
     ],
 )
-def test_due_sets_say_alone_what_is_due(options: dict[str, Any], why: str) -> None:
+def test_due_sets_alone_decide_what_is_due(options: dict[str, Any], why: str) -> None:
     steps = options.pop("steps", turns)
     with pytest.raises(fg.PlanError, match=why):
         fg.iterate(steps, path_state(), due=[fg.ActiveSet(6)], target="cpu", **options)

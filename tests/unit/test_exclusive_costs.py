@@ -125,14 +125,18 @@ def chosen(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float], **options: 
 
 
 def test_auto_takes_the_least_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, told = chosen(monkeypatch, {"levels": 3.0, "blocks": 4.0, "serial": 5.0})
+    name, explained = chosen(monkeypatch, {"levels": 3.0, "blocks": 4.0, "serial": 5.0})
     assert name == "levels"
-    assert "levels: it has the least predicted time; its order of edges is re" in told
-    assert "(NVIDIA H200): levels 3 ms, next best blocks 4 ms\n" in told
+    assert (
+        "levels: it has the least predicted time; its order of edges is re" in explained
+    )
+    assert "(NVIDIA H200): levels 3 ms, next best blocks 4 ms\n" in explained
     assert chosen(monkeypatch, {"levels": 3.0, "blocks": 2.9})[0] == "blocks"
-    name, told = chosen(monkeypatch, {"levels": 3.0, "blocks": 4.0}, schedule="blocks")
+    name, explained = chosen(
+        monkeypatch, {"levels": 3.0, "blocks": 4.0}, schedule="blocks"
+    )
     assert name == "blocks"
-    assert "blocks 4 ms, next best levels 3 ms\n" in told
+    assert "blocks 4 ms, next best levels 3 ms\n" in explained
 
 
 @pytest.mark.parametrize(("locked", "name"), [(2.2, "edge_locked"), (2.4, "levels")])
@@ -152,9 +156,9 @@ def test_the_cpu_does_not_go_by_predictions(monkeypatch: pytest.MonkeyPatch) -> 
     state = state_of(graph_of("sides", 9, 20, 1), 2)
     plan = PROGRAMS["mix"].fold(state, target="cpu").plan
     assert plan.traits.sizes is None
-    told = PROGRAMS["mix"].explain(state, target="cpu")
-    assert "blocks: the graph has two sides" in told
-    assert "predicted" not in told
+    explained = PROGRAMS["mix"].explain(state, target="cpu")
+    assert "blocks: the graph has two sides" in explained
+    assert "predicted" not in explained
 
 
 @pytest.mark.parametrize("place", ["host", "device"])

@@ -89,10 +89,10 @@ def test_arrays_come_back(array: Any, tmp_path: Path) -> None:
 
 def archive(path: Path, text: str, data: bytes, how: int) -> None:
     """Write an archive of one array with any header."""
-    told = text.encode().ljust(117) + b"\n"
-    begin = b"\x93NUMPY\x01\x00" + len(told).to_bytes(2, "little")
+    padded = text.encode().ljust(117) + b"\n"
+    begin = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little")
     with zipfile.ZipFile(path, "w", how) as file:
-        file.writestr("a.npy", begin + told + data)
+        file.writestr("a.npy", begin + padded + data)
 
 
 def header(shape: str, descr: str = "<f8") -> str:

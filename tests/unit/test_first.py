@@ -103,14 +103,14 @@ def test_finished_vertices_look_at_no_edge(
     assert len(program.first.fold(state, target=target).plan.phases) == 1
 
 
-def test_explain_says_what_stops(program: Any) -> None:
+def test_explain_shows_what_stops(program: Any) -> None:
     assert "stops: best" in program.first.explain(target="cpu")
     assert "stops: touched" in program.anybody.explain(target="cpu")
-    told = program.first.explain(target="cpu", deterministic=True)
-    assert "stops" not in told
+    explained = program.first.explain(target="cpu", deterministic=True)
+    assert "stops" not in explained
 
 
-TOLD = """
+NEWS = """
 @fg.gather(into="news", combine="sum", sources="active")
 def tell(f, u, v, e, d):
     return d.x[u]
@@ -140,11 +140,11 @@ plain = fg.foldmap(tell_all, hear_all)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return Snippet(tmp_path_factory.mktemp("told"), TOLD, name="told").load()
+def news(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return Snippet(tmp_path_factory.mktemp("news"), NEWS, name="news").load()
 
 
-def told_state(rng: np.random.Generator, *, iterated: bool = False) -> fg.State:
+def news_state(rng: np.random.Generator, *, iterated: bool = False) -> fg.State:
     graph = fg.Graph.from_edges(*rng.integers(0, 60, (2, 400)), vertex_count=65)
     none = np.full(65, -7)
     return fg.State(
@@ -158,11 +158,11 @@ def told_state(rng: np.random.Generator, *, iterated: bool = False) -> fg.State:
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 def test_active_sources_alone_are_combined(
-    told: Any, direction: str, target: str
+    news: Any, direction: str, target: str
 ) -> None:
-    state = told_state(np.random.default_rng(5))
+    state = news_state(np.random.default_rng(5))
     active = np.random.default_rng(6).permutation(65)[:20]
-    due = told.step(state, active_in=active, direction=direction, target=target)
+    due = news.step(state, active_in=active, direction=direction, target=target)
     graph, x, size = state.graph, state["x"], state["size"]
     expected = np.full(65, -7)
     sources = expected.copy()
@@ -176,21 +176,21 @@ def test_active_sources_alone_are_combined(
     assert (sources == -1).any()  # active itself, and told nothing
 
 
-def test_what_misses_news_is_refused(told: Any, target: str) -> None:
-    state = told_state(np.random.default_rng(5))
+def test_what_misses_news_is_refused(news: Any, target: str) -> None:
+    state = news_state(np.random.default_rng(5))
     before = state["y"]
     with pytest.raises(fg.PlanError, match="tell gathers from active vertices only"):
-        fg.iterate(told.step.on([1, 2]), state, target=target)
+        fg.iterate(news.step.on([1, 2]), state, target=target)
     with pytest.raises(fg.PlanError, match="gathers from active vertices only"):
-        fg.iterate(told.step, state, change_driven=False, target=target)
+        fg.iterate(news.step, state, change_driven=False, target=target)
     assert np.array_equal(state["y"], before)
 
 
-def test_explain_names_active_sources(told: Any) -> None:
-    text = told.step.explain(target="cpu")
+def test_explain_names_active_sources(news: Any) -> None:
+    text = news.step.explain(target="cpu")
     assert text.count("of active sources") == 2
     assert "combines active sources only" in text
-    assert "of active sources" not in told.plain.explain(target="cpu")
+    assert "of active sources" not in news.plain.explain(target="cpu")
 
 
 def test_sources_are_all_or_active(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_names_get_letters_in_the_order_of_the_text() -> None:
     assert lines == ["register_b = 1", "work_d_0 = register_b", "top_e = work_d_0"]
 
 
-def test_trees_are_the_same_if_they_say_the_same() -> None:
+def test_trees_are_the_same_if_their_texts_are() -> None:
     indices = [ast.Name("v"), ast.Constant(0)]
     one = Access("x", "now", indices)
     assert is_same(one, copied(one))

@@ -137,7 +137,7 @@ def test_not_a_vertex_function(given: Any, what: str) -> None:
         assert error.got or error.fix or error.expected
 
 
-def test_arity_says_what_is_expected() -> None:
+def test_errors_of_arity_name_what_is_expected() -> None:
     for decorate, expected in (
         (fg.vertex, "(f, v, d)"),
         (fg.edge, "(f, u, v, e, d)"),

@@ -332,7 +332,7 @@ def test_other_foldmaps_of_the_run_count(target: str) -> None:
     np.testing.assert_allclose(state["y"][1:], state["w"])
 
 
-def test_announced_targets_do_not_tell_what_changed() -> None:
+def test_announced_targets_do_not_show_what_changed() -> None:
     """Sources are committed, targets announced: A has no changes of x."""
     steps = [adding, fg.foldmap(drop, follow)]
     state = changing_state()

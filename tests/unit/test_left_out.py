@@ -56,7 +56,7 @@ def test_what_is_left_out_is_due_in_a_later_call() -> None:
     assert state["visits"].tolist() == [1, 2, *[2] * (COUNT - 2)]
 
 
-def test_a_stage_knows_nothing_of_what_was_left_out_before() -> None:
+def test_a_stage_keeps_nothing_of_what_was_left_out_before() -> None:
     state, stages = line_state(), [[4], None]
     step = counted.on(even)
     fg.iterate(step, state, active=[0], target="cpu", then=lambda *_: stages.pop(0))

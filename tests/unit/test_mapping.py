@@ -264,7 +264,7 @@ def test_typical_degree_is_that_of_most_edges() -> None:
     assert graph_traits(ring).typical_degree == 1
 
 
-def test_explain_says_how_wide_loads_are() -> None:
+def test_explain_shows_how_wide_loads_are() -> None:
     text = step.explain(k=8, target="cuda")
     assert "2 lanes x 4 features in loads of 4" in text
     assert "2 lanes x 4 features in loads of 4" in step.explain(k=7, target="cuda")
@@ -287,7 +287,7 @@ def test_a_forced_mapping_must_fit(forced: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("k", [3, 8, 33])
 @pytest.mark.parametrize("feature_parallel", [True, False])
-def test_the_plan_says_how_a_matrix_is_reduced(k: int, feature_parallel: bool) -> None:
+def test_the_plan_shows_how_a_matrix_is_reduced(k: int, feature_parallel: bool) -> None:
     step = BY_NAME["implicit_least_squares"].foldmaps[0]
     kernel = step.fold(k=k, target="cuda", feature_parallel=feature_parallel)
     number = [p.into for p in kernel.plan.phases].index("gram")

@@ -84,7 +84,7 @@ def test_what_a_kernel_needs() -> None:
     assert needs.edges == {"in_sources": 200_000, "d.w": 200_000}
 
 
-def test_explain_says_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_shows_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "LEAST_BUFFER", 1 << 12)
     monkeypatch.setattr(needs, "MOST_BUFFER", 20_480)
     given = state()

@@ -258,7 +258,7 @@ def test_readers(read: Any, tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_errors_name_wrong_arguments(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
     path.write_text("0 1\n")
     for call, part in (

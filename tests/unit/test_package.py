@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +93,7 @@ FLOORS = (
 )
 
 # Modules of the folder that the runtime may import: the table of contents, and data.
-ASKED_BY_RUNTIME = {
+READ_BY_RUNTIME = {
     "folder",  # a foldmap folds
     "plan.options",  # what was asked for
     "plan.traits",  # traits of a graph that plans depend on, and names of its arrays
@@ -209,15 +211,15 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("path", sources("featgraph/runtime"), ids=identify)
-def test_the_runtime_asks_the_plan_and_never_the_analysis(path: Path) -> None:
+def test_the_runtime_reads_the_plan_and_never_the_analysis(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert ".analysis" not in text
-    asked = {
+    imported = {
         name.removeprefix("featgraph.fold.").rpartition(".")[0]
         for name in imported_modules(ast.parse(text))
         if name.startswith("featgraph.fold.")
     }
-    assert asked <= ASKED_BY_RUNTIME
+    assert imported <= READ_BY_RUNTIME
 
 
 @pytest.mark.parametrize("path", sources("algorithms"), ids=identify)
@@ -345,6 +347,85 @@ def test_sizes(path: Path) -> None:
             continue
         count = len(parameters(node))
         assert count <= MAX_PARAMETERS, f"{node.name}: {count} parameters"
+
+
+#: A dotted name below the package, and one that a placeholder of an f-string goes on.
+DOTTED = re.compile(r"(?<![\w.])featgraph((?:\.[A-Za-z_]\w*)+)")
+OPEN_END = re.compile(r"(?<![\w.])featgraph[\w.]*$")
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    """Generate the text of each constant, without names left open."""
+    is_open = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part, next_ in pairwise(node.values)
+        if isinstance(next_, ast.FormattedValue)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if id(node) in is_open and (cut := OPEN_END.search(text)):
+                text = text[: cut.start()] + cut[0].rpartition(".")[0]
+            yield text
+
+
+@cache
+def bound_names(path: Path) -> frozenset[str]:
+    """Return the names that the statements of a module bind, without running it."""
+    found: set[str] = set()
+    nodes: list[ast.AST] = [parse(path)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+            continue  # its own names are no attributes of the module
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {a.asname or a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        nodes.extend(ast.iter_child_nodes(node))
+    return frozenset(found)
+
+
+def exists(name: str) -> bool:
+    """Whether a name below featgraph is that of a module, or of what a module binds."""
+    place, path = ROOT / "featgraph", ROOT / "featgraph" / "__init__.py"
+    for number, part in enumerate(name.split(".")):
+        if number == 0 and part == "algorithms":
+            place = ROOT
+        if (place / part / "__init__.py").exists():
+            place, path = place / part, place / part / "__init__.py"
+        elif place.joinpath(f"{part}.py").exists() and path.stem == "__init__":
+            path = place / f"{part}.py"
+        else:
+            is_special = part.startswith("__") and part.endswith("__")
+            return is_special or part in bound_names(path)
+    return True
+
+
+@pytest.mark.parametrize("path", sources(*EVERYWHERE), ids=identify)
+def test_names_in_imports_and_texts_exist(path: Path) -> None:
+    """Also those that tests patch, that are imported by name, and that prose names."""
+    imported = imported_modules(parse(path))
+    named = {name for name in imported if name.startswith("featgraph.")}
+    for text in texts_of(parse(path)):
+        named |= {f"featgraph{name}" for name in DOTTED.findall(text)}
+    assert not [name for name in named if not exists(name.removeprefix("featgraph."))]
+
+
+def test_names_of_modules_are_found_in_texts() -> None:
+    text = 'f"ours.runtime.loops.{x}", f"ours.ranks.en{x}", "of ours.b.c", "hours.b"'
+    texts = texts_of(ast.parse(text.replace("ours.", "featgraph.")))
+    found = [name for text in texts for name in DOTTED.findall(text)]
+    assert sorted(found) == [".b.c", ".ranks", ".runtime.loops"]
+    assert exists("runtime.iterate")
+    assert exists("runtime.iterate.iterate")
+    assert exists("algorithms.bfs")
+    assert exists("Graph.from_edges")
+    assert not exists("runtime.loops.turns")
+    assert not exists("runtime.iterate.limit")  # a local
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -94,7 +94,7 @@ def test_settings_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert declare(*given).settings() == function.settings() != {}
 
 
-def test_local_functions_say_so() -> None:
+def test_local_functions_are_refused() -> None:
     @fg.vertex
     def local(f, v, d):
         return False
@@ -152,6 +152,6 @@ def test_other_processes_run_them() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         answers = pool.starmap_async(work, jobs).get(120)
     for (step, state), (record, found) in zip(jobs, answers, strict=True):
-        told = run(step, state, 100)
-        assert record.active_counts == told.active_counts
+        expected = run(step, state, 100)
+        assert record.active_counts == expected.active_counts
         same(found, state)

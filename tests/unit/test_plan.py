@@ -119,7 +119,7 @@ def test_boundaries(
     assert main == set(range(count))
 
 
-def test_explain_says_where_temporaries_live(state: fg.State, tmp_path: Path) -> None:
+def test_explain_shows_where_temporaries_live(state: fg.State, tmp_path: Path) -> None:
     snippet = Snippet(tmp_path, text_of(["reads_x", "takes_t"]))
     kept = fold(snippet, state).explain()
     assert "temporary t" in kept

@@ -64,8 +64,8 @@ def run(state: fg.State, target: str, supersteps: int = 3, **options: Any) -> An
 def wanted(edges: fg.Graph, seed: int = 0, most: int = ALL) -> Any:
     """Return the expected values of a run, in NumPy: the first places of the order."""
     count = edges.given_edge_count
-    told = edges.sources + np.arange(count) % 7
-    total = np.bincount(edges.targets, told, edges.vertex_count).astype(int)
+    contributed = edges.sources + np.arange(count) % 7
+    total = np.bincount(edges.targets, contributed, edges.vertex_count).astype(int)
     out = np.full(edges.vertex_count, -1)
     first = order_of(edges, seed)[:most]
     out[first] = total[first]

@@ -80,9 +80,9 @@ def test_many_blocks_leave_what_the_cpu_leaves(
                 run(step, state, target, max_supersteps=2000, **options),
             ]
             found.append((state, [record(r) for r in runs]))
-        (one, told), (other, told_other) = found
+        (one, records), (other, other_records) = found
         same(one, other)
-        assert told == told_other
+        assert records == other_records
     assert most == 200 or sum(LAUNCHES) > 0
 
 

@@ -204,8 +204,8 @@ def change(path: Path, alter: Callable[[Any], Any], sign: bool = True) -> None:
     body = json.loads((path / "manifest.json").read_text())
     body.pop("sha256")
     body = alter(body) or body
-    told = hashlib.sha256(saved._text(body)).hexdigest() if sign else "0"
-    (path / "manifest.json").write_bytes(saved._text({**body, "sha256": told}))
+    checksum = hashlib.sha256(saved._text(body)).hexdigest() if sign else "0"
+    (path / "manifest.json").write_bytes(saved._text({**body, "sha256": checksum}))
 
 
 def first_array(body: Any) -> Any:
@@ -337,9 +337,9 @@ def test_other_graphs_and_newer_versions(
     with pytest.raises(fg.StateError, match="belongs to a graph"):
         fg.State.load(path, "graph")  # type: ignore[arg-type]
     change(path, lambda body: body.update(version=2, anything=3))
-    with pytest.raises(fg.FileFormatError, match="newer featgraph") as told:
+    with pytest.raises(fg.FileFormatError, match="newer featgraph") as newer:
         fg.State.load(path, graph)
-    assert "install a newer featgraph" in str(told.value)
+    assert "install a newer featgraph" in str(newer.value)
 
 
 def test_nothing_is_there(graph: fg.Graph, tmp_path: Path) -> None:

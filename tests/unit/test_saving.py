@@ -117,8 +117,8 @@ def same(one: fg.State, other: fg.State) -> None:
 
 
 def alike(one: fg.Run, other: fg.Run) -> None:
-    told = ["supersteps", "converged", "active_counts", "directions", "aggregates"]
-    for name in told:
+    fields = ["supersteps", "converged", "active_counts", "directions", "aggregates"]
+    for name in fields:
         assert getattr(one, name) == getattr(other, name), name
 
 
@@ -145,9 +145,9 @@ def test_a_copy_goes_on_with_the_same_bits(
     copied = WAYS[way](state)
     same(copied, state)
     options.pop("active", None)
-    told = run(steps, state, LIMIT, **options)
+    expected = run(steps, state, LIMIT, **options)
     before = {name: state[name] for name in state}
-    alike(run(steps, copied, LIMIT, **options), told)
+    alike(run(steps, copied, LIMIT, **options), expected)
     same(copied, state)
     copied["x"] = 0.0  # is not the other's
     copied["rate"] = 0.5
@@ -172,12 +172,12 @@ def test_a_copy_made_in_a_callback(name: str, way: str, target: str) -> None:
         part = make(graph, 3)
         run(PROGRAMS[name], part, number, target=target)
         same(copied, part)
-        told = run(PROGRAMS[name], part, LIMIT, target=target)
-        alike(run(PROGRAMS[name], copied, LIMIT, target=target), told)
+        expected = run(PROGRAMS[name], part, LIMIT, target=target)
+        alike(run(PROGRAMS[name], copied, LIMIT, target=target), expected)
         same(copied, part)
 
 
-def test_what_is_due_is_told_apart_by_what_programs_do(target: str) -> None:
+def test_due_vertices_are_distinguished_by_programs(target: str) -> None:
     """A loaded State recognizes a foldmap of the same functions, and no other."""
     graph = fg.Graph.from_edges(np.arange(50), np.arange(1, 51))
     state = make(graph, 1)
@@ -212,6 +212,6 @@ def test_writes_from_outside_make_everything_due_in_copies_too(target: str) -> N
     assert run(paths, state, 1, target=target).supersteps == 0
     state["rate"] = 0.25
     copied = state.copy()
-    told = run(paths, state, 3, target=target)
-    alike(run(paths, copied, 3, target=target), told)
+    expected = run(paths, state, 3, target=target)
+    alike(run(paths, copied, 3, target=target), expected)
     assert copied.superstep == state.superstep

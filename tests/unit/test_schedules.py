@@ -194,22 +194,22 @@ FIT: dict[str, tuple[fg.FoldMap, set[str]]] = {
 def test_errors_list_the_schedules_that_run_the_functions(name: str) -> None:
     step, names = FIT[name]
     expected = ", ".join(map(repr, ["auto", *(n for n in NAMES if n in names)]))
-    for asked in ("nowhere", "virtual_warp", *({"levels"} - names)):
-        own = {"lanes_per_vertex": 8} if asked == "virtual_warp" else {}
-        with pytest.raises(fg.PlanError, match=asked) as caught:
-            step.fold(k=2, target="cpu", schedule=asked, **own)
-        if asked != "levels":
+    for refused in ("nowhere", "virtual_warp", *({"levels"} - names)):
+        own = {"lanes_per_vertex": 8} if refused == "virtual_warp" else {}
+        with pytest.raises(fg.PlanError, match=refused) as caught:
+            step.fold(k=2, target="cpu", schedule=refused, **own)
+        if refused != "levels":
             assert caught.value.expected == expected
 
 
-@pytest.mark.parametrize("asked", ["nowhere", "block", "search"])
-def test_errors_of_runs_list_schedules_of_exclusive_functions(asked: str) -> None:
+@pytest.mark.parametrize("name", ["nowhere", "block", "search"])
+def test_errors_of_runs_list_schedules_of_exclusive_functions(name: str) -> None:
     state, step = state_of(graph_of("sides", 7, 9, seed=0), 2), EXCLUSIVE["mix"]
     for target in ("cpu", "cuda"):
         calls = [step.fold, partial(fg.iterate, step)]
         for call in calls[: 2 if target == "cpu" else 1]:
             with pytest.raises(fg.PlanError) as caught:
-                call(state, target=target, schedule=asked)
+                call(state, target=target, schedule=name)
             names = str(caught.value.expected).split(", ")
             assert set(names) == {repr(n) for n in ("auto", *GROUPS)}
 

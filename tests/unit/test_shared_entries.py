@@ -190,6 +190,6 @@ def test_no_algorithm_has_features_that_part() -> None:
         module = importlib.import_module(f"featgraph.algorithms.{found.name}")
         for foldmap in vars(module).values():
             if isinstance(foldmap, fg.FoldMap):
-                said = refusal(foldmap)
-                assert "one writes" not in said
-                assert "one entry" not in said
+                message = refusal(foldmap)
+                assert "one writes" not in message
+                assert "one entry" not in message

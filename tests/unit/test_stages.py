@@ -109,9 +109,9 @@ def test_a_limit_is_met_before_a_stage(name: str, staged: list[int]) -> None:
                 run(name, grid(), 3, by, max_supersteps=limit)
                 for by in ("host", "loop")
             ]
-            (one, told), (other, told_other) = found
+            (one, ran), (other, ran_other) = found
             same(one, other)
-            assert record(told) == record(told_other)
+            assert record(ran) == record(ran_other)
 
 
 def test_stages_of_many_words_and_chunks(
@@ -125,9 +125,9 @@ def test_stages_of_many_words_and_chunks(
         for by in ("host", "loop"):
             with in_a_loop(1 << 20):
                 found.append(run(name, graph, 1, by))
-        (one, told), (other, told_other) = found
+        (one, ran), (other, ran_other) = found
         same(one, other)
-        assert record(told) == record(told_other)
+        assert record(ran) == record(ran_other)
     assert sum(staged) > 20
 
 
@@ -139,11 +139,11 @@ def test_what_looks_at_each_superstep_has_the_host_run_stages(
     look: dict[str, Any], staged: list[int]
 ) -> None:
     with in_a_loop(1 << 20):
-        one, told = run("peeling", grid(), 1, "host", **look)
-        other, told_other = run("peeling", grid(), 1, "loop", **look)
+        one, ran = run("peeling", grid(), 1, "host", **look)
+        other, ran_other = run("peeling", grid(), 1, "loop", **look)
     assert not staged
     same(one, other)
-    assert record(told) == record(told_other)
+    assert record(ran) == record(ran_other)
 
 
 def test_a_stage_on_some_vertices_is_called_by_the_host(staged: list[int]) -> None:
@@ -203,14 +203,14 @@ def test_behind_an_interrupt_everything_is_due(
 def test_a_run_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     graph = fg.graph.generators.rmat(8, 4, seed=5, directed=False)
     with in_a_loop(1 << 20, 2):
-        whole, told = run(name, graph, 1, "loop")
+        whole, ran = run(name, graph, 1, "loop")
         given = {"checkpoint": tmp_path / "run", "every": 0.0}
-        limit = told.supersteps // 2
+        limit = ran.supersteps // 2
         run(name, graph, 1, "loop", max_supersteps=limit, **given)
         state, done = run(name, graph, 1, "loop", **given)
     same(whole, state)
-    assert done.supersteps == told.supersteps
-    assert done.active_counts == told.active_counts
+    assert done.supersteps == ran.supersteps
+    assert done.active_counts == ran.active_counts
 
 
 def test_stages_run_on_graphs_that_change(staged: list[int]) -> None:
@@ -225,9 +225,9 @@ def test_stages_run_on_graphs_that_change(staged: list[int]) -> None:
         for by in ("host", "loop"):
             with in_a_loop(1 << 20):
                 found.append(run("peeling", graph, 1, by))  # type: ignore[arg-type]
-        (one, told), (other, told_other) = found
+        (one, ran), (other, ran_other) = found
         same(one, other)
-        assert record(told) == record(told_other)
+        assert record(ran) == record(ran_other)
     assert sum(staged) > 3
 
 

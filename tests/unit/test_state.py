@@ -57,13 +57,13 @@ def test_both_directions_or_one() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
     shared = fg.State(graph, w=fg.edge_property([1.0, 2.0]))
     apart = fg.State(graph, w=fg.edge_property([1.0, 2.0, 3.0, 4.0]))
-    asked = fg.State(graph, w=fg.edge_property([1.0, 2.0], per_direction=True))
+    doubled = fg.State(graph, w=fg.edge_property([1.0, 2.0], per_direction=True))
     filled = fg.State(graph, w=fg.edge_property(0.5, per_direction=True))
     assert shared.signature["w"].shared
     assert shared["w"].tolist() == [1.0, 2.0]
     assert not apart.signature["w"].shared
     assert apart["w"].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert asked["w"].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert doubled["w"].tolist() == [1.0, 2.0, 1.0, 2.0]
     assert filled["w"].tolist() == [0.5] * 4
     with pytest.raises(fg.StateError, match="keeps its shape"):
         shared["w"] = [1.0, 2.0, 3.0, 4.0]
@@ -291,7 +291,7 @@ def test_shapes(values: Any, what: str, part: str, graph: fg.Graph) -> None:
     assert part in str(caught.value)
 
 
-def test_shapes_asked_for(graph: fg.Graph) -> None:
+def test_shapes_that_are_given(graph: fg.Graph) -> None:
     with pytest.raises(fg.StateError, match="the requested shape") as caught:
         fg.State(graph, p=fg.vertex_property(np.ones((4, 2)), shape=(3,)))
     assert caught.value.expected == (4, 3)

@@ -275,14 +275,14 @@ def test_damaged_files_of_numba(compiled: tuple[Path, Path]) -> None:
     out, err = finish(start(script, cache, code=code))
     rows = [eval(line) for line in out.splitlines()]  # noqa: S307
     assert len(rows) >= 14
-    for name, result, hits, told in rows:
+    for name, result, hits, warned in rows:
         assert result == EXPECTED, name
         if name.startswith("whole"):
-            assert (hits, told) == (1, []), f"{name} {told}"
+            assert (hits, warned) == (1, []), f"{name} {warned}"
         else:
             assert hits == 0, f"{name}: it was used"
-            assert bool(told) == ("gone" not in name), f"{name}: {told}"
-            assert all("compiled again" in text for text in told)
+            assert bool(warned) == ("gone" not in name), f"{name}: {warned}"
+            assert all("compiled again" in text for text in warned)
     assert "Traceback" not in err
 
 
@@ -331,7 +331,7 @@ def test_a_thread_waits_for_a_module_that_another_loads(
     assert found[0] == found[1] == (found[0][0], True)
 
 
-def test_kernels_of_the_same_fields_are_known_apart(
+def test_kernels_of_the_same_fields_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Numba finds each again at once, though the fields have the same types."""

@@ -304,8 +304,8 @@ def uses_of_names(tree: ast.AST, notion: str) -> int:
     """Count what compares with names of a notion, and the dicts by such names."""
     names, words, _, telling = NOTIONS[notion]
     compared = sum(
-        bool((texts & names and words & said) or ("name" in said and texts & telling))
-        for texts, said in comparisons(tree)
+        bool((texts & names and words & terms) or ("name" in terms and texts & telling))
+        for texts, terms in comparisons(tree)
     )
     return compared + sum(
         keys <= names and bool(keys & telling) for keys in keys_of_dicts(tree)

@@ -137,10 +137,10 @@ def test_a_store_does_not_wait_where_others_would_notice(function: object) -> No
 def test_nothing_is_gathered_for_a_vertex_that_leaves_at_once() -> None:
     text = text_of(around, settle)
     kernel = text.split("def vertex_phase_0(")[1]
-    asks = "alive = not (d.fixed[uint32(v)] and d.level[uint32(v)] > d.least)"
-    assert asks in kernel
+    condition = "alive = not (d.fixed[uint32(v)] and d.level[uint32(v)] > d.least)"
+    assert condition in kernel
     walk = kernel.index("while position")
-    assert kernel.index(asks) < kernel.index("if alive:") < walk
+    assert kernel.index(condition) < kernel.index("if alive:") < walk
     assert walk < kernel.index("alive = settle(")
 
 

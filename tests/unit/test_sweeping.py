@@ -89,7 +89,7 @@ def test_not_before_all_have_been_evaluated(swept: list[bool]) -> None:
     assert True not in swept
 
 
-def test_not_where_the_caller_says_which(swept: list[bool]) -> None:
+def test_not_where_the_caller_chooses(swept: list[bool]) -> None:
     for change_driven in (True, False):
         run(labels(500, 1500), change_driven=change_driven)
     assert True not in swept

@@ -35,11 +35,11 @@ def fresh() -> fg.State:
 
 @pytest.mark.parametrize("form", [list, np.array, None])
 def test_what_then_returns_is_due_and_nothing_else(form: Any) -> None:
-    state, asked = fresh(), []
+    state, calls = fresh(), []
     stretches: list[Any] = [[2, 4], [0], []]
 
     def then(run: fg.Run, state: fg.State) -> Any:
-        asked.append(run.supersteps)
+        calls.append(run.supersteps)
         given = stretches.pop(0)
         if given == [0]:
             state["enough"] = 5  # makes everything due, but for what is returned
@@ -48,7 +48,7 @@ def test_what_then_returns_is_due_and_nothing_else(form: Any) -> None:
         return form(given)
 
     run = fg.iterate(visits, state, active=[1], target="cpu", then=then)
-    assert asked == [3, 6, 11]
+    assert calls == [3, 6, 11]
     assert state["visits"].tolist() == [5, 3, 3, 0, 3, 0]
     assert run.converged
     assert run.active_counts == [1, 1, 0, 2, 2, 0, 1, 1, 1, 1, 0]
@@ -95,12 +95,12 @@ def test_a_foldmap_runs_over_all_vertices_between_stages(target: str) -> None:
     assert state["least"].tolist() == [99]
 
 
-def test_a_limit_ends_a_run_before_then_is_asked() -> None:
+def test_a_limit_ends_a_run_before_then_is_called() -> None:
     for limit, times in ((3, 0), (4, 1)):
-        asked: list[int] = []
+        calls: list[int] = []
 
-        def then(run: fg.Run, state: fg.State, asked: list[int] = asked) -> Any:
-            asked.append(run.supersteps)
+        def then(run: fg.Run, state: fg.State, calls: list[int] = calls) -> Any:
+            calls.append(run.supersteps)
             return [2]
 
         state = fresh()
@@ -109,7 +109,7 @@ def test_a_limit_ends_a_run_before_then_is_asked() -> None:
                 visits, state, active=[1], target="cpu", max_supersteps=limit, then=then
             )
         assert not run.converged
-        assert len(asked) == times
+        assert len(calls) == times
         assert run.supersteps == limit
 
 

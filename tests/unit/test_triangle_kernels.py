@@ -114,7 +114,7 @@ def test_lanes_that_add_up_together_go_round_together(
         trees_behind("sums", "cuda", "mark")
 
 
-def test_plans_say_how_rows_are_intersected() -> None:
+def test_plans_show_how_rows_are_intersected() -> None:
     given = state()
 
     def mapping(name: str, **options: str) -> str:
@@ -175,6 +175,6 @@ def test_edges_are_left_out_that_have_not_changed(where: str) -> None:
     assert not sweeps_changed(edge, least_of, target=where)
     assert not sweeps_changed(edge, target=where)
     program = PROGRAMS["behind_changed_edges"].program
-    for told in (Options(target=where, checked=True), Options(target=where)):
-        plan = make_plan(program, state().signature, told, GraphTraits())
-        assert all(p.changed_only is not told.checked for p in plan.phases)
+    for options in (Options(target=where, checked=True), Options(target=where)):
+        plan = make_plan(program, state().signature, options, GraphTraits())
+        assert all(p.changed_only is not options.checked for p in plan.phases)

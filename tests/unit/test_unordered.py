@@ -337,7 +337,7 @@ def test_which_are_near(large_first: bool, dtype: str, target: str) -> None:
     assert device.keys.first(empty, uploaded, 2, sign) == np.inf
 
 
-def test_what_a_kernel_says_of_itself() -> None:
+def test_what_the_docstring_of_a_kernel_has() -> None:
     for target in ("cpu", "cuda"):
         plain = PATHS.fold(target=target, k=3)
         kernel = PATHS.fold(target=target, k=3, asynchronous=True)

@@ -21,7 +21,7 @@ from featgraph.graph.views.structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import pending, worklist
+from featgraph.runtime.loops import run_state, worklist
 from featgraph.runtime.memory import graph_arrays as kept
 from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.bound import BoundState
@@ -443,7 +443,7 @@ def test_values_of_older_edges_are_refused() -> None:
 # -- sets and stamps
 
 
-def test_all_vertices_are_told_by_their_type() -> None:
+def test_all_vertices_are_recognized_by_their_type() -> None:
     for count in (0, 1, 31, 32, 33, 96):
         everyone = VertexSet(prefix(count, count))
         wanted = fg.ActiveSet(count, "all").words
@@ -498,7 +498,7 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: check_host("in place"),
     ),
     "pending vertices": (
-        pending, "find_due", lambda plan, state, since: Added(),
+        run_state, "find_due", lambda plan, state, since: Added(),
         lambda: check_state("in place"),
     ),
     "arrays": (

@@ -17,7 +17,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
-from featgraph.cli import warm
+from featgraph.cli import kernels
 from featgraph.cuda import dialect
 from featgraph.fold.compiling.compile import is_stored
 from featgraph.fold.plan.traits import graph_traits
@@ -72,8 +72,8 @@ def test_stores_of_others_are_refused(
     else:
         folder.chmod(0o770)
     why = "belongs to another user" if how == "owner" else "can be written by others"
-    told = f"{re.escape(str(folder.resolve()))} {why}; no kernels are loaded from"
-    with pytest.warns(fg.CacheWarning, match=told):
+    message = f"{re.escape(str(folder.resolve()))} {why}; no kernels are loaded from"
+    with pytest.warns(fg.CacheWarning, match=message):
         assert not _compile_marker().stats.cache_hits
     assert list(cache.rglob("*.nbc"))
 
@@ -166,8 +166,8 @@ for V, E in ((50, 150), (3000, 9000), (20000, 120000)):
 
 #: The command, on one graph: directed, without weights and a long row, not in a ring.
 WARM_ON_ONE_GRAPH = """
-from featgraph.cli import main, warm
-warm.product = lambda *_, **__: [(True, False, False, False)]
+from featgraph.cli import kernels, main
+kernels.product = lambda *_, **__: [(True, False, False, False)]
 raise SystemExit(main(["warm", "bfs", "--jobs", "1"]))
 """
 
@@ -216,11 +216,11 @@ def test_first_calls_of_several_algorithms_compile_nothing(tmp_path: Path) -> No
 
 def test_errors_of_other_processes_are_raised() -> None:
     with pytest.raises(AttributeError, match="no_algorithm"):
-        list(warm._results([warm.Task("no-algorithm", 8, None)] * 2, 2))
+        list(kernels._results([kernels.Task("no-algorithm", 8, None)] * 2, 2))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["bsf"], "there is no algorithm 'bsf'.*did you mean 'bfs'"),
         (["bfs", "--jobs", "0"], "--jobs: 0 is not 1 or more"),
@@ -233,13 +233,13 @@ def test_errors_of_other_processes_are_raised() -> None:
     ],
 )
 def test_what_is_refused(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "1.0" in arguments and not dialect.is_installed():
         pytest.skip("needs numba-cuda, the compiler")
     status, out, err = run(capsys, "warm", *arguments)
     assert (status, out) == (2, "")
-    assert re.search(told, err, re.S), err
+    assert re.search(message, err, re.S), err
 
 
 def test_nothing_is_stored_without_a_cache(
@@ -316,7 +316,9 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
     random = np.random.default_rng(3)
     graph = fg.Graph.from_edges(*random.integers(0, 40, (2, 160)))
     own = graph_traits(graph)
-    monkeypatch.setattr(warm, "product", lambda *_, **__: [(True, False, False, False)])
+    monkeypatch.setattr(
+        kernels, "product", lambda *_, **__: [(True, False, False, False)]
+    )
     monkeypatch.setattr(warming, "_all_traits", lambda _: [own])
     shared = list(warming._own_kernels())
     monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])

@@ -110,10 +110,10 @@ def test_tests_end_runs_where_functions_do(
 
     meant, found = shares_state(epsilon), shares_state(epsilon)
     options: dict[str, Any] = {"target": target, "max_supersteps": 40}
-    asked = run(step, meant, until=lambda s: test(s), callback=read, **options)
+    by_host = run(step, meant, until=lambda s: test(s), callback=read, **options)
     done = run(step, found, until=test, watch="residual", **options)
     assert (done.supersteps, done.converged, done.active_counts) == (
-        asked.supersteps, asked.converged, asked.active_counts,
+        by_host.supersteps, by_host.converged, by_host.active_counts,
     )  # fmt: skip
     assert done.watched == log
     assert len(log) == done.supersteps

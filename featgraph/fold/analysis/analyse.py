@@ -673,7 +673,7 @@ class _Analyser:
     def _called_combine(self, analysed: Analysed, type_: str) -> str:
         """Specialise a combine that is called; return the type that it accumulates."""
         operator: Any = _combine_of(analysed.declared)
-        _require_numbers(analysed, operator)
+        operator.require_numbers(analysed.returns, analysed.declared.source)
         if not operator.is_called:
             return type_
         if operator.is_custom:
@@ -714,19 +714,6 @@ def _reduced(analysed: Analysed) -> tuple[int, ...]:
 
 def _combine_of(function: UserFunction) -> Combine:
     return cast("GatherFunction | ReduceFunction", function).combine
-
-
-def _require_numbers(analysed: Analysed, combine: Combine) -> None:
-    """Raise for contributions of a kind that the combine does not take."""
-    kinds = {"bool": "truth values", "real": "reals"}
-    kind, takes = kinds.get(analysed.returns, "integers"), combine.rules.takes
-    if kind not in takes:
-        raise analysed.declared.source.error(
-            f"the combine {combine.name!r} does not take these numbers",
-            got=f"{kind} ({analysed.returns})",
-            expected=" or ".join(takes),
-            fix=f"return {takes[-1]}, or use another combine",
-        )
 
 
 def _is_arg(function: UserFunction) -> bool:

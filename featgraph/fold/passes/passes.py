@@ -132,7 +132,7 @@ def returned_entries(facts: BodyFacts, tree: Body) -> Body:
 
 
 def row_pieces(facts: BodyFacts, tree: Body) -> Body:
-    """Load what is read of rows in any case, several features at once.
+    """Load parts of rows that are read in any case, several features at once.
 
     A function for one feature is given what its caller has loaded.
     """
@@ -430,7 +430,7 @@ def share(facts: NestFacts, tree: Body) -> Body:
 
 
 def sweep(facts: NestFacts, tree: Body) -> Body:
-    """Put the loop over vertices around what is done for one.
+    """Put the loop over vertices around the work for one.
 
     A schedule chooses the lanes of each vertex, and how passed ones are marked.
     Statements before the loop come behind the names and areas that it works with.

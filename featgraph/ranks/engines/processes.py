@@ -27,7 +27,7 @@ import numpy as np
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DistributedError, RankMismatchError, WorkerLostError
-from featgraph.ranks.engines.lost_ranks import Watching
+from featgraph.ranks.engines.failures import Watching
 from featgraph.ranks.engines.messages import NOTHING, Bytes, MessageEngine
 from featgraph.ranks.engines.protocol import Call, mismatch
 

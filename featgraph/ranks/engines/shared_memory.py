@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.lost_ranks import (
+from featgraph.ranks.engines.failures import (
     CONNECT_S,
     MEETING,
     Watching,

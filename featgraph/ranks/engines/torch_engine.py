@@ -30,7 +30,7 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.lost_ranks import (
+from featgraph.ranks.engines.failures import (
     CONNECT_S,
     MEETING,
     Watching,

@@ -33,11 +33,10 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind
+from featgraph.ranks.engines.failures import lost_rank, require_same
 from featgraph.ranks.engines.loopback import NullEngine
-from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.messages import led
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_unsent
 from featgraph.ranks.exchange.host_rows import HostRows
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
@@ -46,9 +45,8 @@ from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.ranks.exchange.triangles import DeviceTriangles, TriangleSweeps
 from featgraph.ranks.exchange.vertex_sets import Members, packed
 from featgraph.runtime.devices import fixed_trees
-from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.fixed_trees import BRANCHES, Joined, Nodes, Subtree, join
-from featgraph.runtime.devices.protocol import Array, Device, Reach
+from featgraph.runtime.devices.protocol import Array, Device, Reach, RowKernel
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.exchange import Counters

@@ -35,12 +35,13 @@ from featgraph.ranks.exchange.gpu_messages import (
     Outline,
     Packer,
     Received,
+    ThroughHost,
     as_rows,
     blocks_for,
+    gpu_sender_of,
     used_rows,
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
-from featgraph.ranks.exchange.gpu_through_host import ThroughHost, gpu_sender_of
 from featgraph.ranks.exchange.host_rows import MIRROR
 from featgraph.ranks.exchange.remote_entries import (
     RemoteEntries,

@@ -27,8 +27,8 @@ from featgraph.base.errors import ArgumentError, DivergenceError, PlanError
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.values import DeviceValues
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.engines.failures import lost_rank
 from featgraph.ranks.engines.links import named_link
-from featgraph.ranks.engines.lost_ranks import lost_rank
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
 from featgraph.ranks.exchange.gpu_messages import used_rows

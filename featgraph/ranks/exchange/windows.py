@@ -23,7 +23,7 @@ import numpy.typing as npt
 from featgraph.base.errors import DeviceError
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import IpcMemory, address_of, uuid_of_current
-from featgraph.ranks.engines.lost_ranks import timeout_of, watch_of
+from featgraph.ranks.engines.failures import timeout_of, watch_of
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN

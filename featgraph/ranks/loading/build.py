@@ -26,8 +26,8 @@ from featgraph.graph.building.edges import (
 )
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import is_given_on_gpu
+from featgraph.ranks.engines.failures import on_all, require_same
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,

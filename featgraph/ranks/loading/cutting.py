@@ -21,8 +21,8 @@ from featgraph.graph.building.edges import MANY_EDGES
 from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import structure_digest
+from featgraph.ranks.engines.failures import on_all, require_same
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
 

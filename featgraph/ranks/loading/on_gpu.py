@@ -35,7 +35,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.gpu_through_host import gpu_sender_of
+from featgraph.ranks.exchange.gpu_messages import gpu_sender_of
 from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole

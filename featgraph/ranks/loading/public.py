@@ -61,13 +61,13 @@ from featgraph.graph.slices.read import (
     read_names,
     within_a_side,
 )
+from featgraph.ranks.engines.failures import on_all, require_same
 from featgraph.ranks.engines.loopback import (
     current_engine,
     engine_of_process,
     is_begun,
 )
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import (
     ABOUT,

@@ -21,8 +21,8 @@ from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import Adjacency, freeze
 from featgraph.graph.building.row_edges import RowEdges
+from featgraph.ranks.engines.failures import on_all
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import on_all
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
     Division,

@@ -23,9 +23,9 @@ from featgraph.graph.partition.cuts import WORD, round_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.graph.views.structure import require_fixed
+from featgraph.ranks.engines.failures import require_same
 from featgraph.ranks.engines.loopback import current_engine
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.engines.raise_on_all import require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import part_of_whole
 from featgraph.ranks.loading.chunks import Division

@@ -598,11 +598,11 @@ class Session:
             self._write(self._call, run, run_state)
 
     def end(self, run: Run, run_state: RunState, ended: bool) -> None:
-        """Write a checkpoint after the last superstep, unless it was restored.
+        """Write a checkpoint after the last superstep.
 
         `ended` is False if the run has reached its limit of supersteps.
         """
-        if not self.has_ended and self._call.is_due_behind():
+        if self._call.is_due_behind():
             self._write(self._call, run, run_state, ended)
 
     def _write(

@@ -20,9 +20,8 @@ from featgraph.program.column import Column
 from featgraph.program.saved import Left, Snapshot
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
-from featgraph.runtime.loops.pending import Pending, host_left
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import RunState, all_pending
+from featgraph.runtime.loops.run_state import Pending, RunState, all_pending, host_left
 
 __all__ = [
     "Packed",

@@ -11,11 +11,16 @@ from featgraph.cuda.dialect import chosen_target
 from featgraph.cuda.values import host_values
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
-from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.fixed_trees import HostTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import Array, Device, DeviceGraph, Values
+from featgraph.runtime.devices.protocol import (
+    Array,
+    Device,
+    DeviceGraph,
+    GraphSize,
+    Values,
+)
 
 __all__ = ["choose_device"]
 
@@ -73,8 +78,8 @@ class CpuDevice(CpuSweeps):
         return np.empty(shape, dtype)
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array that kernels write before they use it."""
-        return np.empty(shape, dtype)
+        """Return an array of zeros, for values that kernels compute."""
+        return np.zeros(shape, dtype)
 
     def make_spare_memory(self) -> None:
         """Return None: no memory of the host is kept."""

@@ -33,8 +33,8 @@ from featgraph.base.interrupts import import_whole
 from featgraph.fold.plan.traits import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
-from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import (
+    BoundEntry,
     DeviceGraph,
     Reach,
     is_dense,

@@ -270,10 +270,9 @@ class CudaArrays:
         return _aligned(empty(shape, dtype))
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array that kernels write before they use it.
+        """Return an array of zeros, for values that kernels compute.
 
-        It begins as zeros: lanes without a vertex load entries that they drop, and must
-        not read uninitialized memory.
+        Lanes without a vertex load entries that they drop: these are initialized, too.
         """
         made = self.empty(shape, dtype)
         self.fill(made, 0)

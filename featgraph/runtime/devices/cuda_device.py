@@ -36,7 +36,6 @@ from featgraph.graph import Graph
 from featgraph.graph.views.structure import is_built_on_gpu
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
-from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
 from featgraph.runtime.devices.cuda_trees import CudaTrees
@@ -48,7 +47,12 @@ from featgraph.runtime.devices.gpu_arrays import (
     parts_of_rows,
 )
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import DeviceGraph, Values
+from featgraph.runtime.devices.protocol import (
+    BoundEntry,
+    DeviceGraph,
+    GraphSize,
+    Values,
+)
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["CudaDevice", "cuda_device"]

@@ -16,11 +16,11 @@ from featgraph.fold.plan.traits import HUB_DEGREE, PART_ENTRIES, REVERSED, rows_
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
-from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.protocol import (
     DeviceGraph,
     Reach,
+    RowKernel,
     is_dense,
     limit_behind,
 )

@@ -36,8 +36,8 @@ from featgraph.base.interrupts import (
 )
 from featgraph.fold.compiling.compile import is_stored
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.cpu_sweeps import is_single_threaded
+from featgraph.runtime.devices.protocol import BoundEntry, RowKernel
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 

@@ -13,9 +13,8 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.near_far import Waiting
-from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Moves, Run
-from featgraph.runtime.loops.run_state import RunState, Watched
+from featgraph.runtime.loops.run_state import RunState, Watched, announce
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.superstep.exchange import Counters

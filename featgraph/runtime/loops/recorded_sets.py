@@ -25,8 +25,8 @@ from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
-from featgraph.runtime.loops.pending import Pending, begin_pending
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run_state import Pending, begin_pending
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.foldmap import as_active
 

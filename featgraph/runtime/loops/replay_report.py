@@ -13,9 +13,8 @@ from typing import Any
 from featgraph.base.activity import ACTIVITY
 from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import deferred_interrupts
-from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import RunState
+from featgraph.runtime.loops.run_state import RunState, announce
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 

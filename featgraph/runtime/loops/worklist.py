@@ -25,9 +25,14 @@ from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import is_ready
 from featgraph.runtime.loops.foldmap_run import FoldmapRun
 from featgraph.runtime.loops.near_far import Keys
-from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.run_state import SHARED, QueueRun, RunState, Watched
+from featgraph.runtime.loops.run_state import (
+    SHARED,
+    Pending,
+    QueueRun,
+    RunState,
+    Watched,
+)
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -210,8 +215,8 @@ class CpuQueue:
         far = 0 if self.waiting is None else 2 * count
         known = {
             "sources": lists[0], "passed": lists[1], "due": lists[2],
-            "marks": _zeros(buffers, "queue marks", "int32", count),
-            "waits": _zeros(buffers, "queue waits", "uint8", far // 2),
+            "marks": buffers.temporary("queue marks", "int32", (count,)),
+            "waits": buffers.temporary("queue waits", "uint8", (far // 2,)),
             "far": buffers.temporary("queue far", "uint32", (far,)),
         }  # fmt: skip
         for name, dtype, shape in self.queue.memory:
@@ -424,11 +429,3 @@ def _most_edges(superstep: Superstep, waits: bool) -> int:
         per_thread = _MOST_PER_VERTEX * vertices // threads
         share = max(_MOST_STOPPING, per_thread) // threads
     return max(MOST_EDGES, share)
-
-
-def _zeros(buffers: Buffers, name: str, dtype: str, count: int) -> Any:
-    """Return working memory of the State that is zero between runs, one per vertex."""
-    key = (name, dtype, (count,))
-    if key not in buffers.temporaries:
-        buffers.temporaries[key] = np.zeros(count, dtype)
-    return buffers.temporaries[key]

@@ -23,8 +23,7 @@ from featgraph.fold.printing.module import Queue
 from featgraph.program.active import word_count
 from featgraph.runtime.loops.background import COMPILER, Job
 from featgraph.runtime.loops.near_far import Keys
-from featgraph.runtime.loops.pending import Pending
-from featgraph.runtime.loops.run_state import QueueRun, RunState
+from featgraph.runtime.loops.run_state import Pending, QueueRun, RunState
 from featgraph.runtime.recording.control import WORDS
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier

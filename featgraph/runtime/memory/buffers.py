@@ -420,8 +420,8 @@ class Buffers:
     ) -> Any:
         """Return working memory of a foldmap, cached between supersteps.
 
-        It starts as zeros, unless `is_whole`: then kernels write all of it before
-        they read.
+        A State's first use finds zeros. With `is_whole`, kernels write all of it before
+        they read, so that memory of an earlier State is used as it is.
         """
         key = (name, dtype, shape)
         found = self.temporaries.get(key)

@@ -29,8 +29,7 @@ from featgraph.graph.views.view import (
 from featgraph.program.active import pack_mask, resized
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.bound import BoundEntry, RowKernel
-from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.protocol import BoundEntry, Device, RowKernel
 from featgraph.runtime.devices.spare import Kit
 from featgraph.runtime.streaming.needs import is_of_edges, shared_use, shown
 

@@ -29,10 +29,10 @@ from featgraph.fold.plan.traits import (
     windows_of,
 )
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import BoundEntry, RowKernel
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 from featgraph.runtime.streaming.ring import (
     Buffer,

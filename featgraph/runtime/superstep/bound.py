@@ -14,8 +14,7 @@ from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
-from featgraph.runtime.devices.bound import BoundEntry
-from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.protocol import BoundEntry, Device
 from featgraph.runtime.memory.buffers import EDGE_STATE, Buffers, buffers_of, stall
 from featgraph.runtime.memory.data import DataFields, StaleEntries
 from featgraph.runtime.memory.graph_arrays import (

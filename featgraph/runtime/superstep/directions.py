@@ -16,8 +16,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.graph.degrees import most_edges
 from featgraph.graph.views.view import Stamp
-from featgraph.runtime.devices.bound import GraphSize
-from featgraph.runtime.devices.protocol import Reach
+from featgraph.runtime.devices.protocol import GraphSize, Reach
 from featgraph.runtime.superstep.bound import BoundState
 
 __all__ = [

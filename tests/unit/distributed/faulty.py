@@ -54,14 +54,14 @@ def main(plan: dict[str, Any]) -> None:
         found = run(graph, checkpoint=plan["folder"], every=0.0)
     except fg.WorkerLostError as error:
         names = ("rank", "host", "superstep", "phase", "checkpoint")
-        say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
+        report(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
         raise
     except Exception as error:
         text = f"{type(error).__name__}: {error}"[:500]
-        say(engine, "raised", attempt, text=text)
+        report(engine, "raised", attempt, text=text)
         raise
     digests = [found, run(graph), run(whole)]
-    say(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
+    report(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
 
 
 @fg.gather(into="around", combine="sum")
@@ -98,9 +98,9 @@ def run(graph: fg.Graph, **options: Any) -> str:
     return hashlib.sha256(values).hexdigest()
 
 
-def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
+def report(engine: Any, what: str, attempt: int, **fields: Any) -> None:
     line = {"what": what, "attempt": attempt, "by": engine.rank}
-    print(json.dumps(line | told), flush=True)
+    print(json.dumps(line | fields), flush=True)
 
 
 class Watched(Activity):
@@ -130,8 +130,8 @@ def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
     """
 
     def fail() -> None:
-        told = {"superstep": ACTIVITY.superstep, "phase": ACTIVITY.phase}
-        say(engine, "fault", attempt, **fault | told)
+        place = {"superstep": ACTIVITY.superstep, "phase": ACTIVITY.phase}
+        report(engine, "fault", attempt, **fault | place)
         if fault["kind"] == "raise":
             raise ValueError("row 7 is bad")
         FAULTS[fault["kind"]]()

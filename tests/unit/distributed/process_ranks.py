@@ -343,8 +343,8 @@ def arrays_of_gpus(engine: Any) -> Any:
     came = engine.hand_over(arrays, sizes, about="rows")
     traffic = engine.traffic - before
     engine.barrier()
-    told = [None if c is None else c.view(np.int64).tolist() for c in came]
-    return [shared, reaches, told, traffic.sent.tolist(), traffic.received.tolist()]
+    received = [None if c is None else c.view(np.int64).tolist() for c in came]
+    return [shared, reaches, received, traffic.sent.tolist(), traffic.received.tolist()]
 
 
 def versions(engine: Engine) -> None:

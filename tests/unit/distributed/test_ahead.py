@@ -62,7 +62,7 @@ def test_ranks_that_went_different_ways(first: int) -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_a_rank_that_asks_for_less() -> None:
+def test_a_rank_that_expects_less() -> None:
     def on_a_rank(engine: Any) -> None:
         for _ in range(2 - engine.rank):
             led(engine).all_reduce(np.zeros(1), "sum")
@@ -72,7 +72,7 @@ def test_a_rank_that_asks_for_less() -> None:
         run_ranks(2, on_a_rank)
 
 
-def test_a_rank_that_asks_for_more() -> None:
+def test_a_rank_that_expects_more() -> None:
     def on_a_rank(engine: Any) -> None:
         for _ in range(2 + engine.rank):
             led(engine).all_reduce(np.zeros(1), "sum")

@@ -44,7 +44,7 @@ def test_nothing_of_a_call_is_kept(aside: ConcurrentCalls) -> None:
     assert known() is None
 
 
-def test_whoever_waits_is_released(aside: ConcurrentCalls) -> None:
+def test_waiting_ranks_are_released(aside: ConcurrentCalls) -> None:
     begun, ends, found = threading.Event(), threading.Event(), []
 
     def wait() -> None:

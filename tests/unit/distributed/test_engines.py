@@ -84,10 +84,10 @@ def test_rows_go_where_they_were_sent(
             and found.tobytes() == expected.tobytes()
         )
 
-    for r, (exchanged, gathered, told) in enumerate(run_ranks(size, program)):
+    for r, (exchanged, gathered, received) in enumerate(run_ranks(size, program)):
         assert all(map(same, exchanged, [sent[by][r] for by in range(size)]))
         assert all(map(same, gathered, [sent[by][0] for by in range(size)]))
-        assert same(told, whole[root])
+        assert same(received, whole[root])
 
 
 def test_each_link_is_counted() -> None:

@@ -21,7 +21,7 @@ NAMES = ("FEATGRAPH_HOST", "GROUP_RANK")
         ({"GROUP_RANK": "3", "FEATGRAPH_HOST": "node7"}, "node7"),
     ],
 )
-def test_a_launcher_says_which_host_it_is(
+def test_a_launcher_names_its_host(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], host: str
 ) -> None:
     for name in NAMES:
@@ -31,7 +31,7 @@ def test_a_launcher_says_which_host_it_is(
     assert NullEngine().host == host
 
 
-def test_all_ranks_know_who_is_on_which_host() -> None:
+def test_all_ranks_have_the_host_of_each() -> None:
     hosts = ["ü", "a", "ü", "b"]
     for found in run_ranks(4, hosts_of, hosts=hosts):
         assert found.tolist() == [0, 1, 0, 2]

@@ -21,7 +21,7 @@ from featgraph.ranks.launching import agent
 from featgraph.ranks.launching.launcher import Host, Launch, command_on, read_hosts, run
 
 #: A rank that says what it was given, in a file of its own.
-SAYS = """
+PRINTS = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
          "MASTER_ADDR", "MASTER_PORT", "FEATGRAPH_RESTART_COUNT", "FEATGRAPH_HOST",
@@ -77,14 +77,14 @@ def test_what_ranks_are_given(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert launch(tmp_path, SAYS, "--its", "own") == 0
+    assert launch(tmp_path, PRINTS, "--its", "own") == 0
     shown = capsys.readouterr()
     lines = sorted(shown.out.splitlines())
     found = [json.loads(line.removeprefix(f"[{r}] ")) for r, line in enumerate(lines)]
-    for rank, told in enumerate(found):
-        assert 0 < int(told.pop("MASTER_PORT")) < 1 << 16
-        assert int(told.pop("OMP_NUM_THREADS")) >= 1
-        assert told == {
+    for rank, variables in enumerate(found):
+        assert 0 < int(variables.pop("MASTER_PORT")) < 1 << 16
+        assert int(variables.pop("OMP_NUM_THREADS")) >= 1
+        assert variables == {
             "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank),
             "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1",
             "FEATGRAPH_RESTART_COUNT": "0", "FEATGRAPH_HOST": "localhost",
@@ -100,7 +100,7 @@ def test_ranks_of_several_hosts(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     hosts = [Host("127.0.1.1", 1), Host("127.0.1.2", 2)]
-    assert launch(tmp_path, SAYS, hosts=hosts, logs=tmp_path / "logs") == 0
+    assert launch(tmp_path, PRINTS, hosts=hosts, logs=tmp_path / "logs") == 0
     assert capfd.readouterr().err == ""
     files = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
     assert files.keys() == {f"0-rank{r}.{n}" for r in range(3) for n in ("out", "err")}
@@ -108,8 +108,8 @@ def test_ranks_of_several_hosts(
     places = [(t["FEATGRAPH_HOST"], t["GROUP_RANK"], t["LOCAL_RANK"]) for t in found]
     assert places == [("127.0.1.1", "0", "0"), ("127.0.1.2", "1", "0"),
                       ("127.0.1.2", "1", "1")]  # fmt: skip
-    assert {told["MASTER_ADDR"] for told in found} == {"127.0.1.1"}
-    assert {told["OMP_NUM_THREADS"] for told in found} == {"7"}
+    assert {variables["MASTER_ADDR"] for variables in found} == {"127.0.1.1"}
+    assert {variables["OMP_NUM_THREADS"] for variables in found} == {"7"}
 
 
 def test_all_end_when_one_fails(
@@ -158,7 +158,7 @@ while True:
 
 
 @pytest.mark.parametrize("cause", ["an error", "Ctrl-C"])
-def test_a_rank_that_says_that_it_fails_ends_by_itself(
+def test_a_rank_that_reports_its_failure_ends_by_itself(
     tmp_path: Path, cause: str
 ) -> None:
     (tmp_path / "noted").mkdir()
@@ -180,10 +180,10 @@ def test_ranks_are_not_ended_as_those_before_them() -> None:
 def test_more_ranks_than_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(fg.DistributedError, match="more ranks than GPUs") as raised:
-        launch(tmp_path, SAYS, gpus="own")
+        launch(tmp_path, PRINTS, gpus="own")
     for part in ("3 ranks, and 2 GPUs (CUDA_VISIBLE_DEVICES=0,1)", "no --gpus"):
         assert part in str(raised.value)
-    assert launch(tmp_path, SAYS, hosts=[Host("localhost", 2)], gpus="own") == 0
+    assert launch(tmp_path, PRINTS, hosts=[Host("localhost", 2)], gpus="own") == 0
 
 
 def test_a_host_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,7 @@ def test_messages_are_read_where_they_pass(reports: Reports) -> None:
     assert [r.get("result") for r in reports["grown"]] == [0] * 3
 
 
-def test_ranks_that_follow_are_told_all(reports: Reports) -> None:
+def test_ranks_that_follow_receive_all(reports: Reports) -> None:
     numbers = [[number, 0] for number in range(50)]
     expected = [*numbers[:26], [75, 3], *numbers[26:], [[0.5, 0.5]] * 2]
     for rank, report in enumerate(reports["followed"]):

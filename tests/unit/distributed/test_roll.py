@@ -79,7 +79,7 @@ def test_a_rank_that_works_for_a_minute_is_no_failure(ranks: Ranks, what: str) -
     assert (ranks.lost.superstep, ranks.lost.phase) == (4, "0 (vertex: mix)")
 
 
-def test_nobody_waits_so_all_may_compute(ranks: Ranks) -> None:
+def test_no_rank_waits_so_all_may_compute(ranks: Ranks) -> None:
     ranks.pass_time(10 * TIMEOUT)
     assert ranks.lost is None
 
@@ -199,7 +199,7 @@ def test_a_rank_that_ends_before_it_has_come() -> None:
         max_size=20,
     )
 )
-def test_who_speaks_and_comes_in_time_is_never_lost(
+def test_a_rank_that_reports_in_time_is_never_lost(
     steps: list[tuple[int, str, float]],
 ) -> None:
     ranks = Ranks()

@@ -141,7 +141,7 @@ def test_messages_have_reals_in_16_bits(
     ("wire_dtype", "dtype", "value"),
     [("float16", "f4", 65520.0), ("float16", "f8", -1e300), ("bfloat16", "f8", 1e39)],
 )
-def test_a_value_that_does_not_fit_is_told(
+def test_a_value_that_does_not_fit_is_raised(
     wire_dtype: str, dtype: str, value: float
 ) -> None:
     values = np.array([1.0, value, np.inf], dtype)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import Engine, run_ranks
 from featgraph.ranks.engines import meeting, messages
-from featgraph.ranks.engines.lost_ranks import timeout_of
+from featgraph.ranks.engines.failures import timeout_of
 from featgraph.ranks.engines.processes import INLINE_BYTES
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from tests.strategies import seeds
@@ -178,10 +178,10 @@ def test_calls_give_the_bits_and_bytes_of_loopback(
             last = engine.begin_bytes(sizes, write, take, about=about)
         engine.barrier()
         last.finish()
-        told = [(x.dtype, x.shape, x.tobytes()) for x in results]
+        received = [(x.dtype, x.shape, x.tobytes()) for x in results]
         assert all(x.flags.writeable for x in results)
         traffic = engine.traffic - before
-        return told, read, traffic.sent.tolist(), traffic.received.tolist()
+        return received, read, traffic.sent.tolist(), traffic.received.tolist()
 
     found = on_all(teams[size], program)
     assert found == run_ranks(size, program)
@@ -207,7 +207,7 @@ def test_ranks_that_went_different_ways(first: int, second: int, other: int) -> 
         engine.close()
 
 
-def test_what_a_callback_raises_is_told() -> None:
+def test_what_a_callback_raises_is_raised_on_all() -> None:
     engines = start(3)
 
     def program(engine: Engine) -> None:
@@ -230,7 +230,7 @@ def test_what_a_callback_raises_is_told() -> None:
         engine.close()
 
 
-def test_what_is_handed_over_has_no_name_and_is_nobody_elses() -> None:
+def test_what_is_handed_over_has_no_name_and_no_other_owner() -> None:
     before = set(os.listdir(SHARED_FILES)), len(os.listdir("/proc/self/fd"))
     engines = start(3)
     on_all(engines, lambda e: e.all_reduce(np.ones(1 << 20), "sum"))
@@ -250,18 +250,18 @@ def test_what_is_handed_over_has_no_name_and_is_nobody_elses() -> None:
     )
 
 
-def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
+def test_ranks_that_wait_leave_when_a_watch_reports_a_loss() -> None:
     watch = Launcher()
     # Of the timeout of an exchange nothing is seen: the watch says when to leave.
     engines = start(3, timeout=0.001, watch=watch)
     assert [timeout_of(engine) for engine in engines] == [0.001] * 3
     watch.waits = 0
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        waits = [pool.submit(engine.barrier) for engine in engines[:2]]
         watch.until_waiting(2)
-        assert not any(one.done() for one in asked)
+        assert not any(one.done() for one in waits)
         watch.lose(2)
-        found = [one.exception(20) for one in asked]
+        found = [one.exception(20) for one in waits]
     assert found == [watch.lost] * 2
     for engine in engines:
         with pytest.raises(fg.WorkerLostError):
@@ -270,16 +270,16 @@ def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
     watch.lose(2)  # which wakes no one, and nothing that has been closed
 
 
-def test_of_a_rank_that_has_gone_the_watch_tells_more() -> None:
+def test_of_a_rank_that_has_gone_the_watch_reports_more() -> None:
     watch = Launcher()
     engines = start(3, watch=watch)
     watch.waits = 0
     engines[2].let_go()
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        waits = [pool.submit(engine.barrier) for engine in engines[:2]]
         watch.until_waiting(2)
         watch.lose(2)
-        assert [one.exception(20) for one in asked] == [watch.lost] * 2
+        assert [one.exception(20) for one in waits] == [watch.lost] * 2
     for engine in engines[:2]:
         engine.close()
 

@@ -99,7 +99,7 @@ def test_loopback_ranks_have_an_engine() -> None:
         ),
     ],
 )
-def test_variables_that_say_nothing(
+def test_variables_without_a_value(
     variables: dict[str, str],
     name: str,
     got: str,
@@ -218,7 +218,7 @@ WORDS = st.text(max_size=400).filter(lambda text: "\0" not in text)
     st.lists(WORDS, min_size=3, max_size=3),
     st.integers(0, 2 * INLINE_BYTES),
 )
-def test_records_say_what_was_said(
+def test_records_keep_the_messages(
     kind: str, number: int, words: list[str], size: int
 ) -> None:
     text, about, given = words

@@ -35,19 +35,19 @@ class Launcher:
     def hear(self, kind: str) -> dict[str, Any]:
         """Return the rank's next message of a kind."""
         for line in self._file:
-            told: dict[str, Any] = json.loads(line)
-            if told["is"] == kind:
-                return told
+            message: dict[str, Any] = json.loads(line)
+            if message["is"] == kind:
+                return message
         raise EOFError
 
-    def tell(self, **told: Any) -> None:
-        self.end.sendall(json.dumps(told).encode() + b"\n")
+    def send(self, **fields: Any) -> None:
+        self.end.sendall(json.dumps(fields).encode() + b"\n")
 
 
 @pytest.fixture
 def launcher() -> Iterator[Launcher]:
     made = Launcher()
-    made.tell(**{"is": "present"})
+    made.send(**{"is": "present"})
     made.watch.start()
     assert made.hear("hello")["timeout"] == 30.0
     yield made
@@ -59,41 +59,41 @@ def launcher() -> Iterator[Launcher]:
         end.close()
 
 
-def test_what_a_rank_does_is_told(launcher: Launcher, tmp_path: Path) -> None:
+def test_what_a_rank_does_is_reported(launcher: Launcher, tmp_path: Path) -> None:
     launcher.activity.enter(4, "1 (reduce: largest)")
     launcher.activity.checkpoints = str(tmp_path)
-    while (told := launcher.hear("beat"))["superstep"] is None:
+    while (beat := launcher.hear("beat"))["superstep"] is None:
         pass
-    assert (told["doing"], told["call"]) == ("computing", "")
-    assert (told["superstep"], told["phase"]) == (4, "1 (reduce: largest)")
-    assert told["checkpoints"] == str(tmp_path)
+    assert (beat["doing"], beat["call"]) == ("computing", "")
+    assert (beat["superstep"], beat["phase"]) == (4, "1 (reduce: largest)")
+    assert beat["checkpoints"] == str(tmp_path)
     with launcher.activity.doing("loading", tmp_path / "web.mtx"):
-        while (told := launcher.hear("beat"))["doing"] != "loading":
+        while (beat := launcher.hear("beat"))["doing"] != "loading":
             pass
-    assert told["what"] == str(tmp_path / "web.mtx")
+    assert beat["what"] == str(tmp_path / "web.mtx")
     with launcher.watch.waiting("barrier(), its exchange 3"):
-        while (told := launcher.hear("beat"))["doing"] != "waiting":
+        while (beat := launcher.hear("beat"))["doing"] != "waiting":
             pass
-    assert told["call"] == "barrier(), its exchange 3"
+    assert beat["call"] == "barrier(), its exchange 3"
 
 
-def test_what_else_is_waited_for_is_told(launcher: Launcher) -> None:
+def test_what_else_is_waited_for_is_reported(launcher: Launcher) -> None:
     awaited = ["what rank 1 stores"]
     end = launcher.watch.watch_also(lambda: awaited[0])
     with launcher.activity.doing("compiling"):
-        while (told := launcher.hear("beat"))["doing"] != "waiting":
+        while (beat := launcher.hear("beat"))["doing"] != "waiting":
             pass
-        assert told["call"] == "what rank 1 stores"
+        assert beat["call"] == "what rank 1 stores"
         awaited[0] = ""
-        while (told := launcher.hear("beat"))["doing"] != "compiling":
+        while (beat := launcher.hear("beat"))["doing"] != "compiling":
             pass
-        assert told["call"] == ""
+        assert beat["call"] == ""
         awaited[0] = "more"
         end()
         assert [launcher.hear("beat")["doing"] for _ in range(3)][-1] == "compiling"
 
 
-def test_the_compiler_is_told(launcher: Launcher) -> None:
+def test_the_compiler_is_reported(launcher: Launcher) -> None:
     from numba.core.compiler_lock import global_compiler_lock
 
     assert launcher.activity.kind == "computing"
@@ -102,7 +102,7 @@ def test_the_compiler_is_told(launcher: Launcher) -> None:
     assert launcher.activity.kind == "computing"
 
 
-def test_readers_say_what_they_load(tmp_path: Path) -> None:
+def test_readers_report_what_they_load(tmp_path: Path) -> None:
     path = tmp_path / "web.txt"
     path.write_text("0 1\n")
     assert read_edge_list(path=path).edge_count == 1
@@ -127,7 +127,7 @@ def test_a_place_is_read_from_outside() -> None:
         assert found[1] == phase or len(found[1]) > 400
 
 
-def test_who_was_lost_is_raised(
+def test_the_lost_rank_is_raised(
     launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "00000003").mkdir()
@@ -136,7 +136,7 @@ def test_who_was_lost_is_raised(
     woken = threading.Event()
     launcher.watch.when_lost(woken.set)
     launcher.watch.raise_lost()
-    launcher.tell(**LOSS.message() | {"checkpoints": str(tmp_path)})
+    launcher.send(**LOSS.message() | {"checkpoints": str(tmp_path)})
     assert woken.wait(20)
     with pytest.raises(fg.WorkerLostError) as raised:
         launcher.watch.raise_lost()
@@ -154,12 +154,12 @@ def test_who_was_lost_is_raised(
     assert late.is_set()
 
 
-def test_what_a_rank_offers_all_can_ask_for(launcher: Launcher) -> None:
+def test_what_a_rank_offers_all_can_await(launcher: Launcher) -> None:
     launcher.watch.offer("meeting", "1234")
-    told = launcher.hear("offer")
-    launcher.tell(**told)
+    offer = launcher.hear("offer")
+    launcher.send(**offer)
     assert launcher.watch.await_offer("meeting") == "1234"
-    launcher.tell(**LOSS.message())
+    launcher.send(**LOSS.message())
     with pytest.raises(fg.WorkerLostError):
         launcher.watch.await_offer("nothing")
 
@@ -177,7 +177,7 @@ def test_how_a_rank_ends(launcher: Launcher) -> None:
     assert launcher.hear("ending") == {"is": "ending"}
 
 
-def test_a_forked_child_says_nothing(launcher: Launcher) -> None:
+def test_a_forked_child_sends_nothing(launcher: Launcher) -> None:
     launcher.watch._process += 1
     launcher.watch.fail("the child's")
     launcher.watch._process -= 1
@@ -185,9 +185,11 @@ def test_a_forked_child_says_nothing(launcher: Launcher) -> None:
     assert launcher.hear("failed")["text"] == "the rank's"
 
 
-@pytest.mark.parametrize("told", ["", "7", "x,y", "1000000,1000001"])
-def test_a_socket_that_is_not_open(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(INHERITED, told)
+@pytest.mark.parametrize("descriptors", ["", "7", "x,y", "1000000,1000001"])
+def test_a_socket_that_is_not_open(
+    descriptors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(INHERITED, descriptors)
     with pytest.raises(fg.DistributedError, match="socket to the launcher") as raised:
         watch_of_process(0, 2, 30.0)
     assert "keep open files" in str(raised.value)

@@ -38,8 +38,8 @@ def built(module: Any, graph: fg.Graph) -> dict[str, Any]:
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_both_build_the_same(graph: fg.Graph) -> None:
-    told, found = built(build, graph), built(few, graph)
-    for name, expected in told.items():
+    by_loops, found = built(build, graph), built(few, graph)
+    for name, expected in by_loops.items():
         pairs = [(found[name], expected)]
         if not isinstance(expected, np.ndarray):
             names = "row_offsets", "column_indices"
@@ -74,12 +74,12 @@ def test_both_orient_the_same(graph: fg.Graph, has_repeats: bool) -> None:
             graph.sources, graph.targets, vertex_count=graph.vertex_count,
             directed=False, duplicates="first",
         )  # fmt: skip
-    told, found = oriented(graph, few=False), oriented(graph, few=True)
-    assert type(told) is type(found)
-    if isinstance(told, str):
-        assert found == told
+    by_loops, found = oriented(graph, few=False), oriented(graph, few=True)
+    assert type(by_loops) is type(found)
+    if isinstance(by_loops, str):
+        assert found == by_loops
         return
-    for array, expected in zip(found, told, strict=True):
+    for array, expected in zip(found, by_loops, strict=True):
         np.testing.assert_array_equal(array, expected)
         assert array.dtype == expected.dtype
 

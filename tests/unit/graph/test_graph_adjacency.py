@@ -212,7 +212,7 @@ def test_offset_width_at_the_limits(count, width):
     assert offset_dtype(count) is width
 
 
-def test_dtypes_are_what_the_design_says():
+def test_dtypes_are_those_of_the_design():
     for directed in (True, False):
         graph = make(3, [(0, 1), (2, 2)], directed)
         out = graph.out_edges

@@ -103,7 +103,7 @@ def test_largest_sum_is_right():
     assert graph.weights.tolist() == [2**63 - 1]
 
 
-def test_ids_near_the_limit_are_told_apart():
+def test_ids_near_the_limit_are_distinguished():
     top = 2**31 - 2
     graph = Graph.from_edges([0, top, top], [top, 0, 0], duplicates="first")
     assert graph.sources.tolist() == [0, top]

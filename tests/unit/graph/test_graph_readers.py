@@ -215,7 +215,7 @@ def test_long_decimals_are_rounded_once(write):
     ("reader", "content"),
     [(read_matrix_market, MTX), (read_dimacs, GR), (read_edge_list, SNAP)],
 )
-def test_gzip_is_told_by_content_and_changes_nothing(write, reader, content):
+def test_gzip_is_recognized_by_content_and_changes_nothing(write, reader, content):
     plain = reader(write(content, "plain.gz"))  # the name lies
     zipped = reader(write(gzip.compress(content), "zipped.txt"))
     parts = gzip.compress(content[:30]) + gzip.compress(content[30:])
@@ -431,7 +431,7 @@ def test_real_labels(name):
     assert np.unique(labels).size == kinds
 
 
-def test_words_among_integers_are_taken_if_asked_for(write) -> None:
+def test_words_among_integers_are_taken_by_an_option(write) -> None:
     path = write("1 2\nann bob\n")
     with pytest.raises(FileFormatError, match="not an integer") as caught:
         read_edge_list(path)

@@ -156,7 +156,7 @@ def test_local_numbers_lead_back(drawn: tuple[fg.Graph, list[Shard]]) -> None:
 
 
 @given(sharded())
-def test_all_ranks_know_the_whole(drawn: tuple[fg.Graph, list[Shard]]) -> None:
+def test_all_ranks_have_the_whole(drawn: tuple[fg.Graph, list[Shard]]) -> None:
     graph, shards = drawn
     partition = shards[0].partition
     assert sum(shard.own for shard in shards) == graph.vertex_count
@@ -307,7 +307,7 @@ def test_a_sweep_keeps_components_together() -> None:
     assert all(s.numbers.size == s.own for s in shards)
 
 
-def test_metis_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metis_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pymetis", None)
     with pytest.raises(fg.FeatGraphError, match=r"pip install 'featgraph\[metis\]'"):
         uniform(64, 100, seed=1).partition("metis", 2)
@@ -325,7 +325,7 @@ def test_metis_takes_loops_and_parallel_edges(directed: bool) -> None:
     assert [s.own for s in graph.partition("metis", 50)].count(0) >= 46
 
 
-def test_partitions_are_told_apart_and_pickled() -> None:
+def test_partitions_are_compared_and_pickled() -> None:
     cuts, order = [0, 3, 5], [4, 3, 2, 1, 0]
     found = [Partition(cuts), Partition([0, 2, 5]), Partition(cuts, order)]
     assert len({partition.digest for partition in found}) == 3
@@ -364,7 +364,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("options", "problem", "fix"), BAD.values(), ids=BAD)
-def test_bad_input_says_what_to_do(options: Any, problem: str, fix: str) -> None:
+def test_errors_of_bad_input_name_a_fix(options: Any, problem: str, fix: str) -> None:
     graph = fg.graph.path_graph(10)
     with pytest.raises(fg.GraphInputError, match=problem) as raised:
         graph.partition(**options)

@@ -49,7 +49,7 @@ def test_a_matrix_of_one_side_by_the_other_is_a_graph() -> None:
             parts=2, balance=(1, 8, 1)), "ghost"),
     ],
 )  # fmt: skip
-def test_what_are_no_sides_is_said(make: Any, what: str) -> None:
+def test_what_are_no_sides_is_refused(make: Any, what: str) -> None:
     with pytest.raises(GraphInputError, match=what):
         make()
 

@@ -123,7 +123,7 @@ def test_orders_of_integers(rng: np.random.Generator) -> None:
     assert order_of(np.empty(0, np.int32)).size == 0
 
 
-def test_a_graph_has_what_its_slices_say_and_makes_the_rest(
+def test_a_graph_has_what_its_slices_hold_and_makes_the_rest(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     for directed in (True, False):
@@ -210,7 +210,7 @@ def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
     assert found == sorted([path.name, of_another.name, kept.name])
 
 
-def test_whoever_is_second_does_not_replace_what_is_there(tmp_path: Path) -> None:
+def test_a_second_writer_does_not_replace_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "graph.fgs"
     with pytest.raises(fg.GraphInputError, match="already"):  # noqa: SIM117
         with write.writing(path):
@@ -222,7 +222,9 @@ def test_whoever_is_second_does_not_replace_what_is_there(tmp_path: Path) -> Non
         write_graph(RING, path)
 
 
-def test_a_name_that_is_taken_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_name_that_is_taken_is_refused_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "graph.fgs").mkdir()
     for order in ("given", "locality"):
         with pytest.raises(fg.GraphInputError, match="already"):

@@ -107,7 +107,7 @@ def test_a_forecast_without_a_machine_has_no_times() -> None:
         found.times(0, LINKS["gloo"])
 
 
-def test_what_ranks_are_is_said_in_one_way_or_in_several() -> None:
+def test_ranks_are_described_in_one_way_or_in_several() -> None:
     graph, forecast = fg.Graph.from_edges([0, 1], [1, 0]), fg.distributed.forecast
     for links in ("gloo", LINKS["gloo"], ["gloo"], (LINKS["gloo"],)):
         assert forecast(graph, [2], on=(H200, links)).links == (LINKS["gloo"],)

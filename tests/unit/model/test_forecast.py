@@ -121,7 +121,7 @@ def test_a_graph_without_edges_has_a_forecast() -> None:
     assert forecast(graph, [2]).rows()[0]["uneven"] == "0.00"
 
 
-def test_bad_layouts_say_what_to_do() -> None:
+def test_errors_of_bad_layouts_name_a_fix() -> None:
     graph = uniform(100, 300, seed=1)
     with pytest.raises(fg.GraphInputError, match="no such layout"):
         forecast(graph, [2], layout="blocks")

@@ -60,7 +60,7 @@ def test_work_is_that_of_sets(
         assert found.sent[rank] == sum(bool(committed[u]) for u, _ in there)
 
 
-def test_a_whole_superstep_is_what_counts_say() -> None:
+def test_a_whole_superstep_is_the_sum_of_counts() -> None:
     graph = uniform(1000, 8000, seed=2)
     partition = Partition([0, 300, 301, 1000])
     everyone = np.ones(1000, np.bool_)

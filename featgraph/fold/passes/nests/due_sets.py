@@ -192,7 +192,7 @@ def share(facts: SetFacts, tree: Body) -> Body:
 
 
 def sweep(facts: SetFacts, tree: Body) -> Body:
-    """Put the loops over vertices around what is done for one."""
+    """Put the loops over vertices around the work for one."""
     return _Swept(facts).over(tree)
 
 
