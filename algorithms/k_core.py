@@ -176,7 +176,7 @@ def k_core(
 
     Notes
     -----
-    All results are exact. Memory: 13 bytes a vertex, and 24 more for the compiled loop
+    All results are exact. Memory: 13 bytes a vertex, and 28 more for the compiled loop
     that runs supersteps of few vertices on the CPU; a directed graph is built again
     without directions, once.
 
@@ -213,12 +213,12 @@ def k_core(
     )
     end(state, **where)
     chosen = int(state["most"][0]) if k is None else int(k)
-    answers: dict[str, Any] = {
-        "core_numbers": state.view("core"),
-        "vertices": lambda result: np.flatnonzero(
-            (result.core_numbers >= chosen) & (True if living is None else living)
-        ),
-    }
+
+    def members(result: KCoreResult) -> Array:
+        inside = result.core_numbers >= chosen
+        return np.flatnonzero(inside if living is None else inside & living)
+
+    answers: dict[str, Any] = {"core_numbers": state.view("core"), "vertices": members}
     return KCoreResult(
         run=run, vertex_names=names, residuals=np.empty(0), k=chosen, **answers
     )

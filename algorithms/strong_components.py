@@ -426,7 +426,8 @@ def strongly_connected_components(
     if search.goes_deep():
         labels: Any = graph.strong_components(fewer_threads=MANY_THREADS)
         if labels is not None:
-            return search.result(labels, np.sum(labels == np.arange(labels.size)), 0)
+            own = np.arange(labels.size, dtype=labels.dtype)
+            return search.result(labels, np.count_nonzero(labels == own), 0)
     most = range(graph.vertex_count + 1)  # each finds a component at least
     for rounds in fg.rounds(most, search.state, search.runs):
         if not rounds:

@@ -1,19 +1,16 @@
 """Lists of vertices in a compiled loop of supersteps over few vertices, on the CPU.
 
 The parts of the loop that do not depend on the program: refreshing ``_next`` entries,
-splitting due vertices by a priority threshold, and the sets of a stage between
-supersteps (0098). A list is an array of vertices without repetition, and a count. Words
-of a set that may have bits are listed in the same way.
+and splitting due vertices by a priority threshold. A list is an array of vertices
+without repetition, and a count.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, int64, njit, uint32
+from numba import float64, int64, njit
 
-from featgraph.device import cpu
-
-__all__ = ["clear_gone", "count_set", "list_words", "refresh", "split"]
+__all__ = ["refresh", "split"]
 
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
@@ -107,42 +104,3 @@ def split(  # type: ignore[no-untyped-def]
             far[kept] = v
             kept += 1
     return near_count, kept, limit
-
-
-@_njit
-def count_set(words, at, count):  # type: ignore[no-untyped-def]
-    """Count the bits of the words of a list."""
-    found = 0
-    for place in range(count):
-        found += int64(cpu.count_bits(words[at[place]]))
-    return found
-
-
-@_njit
-def list_words(words, at, count, vertices):  # type: ignore[no-untyped-def]
-    """List the vertices of the words of a list, in order; return their number."""
-    found = 0
-    for place in range(count):
-        word = at[place]
-        pending = words[word]
-        while pending != 0:
-            vertices[found] = word * 32 + cpu.trailing_zeros(pending)
-            pending = uint32(pending & (pending - uint32(1)))
-            found += 1
-    return found
-
-
-@_njit
-def clear_gone(words, gone, at, count):  # type: ignore[no-untyped-def]
-    """Clear the listed words in `gone`, and drop words without bits from the list.
-
-    Return the new length of the list.
-    """
-    kept = 0
-    for place in range(count):
-        word = at[place]
-        gone[word] = 0
-        if words[word] != 0:
-            at[kept] = word
-            kept += 1
-    return kept

@@ -17,7 +17,7 @@ from featgraph.cuda.dialect import import_of_numbers
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.passes.nests.due_sets import SetFacts
 from featgraph.fold.passes.passes import BODY_PASSES, NEST_PASSES
-from featgraph.fold.plan.plan import WORKLIST, FoldPlan
+from featgraph.fold.plan.plan import VERTICES, WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
 from featgraph.fold.printing import cpu, cuda
 from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
@@ -233,7 +233,7 @@ class Kernel:
         return module
 
     def in_form(self, frontier_form: str) -> Kernel:
-        """Return the kernels of a frontier form: see `FoldPlan` (CUDA)."""
+        """Return the kernels of a frontier form: see `FoldPlan`."""
         if frontier_form not in self._forms:
             plan = self.plan
             other = (
@@ -257,7 +257,7 @@ class Kernel:
         """The compiled loop over supersteps of few vertices."""
         return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
 
-    @property
+    @cached_property
     def not_staged(self) -> str:
         """Reason why no compiled loop can run this as a stage; "" if one can."""
         return why_not_staged(self.plan)
@@ -265,9 +265,10 @@ class Kernel:
     def with_stage(self, stage: Kernel) -> StagedKernel:
         """Return the loop over supersteps that runs a stage when no vertex is due."""
         if stage not in self._staged:
-            modules = self.module.__name__, stage.module.__name__
-            target = cuda if self.plan.target == "cuda" else cpu
-            sources = self.kernel_source, stage.kernel_source
+            on_gpu = self.plan.target == "cuda"
+            own, target = (stage, cuda) if on_gpu else (stage.in_form(VERTICES), cpu)
+            modules = self.module.__name__, own.module.__name__
+            sources = self.kernel_source, own.kernel_source
             self._staged[stage] = StagedKernel(target.print_stage(*sources, modules))
         return self._staged[stage]
 

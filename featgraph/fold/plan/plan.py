@@ -34,11 +34,21 @@ from featgraph.fold.schedules.table import SCHEDULES, describe
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind, Real
 
-__all__ = ["WORKLIST", "FoldPlan", "GatherReads", "Phase", "PlanFacts", "Reduction"]
+__all__ = [
+    "VERTICES",
+    "WORKLIST",
+    "FoldPlan",
+    "GatherReads",
+    "Phase",
+    "PlanFacts",
+    "Reduction",
+]
 
 #: The frontier form of a plan that has nothing but a loop over supersteps of few
 #: vertices.
 WORKLIST = "worklist"
+#: That of a stage within such a loop (CPU): sweeps go over lists of vertices.
+VERTICES = "vertices"
 
 
 @dataclass(frozen=True)
@@ -379,7 +389,8 @@ class FoldPlan:
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
         many words at a time and shares out among its lanes; "listed", those of a list
         that has all of the set; "worklist", supersteps hand lists on, and run one after
-        the other in one kernel.
+        the other in one kernel. On the CPU "plain", or "vertices" for a stage of a
+        loop: a list, except for reduces that depend on the order of all vertices.
     """
 
     analysis: Analysis
@@ -446,6 +457,8 @@ class FoldPlan:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if frontier_form == WORKLIST:
             return not self.facts.not_queued
+        if frontier_form == VERTICES:
+            return self.target == "cpu"
         if self.options.checked or phase.changed_only:
             return False
         if frontier_form not in phase.schedule.frontier_forms:

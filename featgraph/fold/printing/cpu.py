@@ -17,7 +17,7 @@ from featgraph.fold.passes.nests.blocks import added_by_chunks, finished
 from featgraph.fold.passes.nests.facts import NestFacts
 from featgraph.fold.passes.passes import lower
 from featgraph.fold.passes.worklists.cpu import CpuWorklist
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import VERTICES, FoldPlan
 from featgraph.fold.plan.worklist import (
     combines_once,
     is_queued,
@@ -62,6 +62,7 @@ IMPORTS = (
 #: division ("arcp") the last bit depends on loads and products that are moved out of a
 #: loop, too, and not on the order of a sum alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+_CALLED = 'CALLED = {**CODE, "cache": True, "nogil": True}'
 #: In modules without reals.
 _UNCOUNTED = [
     "# Arrays are the caller's, who counts references to them.",
@@ -97,7 +98,7 @@ def constants(plan: FoldPlan) -> list[str]:
         "# Called by compiled code alone: no entries from Python are compiled.",
         'INLINE = {**CODE, "no_cpython_wrapper": True}',
         "# What Python calls; its other threads, which may hand over bytes, go on.",
-        'CALLED = {**CODE, "cache": True, "nogil": True}',
+        _CALLED,
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
         'SWEEP = {**CALLED, "fastmath": FAST - {"reassoc"}}',
     ]
@@ -131,7 +132,9 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
     places |= dict.fromkeys(schedule.launched)
     arguments = phase.kind.arguments(facts, list(places), [])
-    inner = [a for a in arguments if a not in {"chunks", "turns"}]
+    listed = facts.shape.frontier_form == VERTICES
+    outer = {"chunks", "turns"} | ({"swept_words"} if listed else set())
+    inner = [a for a in arguments if a not in outer]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
     body = lower(facts)
@@ -144,9 +147,10 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     sweeps = _compiled(flags, body, plan)
     made = make_function(sweeps, sweep, facts.arguments, title, body)
     print_function(writer, made)
-    all_chunks = in_parallel(sweep, inner, phase.kind.in_turns)
-    made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
-    print_function(writer, made)
+    if plan.frontier_form != VERTICES:
+        all_chunks = in_parallel(sweep, inner, phase.kind.in_turns)
+        made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
+        print_function(writer, made)
     main = Entry(name, number, "main", tuple(arguments))
     entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
@@ -366,23 +370,17 @@ def _swapped(field: Field, written: tuple[str, ...]) -> str:
 
 
 #: Arguments of a stage, beside its data and the arrays of its reduces.
-_SETS = ["everyone", "left", "gone", "committed", "swept", "chunks"]
+_SETS = ["everyone", "left", "chunks"]
 _STAGE_HEAD = """
 import {step} as step
 import {stage} as stage
-from numba import int64, njit, uint32
+from numba import int64, njit
 
-from featgraph.device import cpu
-from featgraph.device import queue_cpu as queue
-
-CALLED = {{"error_model": "numpy", "no_cfunc_wrapper": True, "cache": True}}
-CALLED |= {{"nogil": True, "_nrt": False}}
+CODE = {{"error_model": "numpy", "no_cfunc_wrapper": True}}
 """
 _STAGE_LOOP = """
 number, work, edges, stages, ended = 0, 0, 0, 0, 0
-swept_count = swept.size
-left_count = queue.count_set(left, swept, swept_count)
-since = left_count
+since = left_count = left.size
 BEGIN
 while True:
     CALL
@@ -400,7 +398,6 @@ while True:
     if left_count > most_edges:
         break
     STAGE
-    passed_count = queue.list_words(committed, swept, swept_count, passed)
     work += left_count
     stages += 1
     since += passed_count
@@ -415,21 +412,16 @@ END
 _RENEWED = 8
 _LEAVE = f"""
 if since * {_RENEWED} >= left_count:
-    since = 0
-    for place in range(swept_count):
-        word = swept[place]
-        kept = pending = left[word]
-        while pending != 0:
-            bit = cpu.trailing_zeros(pending)
-            pending = uint32(pending & (pending - uint32(1)))
-            v = int64(uint32(word * 32 + bit))
-            if not step.goes_on_0(0, v, d):
-                kept = uint32(kept & ~(uint32(1) << uint32(bit)))
-        gone[word] = uint32(left[word] & ~kept)
-        left[word] = kept
+    since, kept, gone_count = 0, 0, 0
+    for place in range(left_count):
+        v = int64(left[place])
+        goes_on = int64(step.goes_on_0(0, v, d))
+        left[kept] = v
+        due[gone_count] = v
+        kept += goes_on
+        gone_count += 1 - goes_on
     REDUCES
-    swept_count = queue.clear_gone(left, gone, swept, swept_count)
-    left_count = queue.count_set(left, swept, swept_count)
+    left_count = kept
 """
 
 
@@ -448,37 +440,31 @@ def print_stage(
     queue, plan = step.queue, stage.plan
     if queue is None:
         raise TypeError("the kernel has no loop over supersteps")
-    shares, once, steps = shares_domain(step.plan, plan), set(), code("")
-    begin, leave, rows = code(""), code(""), []
+    once, steps, begin, leave = set(), code(""), code(""), code("")
+    rows = list[str]()
     for number, phase in enumerate(plan.phases):
         main, *finish = [e for e in stage.entries if e.phase == number]
+        known = {"d": "s", "due": "left", "passed": "passed"}
         if not phase.kind.reduces:
-            known = {"d": "s", "due": "left", "passed": "committed"}
-            known["swept_words"] = "swept"
-            steps += _swept(number, "0, 0, swept_count", main.arguments, known)
+            call = _swept(number, "0, 0, left_count", main.arguments, known)
+            steps += code(f"passed_count = {call}")
             continue
-        rows += [f"rows_{number}", f"reduced_{number}"]
-        known = {"d": "s", "due": "everyone", "partials": rows[-2]}
-        finished = f"stage.{finish[0].name}({rows[-2]}, {rows[-1]})"
-        if shares and combines_once(*plan.functions_of(phase)):
+        own = f"rows_{number}"
+        rows += [own, f"reduced_{number}"]
+        known["partials"] = own
+        if combines_once(*plan.functions_of(phase)):
             once.add(number)
-            rows += [f"once_{number}"]
-            begin += _swept(number, "0, 0, 0", main.arguments, known)
-            known["due"] = "gone"
-            leave += _swept(number, "1, 0, gone.size", main.arguments, known)
-            leave += code(
-                f"stage.{finish[0].name}({rows[-3]}, {rows[-1]})\n"
-                f"for f in range({rows[-1]}.size):\n"
-                f"    {rows[-3]}[0, f] = {rows[-1]}[f]"
-            )
-            known["due"] = "left"
-            steps += _swept(number, "1, 0, left.size", main.arguments, known)
+            begin += code(_swept(number, "0, 0, 0", main.arguments, known))
+            steps += code(_swept(number, "1, 0, left_count", main.arguments, known))
+            gone = known | {"due": "due"}
+            leave += code(_swept(number, "1, 0, gone_count", main.arguments, gone))
+            leave += code(f"stage.{finish[0].name}({own}, {own}[0])")
         else:
-            one = _swept(
-                number, "chunk, chunks[chunk], chunks[chunk + 1]", main.arguments, known
-            )
+            known["due"], cut = "everyone", "chunk, chunks[chunk], chunks[chunk + 1]"
+            one = code(_swept(number, cut, main.arguments, known))
             steps += code("for chunk in range(chunks.size - 1):\n    ONE", ONE=one)
-        steps += code(finished)
+        steps += code(f"stage.{finish[0].name}({own}, reduced_{number})")
+    leave = code(_LEAVE, REDUCES=leave)
     within = {
         "most": "most - number", "most_work": "most_work - work",
         "limits": "limits[number:]", "counts": "counts[number:]",
@@ -486,13 +472,17 @@ def print_stage(
     given = ", ".join(within.get(name, name) for name in queue.arguments)
     body = code(
         _STAGE_LOOP, BEGIN=begin, CALL=code(f"step.{queue.name}({given})"), STAGE=steps,
-        LEAVE=code(_LEAVE, REDUCES=leave) if shares else code(""),
+        LEAVE=leave if shares_domain(step.plan, plan) else code(""),
         END=code("sizes[0] = number"),
     )  # fmt: skip
     writer, name = Writer(), "supersteps_and_stages_0"
     doc = "Run supersteps, and a stage where nothing is due."
     writer.line(f'"""{doc}"""')
-    for line in _STAGE_HEAD.format(step=modules[0], stage=modules[1]).splitlines():
+    lines = _STAGE_HEAD.format(step=modules[0], stage=modules[1]).splitlines()
+    # Functions that are compiled for this one take its reference counting.
+    has_reals = step.plan.analysis.has_reals or plan.analysis.has_reals
+    lines += [*([] if has_reals else _UNCOUNTED), _CALLED]
+    for line in lines:
         writer.line(line)
     arguments = [*queue.arguments, "s", *_SETS, *rows]
     made = make_function("njit(**CALLED)", name, arguments, doc, body)
@@ -504,7 +494,7 @@ def print_stage(
 
 def _swept(
     number: int, bounds: str, arguments: tuple[str, ...], known: dict[str, str]
-) -> Body:
+) -> str:
     """Return the call of the sweep of a stage, with argument names of the loop."""
-    given = ", ".join(known[name] for name in arguments if name != "chunks")
-    return code(f"stage.sweep_{number}({bounds}, {given})")
+    given = ", ".join(known[name] for name in arguments if name in known)
+    return f"stage.sweep_{number}({bounds}, {given})"

@@ -307,7 +307,8 @@ class StageSource:
         Arguments, by name: those of the loop, and for the stage "s" (its data), sets,
         and for each reduce ``rows_0`` and the like, by phase.
     once : frozenset of int
-        Phases that combine, once, contributions of vertices that left the domain.
+        Reduces over the vertices that are left, in two rows of partial results: the
+        first has what all others have contributed.
     text, stem, program : str
         As in `KernelSource`.
     """

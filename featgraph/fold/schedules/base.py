@@ -58,8 +58,8 @@ class KernelShape:
         Whether its phase combines over all vertices.
     frontier_form : str
         How the vertices of a sparse set are found: "plain", "packed" or "listed"; on
-        the CPU, "listed" means a list of words, and "blocks" all words, a block of
-        vertices after the other.
+        the CPU, "listed" means a list of words, "blocks" all words, a block of
+        vertices after the other, and "vertices" a list of these.
     threads : int
         Threads of a block.
     covers : bool

@@ -58,6 +58,8 @@ class CpuSchedule(Schedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         front = self.front(binding)
+        if shape.frontier_form == "vertices":
+            return front + self._listed(node)
         if node.marks:
             each = self._swept(node, shape)
         elif node.words:
@@ -80,6 +82,18 @@ class CpuSchedule(Schedule):
             return front + code(loop, BODY=block)
         end = f"block_start + min({{}}, {max(binding.block // 32, 1)})"
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
+
+    def _listed(self, node: Sweep) -> Body:
+        """Return the loop over a list of vertices; results are lists, too."""
+        body, first, last = list(node.body), code(""), code("")
+        for flag, vertices in node.marks:
+            first += code(f"{vertices}_count = 0")
+            append = f"{vertices}[{vertices}_count] = {node.vertex}\n"
+            body += when([flag], code(f"{append}{vertices}_count += 1"))
+            last += code(f"return {vertices}_count")
+        each = code(f"{node.vertex} = {node.words}[place]") + body
+        loop = "for place in range(first_word, last_word):\n    BODY"
+        return first + code(loop, BODY=each) + node.behind + last
 
     def _swept(self, node: Sweep, shape: KernelShape) -> Body:
         """Return the loop over one word of a set; it stores one word of each result."""

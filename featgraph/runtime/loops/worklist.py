@@ -392,20 +392,18 @@ class LoopStage:
         if stage.kernel.not_staged or not are_there:
             return None
         self.kernel, staged = stage.kernel, loop.with_stage(stage.kernel)
-        words, on_cpu = bound.full.words, step.device.name == "cpu"
+        words = bound.full.words
         known |= {"s": bound.data(Frontier(in_place=True), None), "everyone": words}
-        if on_cpu:
-            known |= {
-                "left": words.copy(), "gone": np.zeros_like(words),
-                "committed": np.empty_like(words), "swept": np.arange(words.size),
-                "chunks": bound.graph["vertex_chunks"],
-            }  # fmt: skip
+        if step.device.name == "cpu":
+            loops = import_whole("featgraph.runtime.devices.cpu_loops")
+            left = buffers.temporary("queue left", "uint32", known["due"].shape)
+            known["left"] = left[: loops.list_set(words, left)]
+            known["chunks"] = bound.graph["vertex_chunks"]
         for own in (own for own in stage.phases if own.phase.kind.reduces):
             rows = memory[bound.partials[own.number]]
             reduced = memory[bound.results[own.phase.into][0]]
             if own.number in staged.source.once:
                 rows = np.empty_like(rows, shape=(2, rows.shape[1]))
-                known[f"once_{own.number}"] = np.empty_like(reduced)
             known |= {f"rows_{own.number}": rows, f"reduced_{own.number}": reduced}
         return staged
 

@@ -27,8 +27,9 @@ from featgraph.fold.analysis.gathers import (
 )
 from featgraph.fold.passes.bodies.facts import Callee, Context
 from featgraph.fold.passes.nests.accumulators import Accumulator, accumulator_of
-from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.plan import VERTICES, FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
+from featgraph.fold.plan.worklist import combines_once
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.intersect_rows import Oriented, SortedRows
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
@@ -191,11 +192,14 @@ class NestFacts:
             p.is_collective or p.function.is_scalar for p in self.callees.values()
         )
         count, form = "vertex_count", self.plan.frontier_form
+        kind = self.phase.kind
         if self.target is Target.CPU:
             count = self.layout.vertex_count
-            form = "listed" if self.phase.kind.pulls else form
+            functions = self.plan.functions_of(self.phase)
+            listed = form == VERTICES and (kind.pulls or combines_once(*functions))
+            form = "listed" if kind.pulls else "plain"
             form = "blocks" if self.phase.combines else form
-        kind = self.phase.kind
+            form = VERTICES if listed else form
         return KernelShape(
             self.phase.width, kind.pulls, kind.reduces, self.phase.spreads, form,
             self.threads, self.covers, by_feature, count, *_types_of(self.plan),
