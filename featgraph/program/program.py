@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
@@ -25,6 +25,11 @@ from featgraph.program.source import (
 __all__ = ["Program"]
 
 _UNKNOWN = object()
+
+#: Helper -> its source, for all programs that call it.
+_parsed: weakref.WeakKeyDictionary[Callable[..., Any], FunctionSource] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +81,10 @@ class Program:
         _refuse_beside_exclusive(functions)
         program = cls(tuple(functions))
         for function in functions:
-            program._freeze(function.function, function.source.tree)
+            program._freeze(function.function, function.source)
             combine = getattr(function, "combine", None)
             if combine is not None and combine.source is not None:
-                program._freeze(combine.function, combine.source.tree)
+                program._freeze(combine.function, combine.source)
         return program
 
     @cached_property
@@ -121,27 +126,29 @@ class Program:
 
         A function reached through a module (``fg.norm``) is frozen on first use.
         """
-        self._freeze(function, source.tree)
+        self._freeze(function, source)
         return self.captured[function]
 
     def helper(self, function: Callable[..., Any]) -> FunctionSource:
         """Return the parsed source of a helper."""
         if function not in self.helpers:
-            self.helpers[function] = parse_function(function)
+            if function not in _parsed:
+                _parsed[function] = parse_function(function)
+            self.helpers[function] = _parsed[function]
         return self.helpers[function]
 
-    def _freeze(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
+    def _freeze(self, function: Callable[..., Any], source: FunctionSource) -> None:
         if function in self.captured:
             return
         names: dict[str, Any] = {}
         self.captured[function] = names
-        for name in _free_names(tree):
+        for name in source.free_names:
             try:
                 names[name] = captured_value(function, name)
             except KeyError:
                 # an unknown name is reported with its line when the function is lowered
                 continue
-        for dotted in _dotted_names(tree):
+        for dotted in source.dotted_names:
             root, *path = dotted.split(".")
             value = names.get(root, _UNKNOWN)
             for attribute in path:
@@ -151,9 +158,9 @@ class Program:
         for value in list(names.values()):
             plain = plain_function(value)
             if isinstance(value, Collaborative):
-                self._freeze(value.function, value.source.tree)
+                self._freeze(value.function, value.source)
             elif isinstance(plain, FunctionType):
-                self._freeze(plain, self.helper(plain).tree)
+                self._freeze(plain, self.helper(plain))
 
 
 def _describe(value: Any) -> str:
@@ -197,33 +204,3 @@ def _refuse_beside_exclusive(functions: Sequence[UserFunction]) -> None:
                 expected="vertex functions, gathers and reduces beside it",
                 fix="make two foldmaps",
             )
-
-
-def _dotted_names(tree: ast.FunctionDef) -> list[str]:
-    """Return the chains ``module.name`` that the body reads."""
-    return [
-        ast.unparse(node)
-        for statement in tree.body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Attribute) and _is_chain(node)
-    ]
-
-
-def _is_chain(node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
-
-
-def _free_names(tree: ast.FunctionDef) -> list[str]:
-    """Return the names that the body reads and that nothing in the function binds."""
-    bound = {argument.arg for argument in tree.args.args}
-    read: dict[str, None] = {}
-    for statement in tree.body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                if isinstance(node.ctx, ast.Load):
-                    read[node.id] = None
-                else:
-                    bound.add(node.id)
-    return [name for name in read if name not in bound]

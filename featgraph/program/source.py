@@ -7,9 +7,10 @@ import inspect
 import linecache
 import textwrap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
 
@@ -45,6 +46,31 @@ class FunctionSource:
         """Names of the parameters."""
         return tuple(argument.arg for argument in self.tree.args.args)
 
+    @cached_property
+    def free_names(self) -> list[str]:
+        """Names that the body reads and that nothing in the function binds."""
+        bound = set(self.parameters)
+        read: dict[str, None] = {}
+        for node in self._nodes():
+            if isinstance(node, ast.Name):
+                if isinstance(node.ctx, ast.Load):
+                    read[node.id] = None
+                else:
+                    bound.add(node.id)
+        return [name for name in read if name not in bound]
+
+    @cached_property
+    def dotted_names(self) -> list[str]:
+        """Chains ``module.name`` that the body reads."""
+        return [
+            ast.unparse(node)
+            for node in self._nodes()
+            if isinstance(node, ast.Attribute) and _is_chain(node)
+        ]
+
+    def _nodes(self) -> Iterator[ast.AST]:
+        return (node for statement in self.tree.body for node in ast.walk(statement))
+
     def where(self, node: ast.AST | None = None) -> str:
         """Return ``file:line in name`` for an error message."""
         line = getattr(node, "lineno", self.line)
@@ -55,6 +81,12 @@ class FunctionSource:
     ) -> UserFunctionError:
         """Return an error with the location in this function."""
         return UserFunctionError(what, where=self.where(node), **parts)
+
+
+def _is_chain(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def plain_function(function: Any) -> Callable[..., Any]:

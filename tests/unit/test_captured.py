@@ -128,6 +128,31 @@ def test_constants_are_frozen_when_the_foldmap_is_declared(
     assert "3.5" not in renewed
 
 
+def test_programs_share_the_source_of_a_helper(state: fg.State, tmp_path: Path) -> None:
+    text = """
+    SHIFT = 1.25
+
+    def shifted(x):
+        return x + SHIFT
+
+    @fg.vertex
+    def probe(f, v, d):
+        d.y[v, f] = shifted(d.x[v, f])
+        return True
+
+    step = fg.foldmap(probe)
+    """
+    module = Snippet(tmp_path, text).load()
+    module.SHIFT = 7.75
+    again = fg.foldmap(module.probe)
+    sources = [m.program.helpers[module.shifted] for m in (module.step, again)]
+    assert sources[0] is sources[1]
+    assert sources[0].free_names == ["SHIFT"]
+    # Values are frozen for each program.
+    assert "1.25" in module.step.fold(state, target="cpu").source
+    assert "7.75" in again.fold(state, target="cpu").source
+
+
 def test_special_constants(state: fg.State, tmp_path: Path) -> None:
     text = """
     LOW, HIGH, NONE = -math.inf, math.inf, math.nan

@@ -8,8 +8,10 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -172,6 +174,40 @@ def test_vertices_wait_where_that_is_optional_and_fast() -> None:
         assert bool(done.thresholds) == (most > 0 and not options)
         found.append(state["distance"])
     assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_searches_stay_in_the_loop_on_few_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pull on all threads reads fewer edges, but finds due vertices among all."""
+    graph = SimpleNamespace(vertex_count=325_729, edge_count=2_180_216)
+
+    def most(threads: int, stops: bool) -> int:
+        monkeypatch.setattr(numba, "get_num_threads", lambda: threads)
+        plan = SimpleNamespace(phases=[SimpleNamespace(stops=stops)])
+        step = SimpleNamespace(bound=SimpleNamespace(graph=graph), plan=plan)
+        return worklist._most_edges(step, waits=False)
+
+    assert most(1, stops=True) > graph.edge_count
+    assert most(1, stops=False) == graph.edge_count // 2
+    assert 200_000 < most(2, stops=True) < graph.edge_count
+    assert most(16, stops=True) == worklist.MOST_EDGES
+
+
+def test_a_search_of_few_edges_prepares_no_single_superstep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop runs any superstep of such a graph: a pull and its sets are not made."""
+    ends = np.random.default_rng(3).integers(0, 20_000, (2, 40_000))
+    graph = fg.Graph.from_edges(*ends, vertex_count=20_000)
+    monkeypatch.setattr(worklist, "is_ready", None)
+    found = bfs(graph, 0, target="cpu")
+    verify_bfs(graph, 0, found.levels, found.parents)
+    monkeypatch.setattr(worklist, "MOST_EDGES", 10)
+    monkeypatch.setattr(worklist, "_MOST_STOPPING", 10)
+    monkeypatch.setattr(worklist, "_MOST_PER_VERTEX", 0)
+    with pytest.raises(TypeError):
+        bfs(graph, 0, target="cpu")
 
 
 @pytest.mark.parametrize("most_edges", [-1, 1 << 20])

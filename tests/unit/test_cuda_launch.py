@@ -317,6 +317,7 @@ def test_a_gpu_that_was_found_is_not_looked_for_again(
     calls: list[bool] = []
     dialect = SimpleNamespace(is_available=lambda: calls.append(True) or len(calls) > 1)
     monkeypatch.setattr(cuda_dialect, "_gpus", [])
+    monkeypatch.setattr(cuda_dialect, "_has_driver", lambda: True)
     monkeypatch.setattr(cuda_dialect, "is_installed", lambda: True)
     monkeypatch.setattr(cuda_dialect, "_dialect", lambda: dialect)
     with pytest.raises(DeviceError, match="no GPU"):

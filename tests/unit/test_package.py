@@ -474,6 +474,22 @@ def test_a_first_call_imports_no_linear_algebra_of_scipys() -> None:
     assert (made.returncode, made.stdout + made.stderr) == (0, "")
 
 
+def test_a_first_call_without_a_driver_imports_no_dialect() -> None:
+    code = (
+        "import sys, featgraph as fg\n"
+        "from featgraph.algorithms import bfs\n"
+        "from featgraph.cuda import dialect\n"
+        "dialect._DRIVERS[:] = ['no driver']\n"
+        "graph = fg.Graph.from_edges([0, 1], [1, 2])\n"
+        "assert bfs(graph, 0).levels.tolist() == [0, 1, 2]\n"
+        "cuda = [m for m in sys.modules if m.split('.')[0] in ('cuda', 'numba_cuda')"
+        " or m.startswith('numba.cuda')]\n"
+        "assert not cuda, cuda\n"
+    )
+    made = run_python(code)
+    assert (made.returncode, made.stdout + made.stderr) == (0, "")
+
+
 def test_wheel_and_editable_install_have_every_package() -> None:
     with open(ROOT / "pyproject.toml", "rb") as stream:
         settings = tomllib.load(stream)["tool"]["setuptools"]

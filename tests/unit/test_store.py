@@ -361,6 +361,22 @@ def _marker() -> Any:
     return marker
 
 
+def test_texts_are_checked_when_they_are_written(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(fg.FeatGraphError, match="unbound"):
+        compiling.module_path("y = nowhere\n", "relax")
+    assert not list(cache.rglob("*.py"))
+    path, checked = compiling.module_path(TEXT, "relax"), []
+    monkeypatch.setattr(compiling, "check_module", checked.append)
+    assert compiling.module_path(TEXT, "relax") == path
+    assert not checked
+    path.write_text("another text")
+    with pytest.warns(fg.CacheWarning, match="is written again"):
+        compiling.module_path(TEXT, "relax")
+    assert checked == [TEXT]
+
+
 def test_a_module_that_does_not_load_leaves_no_trace(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -341,7 +341,6 @@ def load_module(source: Source) -> ModuleType:
 
     Tracebacks, profilers and Numba's disk cache then work as for any file.
     """
-    check_module(source.text)
     COMPILATION.program = source.program or COMPILATION.program
     path = module_path(source.text, source.stem)
     name = f"featgraph_kernel_{path.stem}"
@@ -445,6 +444,8 @@ COMPILED = "__pycache__"
 def module_path(text: str, stem: str) -> Path:
     """Write `text` to the store, unless it exists; return its path.
 
+    Only texts that `check_module` has checked are written.
+
     Parameters
     ----------
     text : str
@@ -469,6 +470,7 @@ def module_path(text: str, stem: str) -> Path:
             f"{path} {problem} and is written again", CacheWarning, stacklevel=2
         )
         forget(path)
+    check_module(text)
     try:
         _write_whole(path, text)
     except OSError as error:

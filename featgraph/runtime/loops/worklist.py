@@ -343,11 +343,14 @@ class CpuQueue:
         left.
         """
         is_back = self._was_left and self.queue.overwrites
-        if (self._has_run and not is_back) or not self._can_leave(queues=False):
+        graph, along = buffers.graph, self.queue.along
+        most = self._most_edges // (2 if is_back else 1)
+        if (self._has_run and not is_back) or graph.edges_along(along) <= most:
             return True
-        sets = self.superstep.device.sets
-        edges = sets.edges_of(active, buffers.graph, self.queue.along)
-        return bool(edges <= self._most_edges // (2 if is_back else 1))
+        if not self._can_leave(queues=False):
+            return True
+        edges = self.superstep.device.sets.edges_of(active, graph, along)
+        return bool(edges <= most)
 
 
 class LoopStage:
