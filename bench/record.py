@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -92,15 +93,16 @@ def gpu_name() -> str | None:
 
 
 def repeatable_command(argv: list[str]) -> str:
-    """Return the command without where its output went."""
+    """Return the command, as a shell takes it, without where its output went."""
     kept: list[str] = []
     arguments = iter(argv)
     for argument in arguments:
-        if argument == "--output":
-            next(arguments, None)
-        elif not argument.startswith("--output="):
+        name, has_value, _ = argument.partition("=")
+        if not (name.startswith("--out") and "--output".startswith(name)):
             kept.append(argument)
-    return " ".join(["python -m bench.run", *kept])
+        elif not has_value:
+            next(arguments, None)
+    return shlex.join(["python", "-m", "bench.run", *kept])
 
 
 class Recorder:

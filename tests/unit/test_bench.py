@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,10 @@ def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_command_is_kept_without_its_output() -> None:
-    argv = ["compile", "--output", "there", "--k", "8", "--output=here"]
+    argv = ["compile", "--output", "there", "--k", "8", "--output=here", "--out", "up"]
     assert repeatable_command(argv) == "python -m bench.run compile --k 8"
+    named = repeatable_command(["sgd-sweeps", "--schedules", "edge_locked, as given"])
+    assert shlex.split(named)[-1] == "edge_locked, as given"
 
 
 def test_kron_is_simple_and_the_same_for_any_thread_count() -> None:
