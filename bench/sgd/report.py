@@ -90,16 +90,17 @@ def _details(cells: Cells) -> str:
 
 def _bounds(cells: Cells) -> str:
     """Return the best serialisable schedule of each shape over its bounds (CUDA)."""
-    best: dict[str, tuple[str, Line]] = {}
+    found: dict[str, dict[str, Line]] = defaultdict(dict)
     for (shape, schedule), line in cells.items():
         if line["ms"] and "chain_ms" in line and schedule != RACY:
-            least = best.setdefault(shape, (schedule, line))[1]["ms"]
-            best[shape] = (schedule, line) if line["ms"] < least else best[shape]
+            found[shape][schedule] = line
     rows = []
-    for shape, (schedule, line) in best.items():
+    for shape, own in found.items():
+        schedule, line = min(own.items(), key=lambda item: item[1]["ms"])
         moved = line["shape"]["edges"] * (12 + 16 * line["k"]) / COPY_GB_PER_S / 1e6
-        over = line["ms"] / max(moved, line["chain_ms"])
-        rows.append([shape, schedule, line["ms"], moved, line["chain_ms"], over])
+        chain = min(other["chain_ms"] for other in own.values())
+        over = line["ms"] / max(moved, chain)
+        rows.append([shape, schedule, line["ms"], moved, chain, over])
     head = ["shape", "best", "ms", "bytes, ms", "chain, ms", "over the larger"]
     return _table(head, rows)
 
