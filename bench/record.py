@@ -152,6 +152,28 @@ class Recorder:
         lines = reversed(self.kept())
         return next((line for line in lines if fields.items() <= line.items()), None)
 
+    def measure(
+        self,
+        contender: str,
+        function: Callable[..., tuple[list[float], dict[str, Any]]],
+        *given: Any,
+        **cell: Any,
+    ) -> dict[str, Any]:
+        """Return the kept line of a cell; without one, that of a measurement.
+
+        `function` returns the trials in ms, and further fields. An error is recorded;
+        the line is empty then, and a later run measures the cell again.
+        """
+        kept = self.found(contender=contender, **cell)
+        if kept is not None and "error" not in kept:
+            return kept
+        made = self.attempt(contender, function, *given, **cell)
+        if made is None:
+            return {}
+        trials, fields = made
+        self.add(contender, trials, **cell, **fields)
+        return self.lines[-1]
+
     def add(
         self,
         contender: str,

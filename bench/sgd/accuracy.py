@@ -66,19 +66,11 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         rest, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         part, validation = train_test_split(rest, 0.9, 1)
         graph = {"name": name, "edges": int(rest.nnz + test.nnz)}
-        lines: list[Any] = []
+        lines = []
         for k, values in product(arguments.k, PARAMETERS):
             own = dict(zip(NAMES, values, strict=True))
-            cell = {"contender": "tuned", "k": k, "graph": graph, **own}
-            if recorder.found(**cell) is None:
-                model = _model(k, **own, epochs=EPOCHS, patience=PATIENCE)
-                fit = partial(model.fit, part, validation=validation)
-                taken, result = [time_call(fit)], model.result_
-                error = float(result.validation_rmse.min())
-                recorder.add(
-                    **cell, trials_ms=taken, epochs=result.best_epoch, rmse=error
-                )
-            lines.append(recorder.found(**cell))
+            tune = partial(_tune, part, validation, k, **own)
+            lines.append(recorder.measure("tuned", tune, k=k, graph=graph, **own))
         best = min(lines, key=lambda line: line["rmse"])
         own = {n: best[n] for n in ("k", "epochs", *NAMES)}
         model, entries = _model(**own), test.tocoo()
@@ -88,6 +80,15 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.add("held out", taken, graph=graph, rmse=error, **own, checks=checks)
     if arguments.page:
         write_page(Path(arguments.page), recorder)
+
+
+def _tune(part: Any, validation: Any, k: int, **own: float) -> Any:
+    """Return the time and the best epoch of one set of parameters."""
+    model = _model(k, **own, epochs=EPOCHS, patience=PATIENCE)
+    taken = time_call(partial(model.fit, part, validation=validation))
+    found = model.result_
+    error = float(found.validation_rmse.min())
+    return [taken], {"epochs": found.best_epoch, "rmse": error}
 
 
 def _model(k: int, **own: Any) -> MatrixFactorization:

@@ -50,41 +50,36 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         train, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         graph = graph_of(train)
-        curves: dict[tuple[int, int], Any] = {}
+        serial = None
         for k, seed, schedule in product(arguments.k, range(SEEDS), BOUNDS):
             cell = {
                 "graph": {"name": name, "edges": train.nnz}, "k": k, "seed": seed,
                 "schedule": schedule, "target": arguments.target, "epochs": EPOCHS,
             }  # fmt: skip
-            learn = partial(_learn, graph, test, cell, curves.get((k, seed)))
-            found = (recorder.found(**cell) or {}).get("curve")
-            if found is None:
-                given = arguments.repeat, recorder
-                found = recorder.attempt(schedule, learn, *given, **cell)
-            if schedule == SERIAL and found:
-                curves[k, seed] = np.array(found)
+            serial = None if schedule == SERIAL else serial
+            given = graph, test, cell, serial, arguments.repeat
+            line = recorder.measure(schedule, _learn, *given, **cell)
+            if schedule == SERIAL and line:
+                serial = np.array(line["curve"])
 
 
 def _learn(
-    graph: fg.Graph, test: Any, cell: dict[str, Any], serial: Any, repeat: int,
-    recorder: Recorder,
-) -> list[float]:  # fmt: skip
-    """Record the errors of a cell, and the time of its epochs without measuring."""
+    graph: fg.Graph, test: Any, cell: dict[str, Any], serial: Any, repeat: int
+) -> tuple[list[float], dict[str, Any]]:
+    """Return the errors of a cell, and the time of its epochs without measuring."""
     schedule, seed, target = (cell[n] for n in ("schedule", "seed", "target"))
     own = {"factors": cell["k"], "epochs": cell["epochs"], "target": target}
     own |= {"shuffle": seed, "random_state": seed, **options_of(schedule)}
     curve = sgd_factorization(graph, validation=test, **own).validation_rmse
     trials = time_calls(partial(sgd_factorization, graph, **own), repeat, target=target)
-    checks, fields, bound = None, {}, BOUNDS[schedule]
+    fields: dict[str, Any] = {"curve": curve.tolist(), "best_rmse": float(curve.min())}
+    fields["s_per_epoch"], bound = min(trials) / 1e3 / len(curve), BOUNDS[schedule]
     if serial is not None:
         falls = curve[LATE : int(np.argmin(serial)) + 1]
         late = float((falls - serial[: falls.size]).max(initial=-1.0))
-        fields = {"far": float(np.abs(curve - serial).max()), "late": late}
+        found = {"far": float(np.abs(curve - serial).max()), "late": late}
+        fields |= found
         if bound is not None:
             caught_up = bound != STRUCTURED or late <= 0
-            checks = {"ok": fields["far"] <= bound and caught_up, **fields}
-    recorder.add(
-        schedule, trials, checks=checks, **cell, **fields, curve=curve.tolist(),
-        best_rmse=float(curve.min()), s_per_epoch=min(trials) / 1e3 / len(curve),
-    )  # fmt: skip
-    return list(curve)
+            fields["checks"] = {"ok": found["far"] <= bound and caught_up, **found}
+    return trials, fields

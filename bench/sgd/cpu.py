@@ -2,10 +2,9 @@
 
 One and two threads, in CPU time and wall time. A contender runs `FEW` sweeps, and then
 `MANY`; the difference has neither preparation nor conversion. The models
-differ: ``learn`` has biases; LIBMF has none, and adapts rates by AdaGrad; Surprise has
-biases and one thread; ``rows`` updates users alone. LIBMF needs ``pip install
---no-binary libmf --no-build-isolation libmf`` with ``CFLAGS="-O3 -march=native
--DUSEAVX"``, or it has no vectors.
+differ: featgraph has biases; LIBMF has none, and adapts rates by AdaGrad; Surprise has
+biases and one thread. LIBMF needs ``pip install --no-binary libmf --no-build-isolation
+libmf`` with ``CFLAGS="-O3 -march=native -DUSEAVX"``, or it has no vectors.
 
 Two threads beside one need an idle machine. A run goes on from the lines that its
 output file has.
@@ -26,17 +25,16 @@ from typing import Any
 import numba
 import numpy as np
 
-import featgraph as fg
 from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.shapes import graph_of, ratings_of
 from bench.sgd.sweeps import options_of
-from featgraph.algorithms.sgd import epoch, epoch_of_sources
+from featgraph.algorithms import sgd_factorization
 
 DEFAULTS = {
     "graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4, "data": data_folder(),
-    "only": ["blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows",
-             "LIBMF", "Surprise"],
+    "only": ["blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "LIBMF",
+             "Surprise"],
 }  # fmt: skip
 RATE, RIDGE = 0.01, 0.05
 #: Sweeps of a call, and of the one that it is subtracted from.
@@ -57,23 +55,14 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for threads, who in product((1, 2), arguments.only):
             make = PEERS.get(who, partial(_ours, who))
             is_there = who not in PEERS or find_spec(who.lower()) is not None
-            is_known = recorder.found(contender=who, threads=threads, **cell)
-            if is_known or not is_there or (who == "Surprise" and threads > 1):
-                continue
-            measure = partial(_measure, make, entries, k, threads, arguments.repeat)
-            if trials := recorder.attempt(who, measure, **cell):
-                wall, cpu = trials
-                updates = entries.nnz / 1e3
-                recorder.add(
-                    who, wall, threads=threads, cpu_ms=cpu, **cell,
-                    m_updates_per_s=round(updates / min(wall), 2),
-                    m_updates_per_cpu_s=round(updates / min(cpu), 2),
-                )  # fmt: skip
+            if is_there and (who != "Surprise" or threads == 1):
+                given = make, entries, k, threads, arguments.repeat
+                recorder.measure(who, _measure, *given, threads=threads, **cell)
 
 
 def _measure(
     make: Callable[..., Sweeps], entries: Any, k: int, threads: int, repeat: int
-) -> tuple[list[float], list[float]]:
+) -> tuple[list[float], dict[str, Any]]:
     """Return ms of a sweep, wall and CPU: the difference of many sweeps and few."""
     most = numba.get_num_threads()
     numba.set_num_threads(min(threads, most))
@@ -90,23 +79,16 @@ def _measure(
     finally:
         numba.set_num_threads(most)
     wall, cpu = np.array(trials).T.tolist()
-    return wall, cpu
+    rates = (round(entries.nnz / 1e3 / min(times), 2) for times in (wall, cpu))
+    names = "m_updates_per_s", "m_updates_per_cpu_s"
+    return wall, {"cpu_ms": cpu, **dict(zip(names, rates, strict=True))}
 
 
 def _ours(schedule: str, entries: Any, k: int, threads: int) -> Sweeps:
-    graph, rng = graph_of(entries), np.random.default_rng(0)
-    count = graph.vertex_count
-    state = fg.State(
-        graph,
-        x=fg.vertex_property(rng.normal(0, 0.1, (count, k)).astype(np.float32)),
-        bias=fg.vertex_property(np.zeros(count, np.float32)),
-        rating=fg.edge_property(graph.weights_as(np.float32)),
-        mean=float(np.mean(entries.data)), rate=RATE, ridge=RIDGE,
-        rate_of_biases=1.0, smallest=-np.inf,
-    )  # fmt: skip
-    step = epoch_of_sources if schedule == "rows" else epoch
-    own = {"target": "cpu", **options_of(schedule)}
-    return lambda count: fg.iterate([step], state, supersteps=count, **own)
+    graph = graph_of(entries)
+    own = {"factors": k, "rate": RATE, "regularization": RIDGE, "target": "cpu"}
+    own |= options_of(schedule)
+    return lambda count: sgd_factorization(graph, epochs=count, **own)
 
 
 def _libmf(entries: Any, k: int, threads: int) -> Sweeps:

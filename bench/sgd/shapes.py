@@ -44,7 +44,6 @@ class Shape:
         The highest degree of a row; 0 for a road-like shape.
     """
 
-    name: str
     rows: int
     columns: int
     edges: int
@@ -86,35 +85,25 @@ def _ends(rng: np.random.Generator, count: int, edges: int, highest: int) -> np.
     return np.repeat(rng.permutation(count).astype(np.int32), degrees)
 
 
-def _square(name: str, vertices: float, edges: float, degree: int) -> Shape:
-    half = round(vertices / 2)
-    return Shape(name, half, half, round(edges), degree, degree // 2)
-
-
-def _road(name: str, vertices: float, edges: float, degree: int) -> Shape:
-    half = round(vertices / 2)
-    return Shape(name, half, half, round(edges), degree)
-
-
-#: Of the paper; Stack Overflow's edges are those of the published network.
+#: Name -> vertices, edges and highest degree of square shapes of the paper: scale-free
+#: ones, and roads. Stack Overflow's edges are those of the published network.
+_SQUARE = {
+    "STACK": (0.6e6, 1.3e6, 6_119), "IMDB": (1.3e6, 3.7e6, 1_590),
+    "WIKI": (0.1e6, 5.0e6, 100_022), "BGG": (0.1e6, 6.0e6, 43_331),
+    "CITP": (7.5e6, 16.5e6, 779), "POKEC": (3.2e6, 22.3e6, 14_734),
+    "LIVEJ": (9.6e6, 68.9e6, 20_293),
+}  # fmt: skip
+_ROADS = {
+    "CAL": (3.7e6, 4.6e6, 7), "E": (7.1e6, 8.7e6, 9), "W": (12.5e6, 15.1e6, 9),
+    "CTR": (28.1e6, 33.8e6, 8),
+}  # fmt: skip
 SHAPES = {
-    shape.name: shape
-    for shape in (
-        _square("STACK", 0.6e6, 1.3e6, 6_119),
-        _square("IMDB", 1.3e6, 3.7e6, 1_590),
-        _square("WIKI", 0.1e6, 5.0e6, 100_022),
-        _square("BGG", 0.1e6, 6.0e6, 43_331),
-        _square("CITP", 7.5e6, 16.5e6, 779),
-        _square("POKEC", 3.2e6, 22.3e6, 14_734),
-        _square("LIVEJ", 9.6e6, 68.9e6, 20_293),
-        Shape("NFLIX", 480_189, 17_770, 99_072_112, 227_715, 17_920),
-        _road("CAL", 3.7e6, 4.6e6, 7),
-        _road("E", 7.1e6, 8.7e6, 9),
-        _road("W", 12.5e6, 15.1e6, 9),
-        _road("CTR", 28.1e6, 33.8e6, 8),
-        Shape("ml-1m-like", 6_040, 3_706, 800_168, 2_750, 1_900),
-        Shape("small", 2_000, 500, 20_000, 400, 120),
-    )
+    name: Shape(*2 * (round(v / 2),), round(e), degree, (name in _SQUARE) * degree // 2)
+    for name, (v, e, degree) in (_SQUARE | _ROADS).items()
+} | {
+    "NFLIX": Shape(480_189, 17_770, 99_072_112, 227_715, 17_920),
+    "ml-1m-like": Shape(6_040, 3_706, 800_168, 2_750, 1_900),
+    "small": Shape(2_000, 500, 20_000, 400, 120),
 }
 
 

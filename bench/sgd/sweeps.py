@@ -14,7 +14,7 @@ import argparse
 import math
 import re
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -71,16 +71,16 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     recorder.use(arguments.target)
     budget = Budget(arguments.budget)
     matrix_of, first_state = lru_cache(1)(make_matrix), lru_cache(1)(state_of)
-    cells = product(arguments.graph, arguments.k, arguments.schedules)
-    for name, k, schedule in cells:
-        cell = {"cell": f"{name} | {schedule}", "k": k}
-        done = recorder.found(**cell, target=arguments.target)
-        if done is None and budget.allows(cell["cell"]):
-            shape, graph = matrix_of(name)
-            state = first_state(graph, k)
-            fields = {**cell, "schedule": schedule, "shape": shape}
-            measure = partial(_measure, state, fields, arguments, recorder)
-            recorder.attempt(schedule, measure, **cell)
+
+    def measure(name: str, k: int, schedule: str) -> tuple[list[float], dict[str, Any]]:
+        shape, graph = matrix_of(name)
+        return _measure(first_state(graph, k), shape, schedule, arguments)
+
+    for given in product(arguments.graph, arguments.k, arguments.schedules):
+        name, k, schedule = given
+        cell = {"cell": f"{name} | {schedule}", "k": k, "target": arguments.target}
+        if budget.allows(cell["cell"]):
+            recorder.measure(schedule, measure, *given, **cell)
 
 
 def options_of(cell: str) -> dict[str, Any]:
@@ -109,19 +109,15 @@ def predicted(schedule: str, state: fg.State, diagonals: int) -> dict[str, float
 
 
 def _measure(
-    state: fg.State, fields: dict[str, Any], arguments: argparse.Namespace,
-    recorder: Recorder,
-) -> None:  # fmt: skip
-    schedule, shape, target = fields["schedule"], fields["shape"], arguments.target
-    fields["target"], options = target, {**options_of(schedule), "target": target}
+    state: fg.State, shape: dict[str, Any], schedule: str, arguments: argparse.Namespace
+) -> tuple[list[float], dict[str, Any]]:
+    target, fields = arguments.target, {"schedule": schedule, "shape": shape}
+    options = {**options_of(schedule), "target": target}
     if target == "cuda":
         fields |= predicted(schedule, state, shape["diagonals"])
     seconds = fields.get("predicted_ms", 0) / 1e3
     if seconds > arguments.cell:
-        recorder.add(
-            schedule, [], **fields, reason=f"predicted {seconds:.3g} s a sweep"
-        )
-        return
+        return [], {**fields, "reason": f"predicted {seconds:.3g} s a sweep"}
 
     def sweep() -> None:
         step(state, **options)
@@ -134,13 +130,13 @@ def _measure(
         trials.append(time_call(sweep))
     prepared = step.explain(state, **options).rpartition("prepared for kernel 0: ")[2]
     groups = re.match(r"groups: ([\d,]+)", prepared)
-    moved = shape["edges"] * (12 + 16 * fields["k"])
-    recorder.add(
-        schedule, trials, **fields, prepare_ms=1e3 * first.seconds, prepared=prepared,
-        groups=int(groups[1].replace(",", "")), passes=_passes(state, options),
-        gb_per_s=round(moved / min(trials) / 1e6, 1),
-        checks={"ok": bool(np.isfinite(state["x"]).all())},
-    )  # fmt: skip
+    moved, x = shape["edges"] * (12 + 16 * state["x"].shape[1]), state["x"]
+    return trials, {
+        **fields, "prepare_ms": 1e3 * first.seconds, "prepared": prepared,
+        "groups": int(groups[1].replace(",", "")), "passes": _passes(state, options),
+        "gb_per_s": round(moved / min(trials) / 1e6, 1),
+        "checks": {"ok": bool(np.isfinite(x).all())},
+    }  # fmt: skip
 
 
 def _passes(state: fg.State, options: dict[str, Any]) -> int | None:

@@ -26,7 +26,7 @@ EXCLUSIVE = {n for n, s in SCHEDULES.items() if is_exclusive(s)} - {"rows"}
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SHAPES, "small", Shape("small", 60, 25, 400, 40, 15))
+    monkeypatch.setitem(SHAPES, "small", Shape(60, 25, 400, 40, 15))
 
 
 def lines_of(path: Path, *argv: str, code: int = 0) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def test_updates_are_timed_beside_peers(
     monkeypatch.setattr(cpu, "FEW", 1)
     monkeypatch.setattr(cpu, "MANY", 5)
     argv = ("sgd-cpu", "--graph", "small", "--k", "16", "--data", "", "--repeat", "1")
-    only = ("blocks", "serial", "rows", "racy")
+    only = ("blocks", "serial", "levels", "racy")
     lines = lines_of(tmp_path, *argv, "--only", *only)
     found = [(line["contender"], line["threads"]) for line in lines]
     assert sorted(found) == sorted((who, n) for who in only for n in (1, 2))
