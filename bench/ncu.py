@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def ncu_command(metrics: tuple[str, ...], module: str, *arguments: str) -> list[
 
 def shown(command: list[str]) -> str:
     """Return a command line as it is recorded: an interpreter's path is not."""
-    return " ".join(["python" if a == sys.executable else a for a in command])
+    return shlex.join(["python" if a == sys.executable else a for a in command])
 
 
 def profile(command: list[str], limit: float) -> str:

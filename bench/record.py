@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -92,15 +93,16 @@ def gpu_name() -> str | None:
 
 
 def repeatable_command(argv: list[str]) -> str:
-    """Return the command without where its output went."""
+    """Return the command, as a shell takes it, without where its output went."""
     kept: list[str] = []
     arguments = iter(argv)
     for argument in arguments:
-        if argument == "--output":
-            next(arguments, None)
-        elif not argument.startswith("--output="):
+        name, has_value, _ = argument.partition("=")
+        if not (name.startswith("--out") and "--output".startswith(name)):
             kept.append(argument)
-    return " ".join(["python -m bench.run", *kept])
+        elif not has_value:
+            next(arguments, None)
+    return shlex.join(["python", "-m", "bench.run", *kept])
 
 
 class Recorder:
@@ -149,6 +151,28 @@ class Recorder:
         """Return the last kept line with these fields, so that a run can go on."""
         lines = reversed(self.kept())
         return next((line for line in lines if fields.items() <= line.items()), None)
+
+    def measure(
+        self,
+        contender: str,
+        function: Callable[..., tuple[list[float], dict[str, Any]]],
+        *given: Any,
+        **cell: Any,
+    ) -> dict[str, Any]:
+        """Return the kept line of a cell; without one, that of a measurement.
+
+        `function` returns the trials in ms, and further fields. An error is recorded;
+        the line is empty then, and a later run measures the cell again.
+        """
+        kept = self.found(contender=contender, **cell)
+        if kept is not None and "error" not in kept:
+            return kept
+        made = self.attempt(contender, function, *given, **cell)
+        if made is None:
+            return {}
+        trials, fields = made
+        self.add(contender, trials, **cell, **fields)
+        return self.lines[-1]
 
     def add(
         self,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["markdown_table", "print_report", "print_table"]
+__all__ = ["lines_of", "markdown_table", "print_report", "print_table"]
 
 Line = dict[str, Any]
 
@@ -100,16 +100,11 @@ def _cells(line: Line) -> dict[str, str]:
     return found
 
 
-def main() -> None:
-    """Print the tables of the files named on the command line."""
-    lines = [
-        json.loads(line)
-        for name in sys.argv[1:]
-        for line in Path(name).read_text(encoding="utf-8").splitlines()
-        if line
-    ]
-    print_report(lines)
+def lines_of(files: Iterable[str]) -> list[Line]:
+    """Return the result lines of files."""
+    texts = (Path(file).read_text(encoding="utf-8") for file in files)
+    return [json.loads(line) for text in texts for line in text.splitlines() if line]
 
 
 if __name__ == "__main__":
-    main()
+    print_report(lines_of(sys.argv[1:]))

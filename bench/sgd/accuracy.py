@@ -10,7 +10,7 @@ learns all of the four fifths, for as many epochs. Predictions are clipped to th
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,14 @@ from bench.algorithms.als_accuracy import PUBLISHED, root_mean_square
 from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.report import markdown_table
-from bench.sgd.ratings import ratings_of
+from bench.sgd.shapes import ratings_of
+from bench.timing import time_call
 from featgraph.algorithms import MatrixFactorization
 from featgraph.algorithms.ranking_metrics import train_test_split
 
 DEFAULTS = {
-    "graph": ["ml-100k", "ml-1m"],
-    "k": [32, 64],
-    "repeat": 1,
-    "data": data_folder(),
-    "target": "cpu",
-    "page": None,
-}
-
+    "graph": ["ml-100k", "ml-1m"], "k": [32, 64], "data": data_folder(), "page": None
+}  # fmt: skip
 #: Rate, decay and regularization.
 PARAMETERS = (
     (0.01, 0.0, 0.05), (0.01, 0.0, 0.07), (0.01, 0.0, 0.1), (0.02, 0.05, 0.06),
@@ -42,6 +37,27 @@ NAMES = ("rate", "decay", "regularization")
 EPOCHS, PATIENCE = 100, 5
 #: Ratings -> the error that is reached.
 GOALS = {"ml-1m": 0.853, "ml-100k": 0.916}
+PAGE = """\
+# How accurate matrix factorization by gradient descent is
+
+`{command}` writes this page.
+
+A fifth of the ratings is held out, split at random with seed 0, as for
+[alternating least squares](als-accuracy.md). A tenth of the others is the
+validation part, which chooses parameters and the number of epochs. With
+these, `MatrixFactorization` learns all of the four fifths. Predictions are
+clipped to the scale. The held-out ratings are used once:
+
+{held}
+
+{published}
+The figures of featgraph are from one split.
+
+Errors of the validation part, at the best of at most {most} epochs; a run
+ends after {patience} epochs in a row without a smaller one:
+
+{tuned}
+"""
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -53,35 +69,30 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         lines = []
         for k, values in product(arguments.k, PARAMETERS):
             own = dict(zip(NAMES, values, strict=True))
-            cell = {"k": k, "graph": graph, **own}
-            line = recorder.found(contender="tuned", **cell)
-            if line is None:
-                model = MatrixFactorization(
-                    k, epochs=EPOCHS, patience=PATIENCE, target=arguments.target, **own
-                )
-                taken = _fit(model, part, validation=validation)
-                best = model.result_.best_epoch
-                error = float(model.result_.validation_rmse[best - 1])
-                recorder.add("tuned", taken, epochs=best, rmse=error, **cell)
-                line = recorder.lines[-1]
-            lines.append(line)
-        best_line = min(lines, key=lambda line: line["rmse"])
-        own = {n: best_line[n] for n in ("epochs", *NAMES)}
-        model = MatrixFactorization(best_line["k"], target=arguments.target, **own)
-        taken, entries = _fit(model, rest), test.tocoo()
+            tune = partial(_tune, part, validation, k, **own)
+            lines.append(recorder.measure("tuned", tune, k=k, graph=graph, **own))
+        best = min(lines, key=lambda line: line["rmse"])
+        own = {n: best[n] for n in ("k", "epochs", *NAMES)}
+        model, entries = _model(**own), test.tocoo()
+        taken = [time_call(partial(model.fit, rest))]
         error = root_mean_square(model.predict(entries.row, entries.col), entries.data)
-        recorder.add(
-            "held out", taken, k=best_line["k"], graph=graph, rmse=error, **own,
-            checks={"ok": error <= GOALS.get(name, float("inf")), "rmse": error},
-        )  # fmt: skip
+        checks = {"ok": error <= GOALS.get(name, float("inf")), "rmse": error}
+        recorder.add("held out", taken, graph=graph, rmse=error, **own, checks=checks)
     if arguments.page:
         write_page(Path(arguments.page), recorder)
 
 
-def _fit(model: MatrixFactorization, ratings: Any, **more: Any) -> list[float]:
-    begun = time.perf_counter()
-    model.fit(ratings, **more)
-    return [1e3 * (time.perf_counter() - begun)]
+def _tune(part: Any, validation: Any, k: int, **own: float) -> Any:
+    """Return the time and the best epoch of one set of parameters."""
+    model = _model(k, **own, epochs=EPOCHS, patience=PATIENCE)
+    taken = time_call(partial(model.fit, part, validation=validation))
+    found = model.result_
+    error = float(found.validation_rmse.min())
+    return [taken], {"epochs": found.best_epoch, "rmse": error}
+
+
+def _model(k: int, **own: Any) -> MatrixFactorization:
+    return MatrixFactorization(k, target="cpu", **own)
 
 
 def write_page(path: Path, recorder: Recorder) -> None:
@@ -92,25 +103,8 @@ def write_page(path: Path, recorder: Recorder) -> None:
         rows[line["contender"]][*cells, f"{line['rmse']:.4f}"] = None
     head = ("ratings", "K", *NAMES, "epochs", "RMSE")
     held, tuned = (markdown_table(head, part) for part in rows.values())
-    lines = [
-        "# How accurate matrix factorization by gradient descent is",
-        "",
-        f"`{recorder.command}` writes this page.",
-        "",
-        "A fifth of the ratings is held out, split at random with seed 0, as for",
-        "[alternating least squares](als-accuracy.md). A tenth of the others is the",
-        "validation part, which chooses parameters and the number of epochs. With",
-        "these, `MatrixFactorization` learns all of the four fifths. Predictions are",
-        "clipped to the scale. The held-out ratings are used once:",
-        "",
-        held,
-        "",
-        *PUBLISHED.splitlines(),
-        "The figures of featgraph are from one split.",
-        "",
-        f"Errors of the validation part, at the best of at most {EPOCHS} epochs; a run",
-        f"ends after {PATIENCE} epochs in a row without a smaller one:",
-        "",
-        tuned,
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = PAGE.format(
+        command=recorder.command, held=held, published=PUBLISHED, most=EPOCHS,
+        patience=PATIENCE, tuned=tuned,
+    )  # fmt: skip
+    path.write_text(text, encoding="utf-8")

@@ -9,8 +9,9 @@ warp takes for an instruction, stalls are those of waiting for one reason.
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,15 +20,12 @@ from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
 from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
 from bench.sgd.sweeps import DEFAULTS as SWEEPS
-from bench.sgd.sweeps import VARIANTS, state_of, step
+from bench.sgd.sweeps import options_of, state_of, step
 
-DEFAULTS = {
-    "graph": ["STACK", "CAL"], "k": [16], "repeat": 1,
-    "schedules": SWEEPS["schedules"], "limit": 100.0,
-}  # fmt: skip
-COUNTERS = 4096
+DEFAULTS = {"graph": ["STACK", "CAL"], "limit": 100.0}
+COUNTERS, K, SCHEDULES = 4096, 16, SWEEPS["schedules"]
 #: Of these, attempts to lock are counted.
-LOCKED = [s for s in SWEEPS["schedules"] if "locked" in s or "hybrid" in s]
+LOCKED = [s for s in SCHEDULES if "locked" in s or "hybrid" in s]
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 #: Column of a row -> the counter of ncu; those of the first table are over edges.
 PER_EDGE = {
@@ -61,7 +59,6 @@ def hold(locks, first, second, tries):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--schedules", nargs="+", help="names of `sgd-sweeps`")
     parser.add_argument("--limit", type=float, help="s of ncu for a matrix")
 
 
@@ -70,28 +67,22 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     from featgraph.device import queue_cuda
 
     recorder.use("cuda")
+    # Kernels of this process count: none is taken from disk that does not.
+    fg.config.cache, made = False, {}
+    exec(HOLD.format(last=COUNTERS - 1), made)  # noqa: S102
+    queue_cuda.hold = made["hold"]
     for name in arguments.graph:
-        given = "--graph", name, "--schedules", *arguments.schedules
-        line = ncu_command((*METRICS.values(),), "bench.sgd.counters", *given)
+        line = ncu_command((*METRICS.values(),), "bench.sgd.counters", name)
         shape, graph = make_matrix(name)
-        count = partial(counted, line, arguments, shape["edges"])
+        count = partial(counted, line, arguments.limit, shape["edges"])
         for schedule, found in (recorder.attempt("ncu", count) or {}).items():
             recorder.add(schedule, [], **found, graph=shape, ncu=shown(line))
-        # No kernel is taken from disk that does not count.
-        fg.config.cache, made = False, {}
-        exec(HOLD.format(last=COUNTERS - 1), made)  # noqa: S102
-        plain, queue_cuda.hold = queue_cuda.hold, made["hold"]
-        state = state_of(with_counters(graph, COUNTERS), arguments.k[0])
+        state = state_of(with_counters(graph, COUNTERS), K)
         for schedule in LOCKED:
-            if schedule in arguments.schedules:
-                options = VARIANTS.get(schedule, {"schedule": schedule})
-                tries = recorder.attempt(
-                    schedule, partial(attempts, state, COUNTERS, **options)
-                )
-                if tries is not None:
-                    each = tries / shape["edges"]
-                    recorder.add(schedule, [], attempts=each, graph=shape)
-        queue_cuda.hold = plain
+            tries = recorder.attempt(schedule, attempts, state, COUNTERS, schedule)
+            if tries is not None:
+                each = tries / shape["edges"]
+                recorder.add(schedule, [], attempts=each, graph=shape)
 
 
 def with_counters(graph: fg.Graph, count: int) -> fg.Graph:
@@ -101,18 +92,15 @@ def with_counters(graph: fg.Graph, count: int) -> fg.Graph:
     return fg.Graph.from_edges(*ends, sides=(rows + count, columns))
 
 
-def attempts(state: fg.State, count: int, **options: Any) -> int:
+def attempts(state: fg.State, count: int, schedule: str) -> int:
     """Return how often a sweep has tried to take the locks of an edge."""
-    step(state, **options, target="cuda")
-    buffers = state.residency
-    size = (state.graph.vertex_count,)
+    step(state, **options_of(schedule), target="cuda")
+    buffers, size = state.residency, (state.graph.vertex_count,)
     words = buffers.device.download(buffers.temporary("locks", "int32", size))
     return int(words[:count].view(np.uint32).sum(dtype=np.int64))
 
 
-def counted(
-    line: list[str], arguments: argparse.Namespace, edges: int
-) -> dict[str, dict[str, float]]:
+def counted(line: list[str], limit: float, edges: int) -> dict[str, dict[str, float]]:
     """Return the counters of ncu for each schedule, of those that the GPU has.
 
     Raises
@@ -120,20 +108,16 @@ def counted(
     RuntimeError
         If ncu is not there, fails, takes too long, or saw another number of schedules.
     """
-    groups = behind_markers(profile(line, arguments.limit) or '"ID"')
-    if len(groups) != len(arguments.schedules):
-        raise RuntimeError(f"ncu saw {len(groups)} of {len(arguments.schedules)}")
-    found = {}
-    for schedule, kernels in zip(arguments.schedules, groups, strict=True):
+    groups = behind_markers(profile(line, limit) or '"ID"')
+    if len(groups) != len(SCHEDULES):
+        raise RuntimeError(f"ncu saw {len(groups)} of {len(SCHEDULES)} schedules")
+    found: dict[str, dict[str, float]] = {schedule: {} for schedule in SCHEDULES}
+    for values, kernels in zip(found.values(), groups, strict=True):
         row = next(r for r in kernels[::-1] if "exclusive" in r["Kernel Name"])
-        values = {}
         for name, metric in METRICS.items():
-            try:
+            with suppress(KeyError, ValueError):  # a chip may lack some
                 value = float(row[metric].replace(",", ""))
-            except (KeyError, ValueError):  # a chip may lack some
-                continue
-            values[name] = value / edges if name in PER_EDGE else value
-        found[schedule] = values
+                values[name] = value / edges if name in PER_EDGE else value
     return found
 
 
@@ -141,17 +125,11 @@ def main() -> None:
     """Run one sweep behind a marker for each schedule; the profiled process."""
     from featgraph.runtime.devices.choose import choose_device
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--graph", required=True)
-    parser.add_argument("--schedules", nargs="+", required=True)
-    arguments = parser.parse_args()
-
     device = choose_device("cuda")
-    mark = make_marker(device)
-    state = state_of(make_matrix(arguments.graph)[1], 16)
-    for schedule in arguments.schedules:
+    mark, state = make_marker(device), state_of(make_matrix(sys.argv[1])[1], K)
+    for schedule in SCHEDULES:
         mark()
-        step(state, **VARIANTS.get(schedule, {"schedule": schedule}), target="cuda")
+        step(state, **options_of(schedule), target="cuda")
         device.synchronize()
 
 

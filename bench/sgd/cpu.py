@@ -1,11 +1,10 @@
 """Updates a second of SGD on the CPU, beside LIBMF and Surprise where installed.
 
-One and two threads, in CPU time and wall time. A contender runs `--sweeps` sweeps, and
-five times as many; the difference has neither preparation nor conversion. The models
-differ: ``learn`` has biases; LIBMF has none, and adapts rates by AdaGrad; Surprise has
-biases and one thread; ``rows`` updates users alone. LIBMF needs ``pip install
---no-binary libmf --no-build-isolation libmf`` with ``CFLAGS="-O3 -march=native
--DUSEAVX"``, or it has no vectors.
+One and two threads, in CPU time and wall time. A contender runs `FEW` sweeps, and then
+`MANY`; the difference has neither preparation nor conversion. The models
+differ: featgraph has biases; LIBMF has none, and adapts rates by AdaGrad; Surprise has
+biases and one thread. LIBMF needs ``pip install --no-binary libmf --no-build-isolation
+libmf`` with ``CFLAGS="-O3 -march=native -DUSEAVX"``, or it has no vectors.
 
 Two threads beside one need an idle machine. A run goes on from the lines that its
 output file has.
@@ -16,30 +15,35 @@ from __future__ import annotations
 import argparse
 import importlib
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
 import numba
 import numpy as np
 
-import featgraph as fg
 from bench.graphs import data_folder
 from bench.record import Recorder
-from bench.sgd.ratings import graph_of, ratings_of
-from featgraph.algorithms.sgd import epoch, epoch_of_sources
+from bench.sgd.shapes import graph_of, ratings_of
+from bench.sgd.sweeps import options_of
+from featgraph.algorithms import sgd_factorization
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4, "data": data_folder()}
-SCHEDULES = ("blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows")
-RATE, RIDGE, TIMES = 0.01, 0.05, 5
+DEFAULTS = {
+    "graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4, "data": data_folder(),
+    "only": ["blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "LIBMF",
+             "Surprise"],
+}  # fmt: skip
+RATE, RIDGE = 0.01, 0.05
+#: Sweeps of a call, and of the one that it is subtracted from.
+FEW, MANY = 5, 25
 
 Sweeps = Callable[[int], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="names of contenders")
 
 
@@ -47,99 +51,65 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each graph."""
     for name, k in product(arguments.graph, arguments.k):
         entries = ratings_of(arguments.data, name).tocoo()
-        makers = {s: _ours(s, entries, k) for s in SCHEDULES}
-        makers |= {"LIBMF": _libmf(entries, k), "Surprise": _surprise(entries, k)}
         cell = {"k": k, "graph": {"name": name, "edges": entries.nnz}}
-        for threads, (who, make) in product(arguments.threads, makers.items()):
-            is_asked = who in (arguments.only or makers) and make is not None
-            is_known = recorder.found(contender=who, threads=threads, **cell)
-            if is_asked and not is_known and (who != "Surprise" or threads == 1):
-                measure = partial(_measure, make, threads, arguments)
-                trials = recorder.attempt(who, measure, **cell)
-                if trials:
-                    wall, cpu = trials
-                    updates = entries.nnz / 1e3
-                    recorder.add(
-                        who, wall, threads=threads, cpu_ms=cpu, **cell,
-                        m_updates_per_s=round(updates / min(wall), 2),
-                        m_updates_per_cpu_s=round(updates / min(cpu), 2),
-                    )  # fmt: skip
+        for threads, who in product((1, 2), arguments.only):
+            make = PEERS.get(who, partial(_ours, who))
+            is_there = who not in PEERS or find_spec(who.lower()) is not None
+            if is_there and (who != "Surprise" or threads == 1):
+                given = make, entries, k, threads, arguments.repeat
+                recorder.measure(who, _measure, *given, threads=threads, **cell)
 
 
 def _measure(
-    make: Callable[[int], Sweeps], threads: int, arguments: argparse.Namespace
-) -> tuple[list[float], list[float]]:
+    make: Callable[..., Sweeps], entries: Any, k: int, threads: int, repeat: int
+) -> tuple[list[float], dict[str, Any]]:
     """Return ms of a sweep, wall and CPU: the difference of many sweeps and few."""
-    most, few = numba.get_num_threads(), arguments.sweeps
+    most = numba.get_num_threads()
     numba.set_num_threads(min(threads, most))
     trials = []
     try:
-        sweeps = make(threads)
+        sweeps = make(entries, k, threads)
         sweeps(1)
-        for _ in range(arguments.repeat):
+        for _ in range(repeat):
             at = [np.array([time.perf_counter(), time.process_time()])]
-            for count in (few, TIMES * few):
+            for count in (FEW, MANY):
                 sweeps(count)
                 at.append(np.array([time.perf_counter(), time.process_time()]))
-            trials.append(1e3 * (at[2] - 2 * at[1] + at[0]) / ((TIMES - 1) * few))
+            trials.append(1e3 * (at[2] - 2 * at[1] + at[0]) / (MANY - FEW))
     finally:
         numba.set_num_threads(most)
     wall, cpu = np.array(trials).T.tolist()
-    return wall, cpu
+    rates = (round(entries.nnz / 1e3 / min(times), 2) for times in (wall, cpu))
+    names = "m_updates_per_s", "m_updates_per_cpu_s"
+    return wall, {"cpu_ms": cpu, **dict(zip(names, rates, strict=True))}
 
 
-def _ours(schedule: str, entries: Any, k: int) -> Callable[[int], Sweeps]:
-    def make(threads: int) -> Sweeps:
-        graph, rng = graph_of(entries), np.random.default_rng(0)
-        x = rng.normal(0, 0.1, (graph.vertex_count, k)).astype(np.float32)
-        state = fg.State(
-            graph,
-            x=fg.vertex_property(x),
-            bias=fg.vertex_property(np.zeros(graph.vertex_count, np.float32)),
-            rating=fg.edge_property(graph.weights_as(np.float32)),
-            mean=float(np.mean(entries.data)), rate=RATE, ridge=RIDGE,
-            rate_of_biases=1.0, smallest=-np.inf,
-        )  # fmt: skip
-        step = epoch_of_sources if schedule == "rows" else epoch
-        own: dict[str, Any] = {"schedule": schedule}
-        if schedule == "racy":
-            own = {"racy": True}
-        return lambda count: fg.iterate(
-            [step], state, supersteps=count, target="cpu", **own
-        )
-
-    return make
+def _ours(schedule: str, entries: Any, k: int, threads: int) -> Sweeps:
+    graph = graph_of(entries)
+    own = {"factors": k, "rate": RATE, "regularization": RIDGE, "target": "cpu"}
+    own |= options_of(schedule)
+    return lambda count: sgd_factorization(graph, epochs=count, **own)
 
 
-def _libmf(entries: Any, k: int) -> Callable[[int], Sweeps] | None:
-    try:
-        libmf = importlib.import_module("libmf.mf")
-    except ImportError:
-        return None
+def _libmf(entries: Any, k: int, threads: int) -> Sweeps:
+    libmf = importlib.import_module("libmf.mf")
     table = np.c_[entries.row, entries.col, entries.data].astype(np.float32)
     own = {"k": k, "eta": 0.1, "lambda_p2": RIDGE, "lambda_q2": RIDGE}
-    own |= {"lambda_p1": 0.0, "lambda_q1": 0.0, "quiet": True}
-    return lambda threads: (
-        lambda count: libmf.MF(nr_iters=count, nr_threads=threads, **own).fit(table)
-    )
+    own |= {"lambda_p1": 0.0, "lambda_q1": 0.0, "quiet": True, "nr_threads": threads}
+    return lambda count: libmf.MF(nr_iters=count, **own).fit(table)
 
 
-def _surprise(entries: Any, k: int) -> Callable[[int], Sweeps] | None:
-    try:
-        surprise = importlib.import_module("surprise")
-    except ImportError:
-        return None
-    from collections import defaultdict
-
+def _surprise(entries: Any, k: int, threads: int) -> Sweeps:
+    surprise = importlib.import_module("surprise")
     by_user, by_item = defaultdict(list), defaultdict(list)
     for u, i, r in zip(entries.row, entries.col, entries.data, strict=True):
         by_user[int(u)].append((int(i), float(r)))
         by_item[int(i)].append((int(u), float(r)))
     ids = [{n: n for n in range(size)} for size in entries.shape]
-    trainset = surprise.Trainset(
-        by_user, by_item, *entries.shape, entries.nnz, (1, 5), *ids
-    )
+    given = by_user, by_item, *entries.shape, entries.nnz, (1, 5), *ids
+    trainset = surprise.Trainset(*given)
     own = {"n_factors": k, "lr_all": RATE, "reg_all": RIDGE, "random_state": 0}
-    return lambda threads: (
-        lambda count: surprise.SVD(n_epochs=count, **own).fit(trainset)
-    )
+    return lambda count: surprise.SVD(n_epochs=count, **own).fit(trainset)
+
+
+PEERS: dict[str, Callable[..., Sweeps]] = {"LIBMF": _libmf, "Surprise": _surprise}

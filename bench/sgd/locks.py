@@ -12,20 +12,23 @@ table has them.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bench.record import Recorder
 from bench.timing import time_events
+from featgraph.device.queue_cuda import ARRIVED
 
 DEFAULTS = {"k": [16, 32, 128], "repeat": 5}
 #: Threads of a block, and features that a lane loads at once.
 BLOCK, PIECE = 128, 4
 #: Attempts of one thread at most, and of all together; edges of a long chain.
 TRIES, ALL_TRIES, CHAIN = 1 << 14, 1 << 22, 1 << 14
-#: Rows of all users and items.
-ROWS = 1 << 19
+#: Meetings of all blocks; rows of all users and items; bytes that are copied.
+MEETS, ROWS, COPIED = 1000, 1 << 19, 1 << 29
 #: Words from a thread's lock to the next: sectors of memory.
 APART = 8
 
@@ -81,95 +84,69 @@ def text_of(k: int) -> str:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure all of them, and print the constants of the card."""
-    from featgraph.cuda import dialect
+    from featgraph.cuda.dialect import cuda
 
-    dialect.require(gpu=True)
-    recorder.use("cuda")
-    bench = _Bench(recorder, arguments.repeat)
-    _of_copies(bench)
+    recorder.require_gpu()
+    to, of = (cuda.device_array(COPIED, np.uint8) for _ in range(2))
+    repeats = range(arguments.repeat)
+    trials = [time_events(lambda: to.copy_to_device(of), 1)[0] for _ in repeats]
+    recorder.add("copy", trials, gb_per_s=2 * COPIED / min(trials) / 1e6)
+    measure = partial(_measure, recorder, arguments.repeat)
+    wide = cuda.get_current_device().MULTIPROCESSOR_COUNT
     kernels: dict[str, Any] = {}
     exec(text_of(16), kernels)  # noqa: S102
-    card = _of_locks(bench, kernels)
+    card = _of_locks(measure, kernels, wide)
     for k in arguments.k:
         exec(text_of(k), kernels := {})  # noqa: S102
-        found = _of_updates(bench, kernels["updates"], k)
-        card = card | {name: (*card.get(name, ()), v) for name, v in found.items()}
+        for name, value in _of_updates(measure, kernels["updates"], wide, k).items():
+            card[name] = (*card.get(name, ()), value)
     card["widths"] = tuple(arguments.k)
     recorder.add("constants", [], card=card)
     print(f'"{recorder.device}": Card(**{card}),')
 
 
-def _of_copies(bench: _Bench) -> None:
-    """Measure copies on the device, which bound kernels that move bytes once."""
+def _measure(
+    recorder: Recorder, repeat: int, name: str, kernel: Any, grid: tuple[int, int],
+    given: tuple[Any, ...], steps: int = 0, **fields: Any,
+) -> float:  # fmt: skip
+    """Record a kernel, and return the us of each of its steps, least of all trials.
+
+    Arrays are copied to the GPU anew in each trial. Without `steps`, the last of them
+    has how many there were.
+    """
     from featgraph.cuda.dialect import cuda
 
-    to, of = (cuda.device_array(1 << 29, np.uint8) for _ in range(2))
-    trials = [
-        time_events(lambda: to.copy_to_device(of), 1)[0] for _ in range(bench.repeat)
-    ]
-    rate = 2 * (1 << 29) / min(trials) / 1e6
-    bench.recorder.add("copy", trials, gb_per_s=rate)
-    print(f"copy: {rate:.4g} GB/s")
+    trials = []
+    for _ in range(repeat + 1):  # the first one compiles
+        own = [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in given]
+        trials.append(time_events(lambda own=own: kernel[grid](*own), 1)[0])
+    steps = steps or int(own[-1].copy_to_host()[0])
+    each, (blocks, threads) = min(trials[1:]) * 1e3 / max(steps, 1), grid
+    recorder.add(
+        name, trials[1:], blocks=blocks, threads=blocks * threads, steps=steps,
+        us=each, m_per_s=1 / each, **fields,
+    )  # fmt: skip
+    return each
 
 
-class _Bench:
-    """Launches kernels, and records times."""
-
-    def __init__(self, recorder: Recorder, repeat: int) -> None:
-        from featgraph.cuda.dialect import cuda
-
-        self.recorder, self.repeat, self.to_device = recorder, repeat, cuda.to_device
-        self.multiprocessors = cuda.get_current_device().MULTIPROCESSOR_COUNT
-
-    def time(
-        self, name: str, kernel: Any, grid: tuple[int, int], arguments: tuple[Any, ...],
-        zeros: int = 0, per: int = 1, **fields: Any,
-    ) -> float:  # fmt: skip
-        """Return the us of each of `per` steps, least of all trials.
-
-        With `zeros`, the first argument is the dtype of an array of as many, anew in
-        each trial. Of locks, the steps are those that were taken, which an argument
-        more counts.
-        """
-        trials, count = [], per
-        for number in range(self.repeat + 1):
-            given = list(arguments)
-            if zeros:
-                given[0] = self.to_device(np.zeros(zeros, given[0]))
-            counts = name.startswith("lock")
-            if counts:
-                given.append(self.to_device(np.zeros(1, np.int64)))
-            ms, _ = time_events(lambda g=given: kernel[grid](*g), 1)
-            if number:  # the first one compiles
-                trials.append(ms)
-                count = int(given[-1].copy_to_host()[0]) if counts else per
-        each = min(trials) * 1e3 / max(count, 1)
-        blocks, threads = grid
-        self.recorder.add(
-            name, trials, blocks=blocks, threads=blocks * threads, steps=count,
-            us=each, m_per_s=1 / each, **fields,
-        )  # fmt: skip
-        return each
-
-
-def _of_locks(bench: _Bench, kernels: dict[str, Any]) -> dict[str, Any]:
+def _of_locks(
+    measure: Callable[..., float], kernels: dict[str, Any], wide: int
+) -> dict[str, Any]:
     """Measure locks and barriers."""
-    wide = bench.multiprocessors
+    taken = np.zeros(1, np.int64)
     for grid in ((1, 1), (1, 32), (8, BLOCK), (wide, BLOCK), (8 * wide, BLOCK)):
         threads = grid[0] * grid[1]
         tries = max(min(ALL_TRIES // threads, TRIES), 1)
         for name, apart in (("locks of one word", 0), ("locks of own words", APART)):
-            given = np.int32, apart, 0, tries
-            bench.time(name, kernels["locks"], grid, given, max(threads * apart, 1))
-    given = np.int32, 0, APART, TRIES
-    lock = bench.time("locks of an edge", kernels["locks"], (1, 1), given, APART + 1)
-    from featgraph.device.queue_cuda import ARRIVED
-
+            words = np.zeros(max(threads * apart, 1), np.int32)
+            measure(name, kernels["locks"], grid, (words, apart, 0, tries, taken))
+    given = np.zeros(APART + 1, np.int32), 0, APART, TRIES, taken
+    lock = measure("locks of an edge", kernels["locks"], (1, 1), given)
+    given = np.zeros(ARRIVED + 1, np.int64), MEETS
     few, _, many = (
-        bench.time("barrier", kernels["barriers"], (blocks, BLOCK), (np.int64, 1000),
-                   ARRIVED + 1, 1000)
-        for blocks in (wide, 2 * wide, 4 * wide)
-    )  # fmt: skip
+        measure("barrier", kernels["barriers"], (blocks * wide, BLOCK), given, MEETS)
+        for blocks in (1, 2, 4)
+    )
     block = max((many - few) / (3 * wide), 0.0)
     return {
         "multiprocessors": wide, "barrier_us": few - block * wide, "block_us": block,
@@ -177,30 +154,29 @@ def _of_locks(bench: _Bench, kernels: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _of_updates(bench: _Bench, kernel: Any, k: int) -> dict[str, float]:
+def _of_updates(
+    measure: Callable[..., float], kernel: Any, wide: int, k: int
+) -> dict[str, float]:
     """Measure updates of rows of K features, alone and by all groups of lanes."""
-    rng, groups = np.random.default_rng(0), 32 // (k // PIECE)
-    draw = rng.random((ROWS, k), np.float32) / np.float32(k**0.5)
-    x, full = bench.to_device(draw), 8 * bench.multiprocessors
-    shared = max((1 << 24) * 16 // k // (full * BLOCK // 32 * groups), 1)
+    rng, half, groups = np.random.default_rng(0), ROWS // 2, 32 * PIECE // k
+    x = rng.random((ROWS, k), np.float32) / np.float32(k**0.5)
+    workers = 8 * wide * BLOCK // 32 * groups
+    count = max((1 << 24) * 16 // k // workers, 1)
 
-    def measure(
-        name: str, grid: tuple[int, int], times: int, is_held: bool = False
-    ) -> tuple[float, float]:
+    def updates(
+        name: str, grid: tuple[int, int], count: int, is_held: bool = False
+    ) -> float:
         at_once = grid[0] * grid[1] // 32 * groups
-        users = rng.integers(0, ROWS // 2, times * at_once, np.int32)
-        items = rng.integers(ROWS // 2, ROWS, times * at_once, np.int32)
+        users = rng.integers(0, half, count * at_once, np.int32)
+        items = rng.integers(0, half, users.size, np.int32)
         if is_held:  # each group of lanes has an item of its own
-            items = np.resize(np.arange(at_once, dtype=np.int32), items.size)
-            items += np.int32(ROWS // 2)
-        given = x, bench.to_device(users), bench.to_device(items), times
-        each = bench.time(name, kernel, grid, given, per=times, k=k)
-        rate = at_once * (12 + 16 * k) / each * 1e-3
-        print(f"{name}, K = {k}: {rate:.4g} GB/s")
-        return each, rate
+            items = np.resize(np.arange(at_once, dtype=np.int32), users.size)
+        given = x, users, items + np.int32(half), count
+        return measure(name, kernel, grid, given, count, k=k)
 
+    all_us = updates("updates by all", (8 * wide, BLOCK), count)
     return {
-        "free_us": measure("update, rows free", (1, 32), CHAIN)[0],
-        "held_us": measure("update, one row held", (1, 32), CHAIN, is_held=True)[0],
-        "gb_per_s": measure("updates by all", (full, BLOCK), shared)[1],
+        "free_us": updates("update, rows free", (1, 32), CHAIN),
+        "held_us": updates("update, one row held", (1, 32), CHAIN, is_held=True),
+        "gb_per_s": workers * (12 + 16 * k) / all_us * 1e-3,
     }

@@ -492,6 +492,27 @@ def test_exclusive_functions_neither_spill_nor_read_rows_by_element(
         assert ".f64" not in ptx
 
 
+@pytest.mark.parametrize("k", [16, 32])
+@pytest.mark.parametrize("schedule", ["edge_locked", "ticketed", "node_locked"])
+def test_rows_are_loaded_and_stored_while_their_locks_are_held(
+    schedule: str, k: int
+) -> None:
+    """In this order: acquire, loads, stores, fence, release."""
+    [(_, ptx, _)] = _compile(LEARN.fold(k=k, target="cuda", schedule=schedule), (9, 0))
+    loads = [m.start() for m in re.finditer(r"ld\.global\.v4\.f32", ptx)]
+    stores = [m.start() for m in re.finditer(r"st\.global\.v4\.f32", ptx)]
+    assert len(loads) == len(stores) == 2
+    taken = "ld.acquire.gpu.b32" if schedule == "ticketed" else "fence.acq_rel.gpu"
+    acquires = [m.start() for m in re.finditer(re.escape(taken), ptx[: loads[0]])]
+    assert acquires, "no acquire precedes the rows"
+    if schedule != "ticketed":
+        assert ptx.rfind(".cas.b32", 0, loads[0]) < acquires[-1]
+    fence = ptx.index("fence.acq_rel.gpu", stores[-1])
+    passes = r"atom\.global\.(add\.u32|exch\.b32)"
+    words = [m.start() for m in re.finditer(passes, ptx[stores[-1] :])]
+    assert loads[-1] < stores[0] < stores[-1] < fence < stores[-1] + words[0]
+
+
 @fg.edge(exclusive=True)
 def add_value(f, u, v, e, d):
     p = d.x[u, f]

@@ -9,7 +9,7 @@ import pytest
 
 from bench.sgd import counters
 from bench.sgd.locks import APART, text_of
-from bench.sgd.sweeps import VARIANTS, state_of
+from bench.sgd.sweeps import state_of
 from featgraph.cuda import dialect
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from tests.programs.exclusive import graph_of
@@ -78,14 +78,13 @@ def test_attempts_to_lock_are_counted(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ExclusiveSchedule, "resident", 1)
-    own, more = VARIANTS.get(schedule, {"schedule": schedule}), 8
-    graph = graph_of("sides", 9, 24, 0)
+    graph, more = graph_of("sides", 9, 24, 0), 8
     state = state_of(counters.with_counters(graph, more), 4)
     with emulated_gpu() as gpu:
         queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
-        assert counters.attempts(state, more, **own) == 0
+        assert counters.attempts(state, more, schedule) == 0
         made = gpu.emulator.load(counters.HOLD.format(last=more - 1))
         monkeypatch.setattr(queues, "hold", made.hold)
-        count = counters.attempts(state, more, **own)
+        count = counters.attempts(state, more, schedule)
     # Each edge is tried until it has its locks, and hubs make some wait.
     assert 24 < count < 24 * 24

@@ -50,10 +50,10 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
-def _be_impatient(gpu: Gpu, patch: pytest.MonkeyPatch) -> None:
-    """Have waits that are too long end at once."""
+def _be_impatient(gpu: Gpu, patch: pytest.MonkeyPatch, most_ns: int = 1) -> None:
+    """Have waits of more than some ns end with an error."""
     queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
-    patch.setattr(queues, "LONGEST_WAIT", 1)
+    patch.setattr(queues, "LONGEST_WAIT", most_ns)
     patch.setattr(queues, "POLLS", 2)
 
 
@@ -162,6 +162,32 @@ def test_faults_of_the_nest_are_seen(
         check_run(program, state, told)
 
 
+@fg.edge(exclusive=True)
+def mix_half(f, u, v, e, d):
+    a = d.x[u, f]
+    b = d.x[v, f]
+    n = d.n[u]
+    m = d.n[v]
+    s = fg.feature_sum(a ^ b)
+    if s % 2 == 0:
+        d.n[u] = 3 * n + m + 1
+    d.x[u, f] = 31 * a + b + d.w[e] + s
+    d.runs[e] = d.runs[e] + 1
+    return True
+
+
+@pytest.mark.parametrize("schedule", ["levels", "edge_locked", "ticketed"])
+def test_a_half_of_updates_that_is_dropped_is_seen(schedule: str) -> None:
+    """Those of targets: both ends conflict by what is read and written at sources."""
+    graph = fg.Graph.from_edges([0, 3, 2, 2, 1, 5], [1, 2, 2, 0, 4, 4])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROGRAMS, "mix_all", fg.foldmap(mix_half))
+        state, told = run("mix_all", graph, 3, "cuda", schedule=schedule)
+        check_run("mix_all", state, told)
+    with pytest.raises(AssertionError):
+        check_run("mix_all", state, told)
+
+
 SLOW = ("levels", "serial", "matching_edges", "edge_locked", "ticketed",
         "node_locked", "hybrid", "hubs apart")  # fmt: skip
 
@@ -185,6 +211,7 @@ _HOLD = "held = queues.hold(locks, lower, upper, tries)"
 _TRY = "got = queues.hold(locks, other, other, 1)"
 _EDGES = {"schedule": "edge_locked", "tries": 2}
 _NODES = {"schedule": "node_locked"}
+_TICKETS = {"schedule": "ticketed"}
 _APART = {"schedule": "hybrid", "hubs": 2, "tries": 1}
 _FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no lock": (_EDGES, _HOLD, "held = True"),
@@ -199,8 +226,12 @@ _FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
         _EDGES, "(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"
     ),
     "run twice": (_EDGES, "+ place] = at", "+ place] = place"),
-    "no wait": (
-        {"schedule": "ticketed"}, "held = has_turns and", "held = waits and"
+    "no wait": (_TICKETS, "held = has_turns and", "held = waits and"),
+    "a ticket skipped": (
+        _TICKETS, "has_turns = queues.has_turn(locks, v", "_ = queues.has_turn(locks, v"
+    ),
+    "a self-loop that passes two tickets": (
+        _TICKETS, "and (u != v or conflicts == 2)", ""
     ),
     "no lock of another end": (_NODES, _TRY, "got = True"),
     "another end released early": (
@@ -230,9 +261,13 @@ def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_locks_are_seen(
+    fault: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     more, old, new = _FAULTS[fault]
     _alter(old, new, monkeypatch)
+    if more is _TICKETS:  # edges that wait for a ticket that has passed
+        _be_impatient(gpu, monkeypatch, 10**9)
     has_sides = more["schedule"] in {"node_locked", "hybrid"}
     graph = graph_of("directed", 5, 14, 1)
     if has_sides:

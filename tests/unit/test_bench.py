@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,21 @@ def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "WRONG" in printed
 
 
+def test_cells_are_measured_until_they_have_a_line(tmp_path: Path) -> None:
+    recorder = Recorder("compile", ["compile"], str(tmp_path / "lines"))
+    assert recorder.measure("a", lambda k: 1 / 0, 4, k=4) == {}
+    found = recorder.measure("a", lambda k: ([1.0, 3.0], {"of": 2 * k}), 4, k=4)
+    assert (found["contender"], found["k"], found["of"]) == ("a", 4, 8)
+    assert found["median_ms"] == 2.0
+    assert recorder.measure("a", lambda k: 1 / 0, 4, k=4)["of"] == 8
+    assert len(recorder.kept()) == 2
+
+
 def test_command_is_kept_without_its_output() -> None:
-    argv = ["compile", "--output", "there", "--k", "8", "--output=here"]
+    argv = ["compile", "--output", "there", "--k", "8", "--output=here", "--out", "up"]
     assert repeatable_command(argv) == "python -m bench.run compile --k 8"
+    named = repeatable_command(["sgd-sweeps", "--schedules", "edge_locked, as given"])
+    assert shlex.split(named)[-1] == "edge_locked, as given"
 
 
 def test_kron_is_simple_and_the_same_for_any_thread_count() -> None:

@@ -15,16 +15,18 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from bench import run
-from bench.sgd import accuracy
-from bench.sgd.convergence import BOUNDS
-from bench.sgd.ratings import ratings_of
-from bench.sgd.shapes import SHAPES, Shape
+from bench.sgd import accuracy, convergence, cpu
+from bench.sgd.shapes import SHAPES, Shape, ratings_of
+from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.table import SCHEDULES
+
+#: Schedules of functions that write at both ends.
+EXCLUSIVE = {n for n, s in SCHEDULES.items() if is_exclusive(s)} - {"rows"}
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SHAPES, "small", Shape("small", 60, 25, 400, 40, 15))
+    monkeypatch.setitem(SHAPES, "small", Shape(60, 25, 400, 40, 15))
 
 
 def lines_of(path: Path, *argv: str, code: int = 0) -> list[dict[str, Any]]:
@@ -49,13 +51,16 @@ def test_drawn_ratings_can_be_learned() -> None:
     assert drawn.data.std() > 0.5
 
 
-def test_convergence_is_checked_beside_serial(tmp_path: Path) -> None:
-    """Of a small rate, so that every order is near that of the others."""
-    names = [name for name in (*BOUNDS, "racy") if name in {*SCHEDULES, "racy"}]
+def test_convergence_is_checked_beside_serial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few epochs, so that every order is near that of the others."""
+    monkeypatch.setattr(convergence, "EPOCHS", 3)
+    monkeypatch.setattr(convergence, "SEEDS", 2)
     argv = ("sgd-convergence", "--graph", "small", "--k", "2", "--data", "")
-    more = ("--seeds", "2", "--epochs", "3", "--schedules", *names, "not there")
-    lines = lines_of(tmp_path, *argv, *more)
-    assert [line["schedule"] for line in lines] == 2 * names
+    lines = lines_of(tmp_path, *argv)
+    assert {*convergence.BOUNDS} == EXCLUSIVE
+    assert [line["schedule"] for line in lines] == 2 * [*convergence.BOUNDS]
     for line in lines:
         assert len(line["curve"]) == 3
         if line["schedule"] in {"levels", "ticketed"}:
@@ -68,10 +73,11 @@ def test_convergence_is_checked_beside_serial(tmp_path: Path) -> None:
 def test_an_order_that_is_far_off_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(BOUNDS, "blocks", 0.0)
+    monkeypatch.setattr(convergence, "BOUNDS", {"serial": 0.0, "blocks": 0.0})
+    monkeypatch.setattr(convergence, "EPOCHS", 2)
+    monkeypatch.setattr(convergence, "SEEDS", 1)
     argv = ("sgd-convergence", "--graph", "small", "--k", "2", "--data", "")
-    more = ("--seeds", "1", "--epochs", "2", "--schedules", "serial", "blocks")
-    lines = lines_of(tmp_path, *argv, *more, code=1)
+    lines = lines_of(tmp_path, *argv, code=1)
     assert not lines[1]["checks"]["ok"]
 
 
@@ -91,10 +97,14 @@ def test_accuracy_is_tuned_and_written(
     assert text.count("| small | 2 |") == 3
 
 
-def test_updates_are_timed_beside_peers(tmp_path: Path) -> None:
+def test_updates_are_timed_beside_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "FEW", 1)
+    monkeypatch.setattr(cpu, "MANY", 5)
     argv = ("sgd-cpu", "--graph", "small", "--k", "16", "--data", "", "--repeat", "1")
-    only = ("--sweeps", "1", "--only", "blocks", "serial", "rows", "racy")
-    lines = lines_of(tmp_path, *argv, *only)
+    only = ("blocks", "serial", "levels", "racy")
+    lines = lines_of(tmp_path, *argv, "--only", *only)
     found = [(line["contender"], line["threads"]) for line in lines]
-    assert sorted(found) == sorted((user, n) for user in only[3:] for n in (1, 2))
+    assert sorted(found) == sorted((name, n) for name in only for n in (1, 2))
     assert all(np.isfinite(line["m_updates_per_cpu_s"]) for line in lines)

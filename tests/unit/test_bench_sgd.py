@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from bench import run as runner
 from bench.graphs import NamedGraph
-from bench.record import Recorder
+from bench.record import ROOT, Recorder
 from bench.sgd import counters, shapes, sweeps
 from bench.sgd.report import tables
 
@@ -40,19 +43,40 @@ def test_a_run_goes_on_from_its_cells(tmp_path: Path) -> None:
     assert "over the larger" not in text  # a GPU's
 
 
-def test_cells_that_take_too_long_have_the_reason(
+def test_no_cell_begins_without_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["edge_locked", "diagonal", "nonsense"]
+    assert not run("cpu", tmp_path / "lines", schedules=["levels"], budget=-1.0)
+    assert "no time left for small | levels" in capsys.readouterr().out
+
+
+def test_cells_that_take_too_long_have_the_reason(tmp_path: Path) -> None:
+    names = ["edge_locked", "diagonal"]
     found = run("cuda", tmp_path / "lines", schedules=names, cell=0.0)
-    assert "nonsense is not run: " in capsys.readouterr().out
-    assert [line["schedule"] for line in found] == names[:2]
+    assert [line["schedule"] for line in found] == names
     for line in found:
         assert line["trials_ms"] == []
         expected = f"predicted {line['predicted_ms'] / 1e3:.3g} s a sweep"
         assert line["reason"] == expected
     # 2,499 diagonals have entries or not; each has a barrier and an update.
     assert 1.0 < found[1]["predicted_ms"] < 2499 * 2.2e-3
+
+
+RESULTS = sorted((ROOT / "bench/results").glob("sgd-*.jsonl"))
+
+
+@pytest.mark.parametrize("results", RESULTS, ids=lambda path: path.stem)
+def test_commands_of_kept_lines_can_be_run(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each option that a line was made with, and names of cells that are known."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    for command in {line["command"] for line in lines}:
+        name, *argv = shlex.split(command.removeprefix("python -m bench.run "))
+        assert name == results.stem
+        module = importlib.import_module(runner.BENCHES[name])
+        monkeypatch.setattr(module, "run", lambda arguments, recorder: None)
+        assert runner.main([name, *argv]) == 0
 
 
 def line_of(shape: str, schedule: str, ms: float, **more: Any) -> dict[str, Any]:
@@ -81,11 +105,11 @@ def test_tables() -> None:
     assert ["way", "1M", "7", "4 (1.00)", "2 (0.50)", "0.01 (0.00)", ""] in rows
     assert ["hub", "1M", "7", "1 (1.00)", "4 (4.00)", "", "not run"] in rows
     means = {row[0]: row for row in rows if row[0].startswith("geometric")}
-    assert means["geometric mean, road"][3:5] == ["1.00", "0.50"]
-    assert means["geometric mean, scale-free"][3:5] == ["1.00", "1.00"]
+    assert means["geometric mean, road"][3:5] == ["1", "0.5"]
+    assert means["geometric mean, scale-free"][3:5] == ["1", "1"]
     detail, _ = (row for row in rows if row[:2] == ["way", "levels"])
     assert detail[2:6] == ["2", "", "15", "5"]  # (15 - 5) / (4 - 2) sweeps
-    assert detail[-2:] == ["3", "1.50"]
+    assert detail[-2:] == ["3", "1.5"]
     # 268 MB at 4,257 GB/s, and a chain of 0.1 ms.
     assert ["way", "levels", "2", "0.06296", "0.1", "20"] in rows
 
@@ -97,7 +121,7 @@ def test_named_graphs_are_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, graph = shapes.make_matrix("square")
     assert shape == {
         "name": "square", "kind": "road", "rows": 3, "columns": 3, "edges": 4,
-        "degree": 2,
+        "degree": 2, "diagonals": 3,
     }  # fmt: skip
     assert graph.sides == (3, 3)
     pairs = zip(graph.sources, graph.targets - 3, strict=True)
@@ -116,11 +140,11 @@ def test_counters_are_over_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     report = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
     monkeypatch.setattr(counters, "profile", lambda line, limit: f"==PROF==\n{report}")
-    arguments = SimpleNamespace(schedules=["hybrid", "levels"], limit=1.0)
-    assert counters.counted([], arguments, 100) == {
+    monkeypatch.setattr(counters, "SCHEDULES", ["hybrid", "levels"])
+    assert counters.counted([], 1.0, 100) == {
         "hybrid": {"atomic_sectors": 12.0, barrier: 0.5},
         "levels": {"atomic_sectors": 0.4},
     }
-    arguments.schedules.append("racy")
+    monkeypatch.setattr(counters, "SCHEDULES", ["hybrid", "levels", "racy"])
     with pytest.raises(RuntimeError, match="ncu saw 2 of 3"):
-        counters.counted([], arguments, 100)
+        counters.counted([], 1.0, 100)

@@ -221,7 +221,7 @@ class ExclusiveSchedule(Schedule):
         options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
         """Make the order, shuffled by `seed`, and cut its groups into turns."""
-        from featgraph.graph.views.edge_orders import given_order
+        from featgraph.graph.views.edge_orders import ends_of, given_order
 
         graph, on_cpu = view.graph, not mapping.resident
         rows, count = graph.in_edges, graph.vertex_count
@@ -238,7 +238,8 @@ class ExclusiveSchedule(Schedule):
         rounds, order = found.rounds if self.in_tasks else None, found.order
         ids = order if graph.changing is None else graph.changing.stored_ids[order]
         made = {"edge_order": ids.astype(rows.row_offsets.dtype)}
-        made |= {"order_sources": sources[order], "order_targets": targets[order]}
+        ends = ends_of(sources, targets, order)
+        made |= zip(("order_sources", "order_targets"), ends, strict=True)
         if on_cpu:
             chunks, turns = in_chunks(found.groups, rounds)
             made |= {"chunks": chunks, "turns": turns}

@@ -234,16 +234,16 @@ class BlocksSchedule(ExclusiveSchedule):
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return S rounds of S tasks."""
-        from featgraph.graph.views.edge_orders import blocks, by_target
+        from featgraph.graph.views.edge_orders import blocks, by_target, degrees_of
 
+        both, order = (edges.sources, edges.targets), edges.order
         parts = edges.options.get("parts", CPU_PARTS)
         if not (edges.on_cpu or "parts" in edges.options):
-            both = edges.sources, edges.targets
-            most = max(np.bincount(ends).max(initial=1) for ends in both)
-            parts = int(parts_of(len(edges.order), int(most)))
+            degrees = (degrees_of(ends, edges.vertex_count) for ends in both)
+            most = max(int(degree.max(initial=1)) for degree in degrees)
+            parts = int(parts_of(len(order), most))
         # A thread has several edges on the way, if they do not wait for one row: with
         # the edges of a target in a row, a sweep of ml-1m took 13 ms, and takes 4.
-        both, order = (edges.sources, edges.targets), edges.order
         ends = (*both, order if edges.on_cpu else by_target(edges.targets, order))
         sizes = edges.vertex_count, edges.first, min(max(parts, 1), MOST_NUMBERED)
         return blocks(*ends, *sizes, edges.seed)

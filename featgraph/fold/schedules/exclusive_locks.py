@@ -232,7 +232,7 @@ class TicketedSchedule(_HeldSchedule):
         places = np.arange(made["edge_order"].size)
         turns = tickets(*ends, places, view.graph.vertex_count, sides)
         names = ("source_turns", "target_turns")
-        return {**made, **{n: turns[:, i].copy() for i, n in enumerate(names)}}
+        return {**made, **dict(zip(names, turns.T, strict=True))}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return the statements that await the tickets of an edge, and release them."""

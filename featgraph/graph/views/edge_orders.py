@@ -16,6 +16,7 @@ Parallel edges conflict. A self-loop has one end.
 ``rows``                            the edges of each vertex at the end that conflicts
 ``turn_rows``                       the same edges, in the order of memory
 ``tickets``                         the turn of each edge at its ends
+``ends_of``, ``degrees_of``         both ends of each edge in an order; edges at an end
 ``first_backward``                  check that edges lead from the first to the second
                                     side
 
@@ -49,7 +50,9 @@ __all__ = [
     "block_diagonal",
     "blocks",
     "by_target",
+    "degrees_of",
     "diagonal",
+    "ends_of",
     "first_backward",
     "given_order",
     "levels",
@@ -151,7 +154,7 @@ def levels(
     """
     level = np.empty(order.size, np.int32)
     last = np.zeros(vertex_count, np.int32)
-    _find_levels(*_ends(sources, targets, order, sides), last, level)
+    _find_levels(*ends_of(sources, targets, order, sides), last, level)
     return EdgeGroups(*_sorted(level, order))
 
 
@@ -167,7 +170,7 @@ def matching_edges(
     Matchings are chosen greedily in the order. Parameters and result are as in
     `levels`.
     """
-    ends = _ends(sources, targets, order, sides)
+    ends = ends_of(sources, targets, order, sides)
     colors = _colors(*ends, np.zeros(vertex_count, np.int32))
     return EdgeGroups(*_sorted(colors, order))
 
@@ -199,7 +202,7 @@ def matching_nodes(
         A round for each block, with `vertices`. Groups without edges are left out.
     """
     vertices = np.arange(first, vertex_count, dtype=np.int32)
-    ends = _ends(sources, targets, order)
+    ends = ends_of(sources, targets, order)
     colors = _colors(*ends, np.zeros(vertex_count, np.int32))
     block = _take(_block_of(vertices, vertex_count, block_vertices), ends[1])
     return _in_blocks(order, block, colors, vertices, block_vertices)
@@ -219,12 +222,12 @@ def subgraph_matching(
     those of `matching_nodes`.
     """
     ends = _take(targets, order)
-    degree = _degree(ends, vertex_count)[first:]
+    degree = degrees_of(ends, vertex_count)[first:]
     falling = order_of(degree.max(initial=0) - degree)
     vertices = (first + falling).astype(np.int32)
     block = _block_of(vertices, vertex_count, block_vertices)
     by_block, _ = _sorted(_take(block, ends), order)
-    u, v = _ends(sources, targets, by_block)
+    u, v = ends_of(sources, targets, by_block)
     colors = _colors(u, v, block)
     of = _take(block, v)
     return _in_blocks(by_block, of, colors, vertices, block_vertices)
@@ -247,10 +250,10 @@ def diagonal(sources: _Array, targets: _Array, order: _Array) -> EdgeGroups:
         Without rounds and without empty groups.
     """
     made, _ = _sorted(_take(sources, order), order)
-    u, v = _ends(sources, targets, made)
+    u, v = ends_of(sources, targets, made)
     made, along = _by_diagonal(made, u - v)
     copies = np.zeros(made.size, np.int32)
-    _count_copies(*_ends(sources, targets, made), copies)
+    _count_copies(*ends_of(sources, targets, made), copies)
     if copies.any():
         places, _ = _sorted(copies, np.arange(made.size))
         places, along = _by_diagonal(places, along[places])
@@ -281,7 +284,7 @@ def block_diagonal(
     """
     made, _ = _sorted(_take(targets, order) - first, order)
     made, _ = _sorted(_take(sources, made) // block_vertices, made)
-    u, v = _ends(sources, targets, made)
+    u, v = ends_of(sources, targets, made)
     made, along = _by_diagonal(
         made, u // block_vertices - (v - first) // block_vertices
     )
@@ -291,8 +294,7 @@ def block_diagonal(
 
 def by_target(targets: _Array, order: _Array) -> _Array:
     """Return the edges grouped by target, in the given order within a target."""
-    ends = targets[order]
-    return _sorted(ends - ends.min(initial=0), order)[0]
+    return _sorted(_take(targets, order), order)[0]
 
 
 def blocks(
@@ -329,19 +331,19 @@ def blocks(
         S rounds of S groups each, which may be empty. Groups keep the order of edges.
     """
     part = np.empty(vertex_count, np.int32)
-    u, v = _ends(sources, targets, order)
+    u, v = ends_of(sources, targets, order)
     for ends, begin, end, stream in (
         (u, 0, first, _FIRST),
         (v, first, vertex_count, _SECOND),
     ):
         of = np.arange(begin, end)
         of = of if seed is None else _shuffled(of, seed, stream)
-        degree = _degree(ends, vertex_count)[of]
+        degree = degrees_of(ends, vertex_count)[of]
         middle = np.cumsum(degree) - degree / 2
         cut = middle * (parts / max(order.size, 1))
         part[of] = np.minimum(cut, parts - 1).astype(np.int32)
     block = np.empty(order.size, np.int32)
-    _find_blocks(*_ends(sources, targets, order), part, parts, block)
+    _find_blocks(u, v, part, parts, block)
     made, groups = _sorted(block, order, parts * parts)
     return EdgeGroups(made, groups, np.arange(0, parts * parts + 1, parts))
 
@@ -367,7 +369,7 @@ def rows(
         One round, with a group for each vertex that has edges.
     """
     ends = _take(sources if sides == "u" else targets, order)
-    counts = _degree(ends, int(ends.max(initial=-1)) + 1)
+    counts = degrees_of(ends, int(ends.max(initial=-1)) + 1)
     place = np.empty(counts.size, np.int32)  # vertices without edges come last
     place[order_of(counts.max(initial=0) - counts)] = np.arange(counts.size)
     made, groups = _sorted(_take(place, ends), order)
@@ -397,11 +399,11 @@ def tickets(
     -------
     ndarray of int32, shape (N, 2)
         Row i: the turns of ``order[i]`` at u and at v; -1 at an end without conflicts.
-        Both turns of a self-loop are equal.
+        Both turns of a self-loop are equal. Columns are contiguous.
     """
-    turns = np.empty((order.size, 2), np.int32)
+    turns = np.empty((2, order.size), np.int32).T
     taken = np.zeros(vertex_count, np.int32)
-    _take_tickets(*_ends(sources, targets, order, sides), taken, turns)
+    _take_tickets(*ends_of(sources, targets, order, sides), taken, turns)
     if sides != "uv":
         turns[:, "vu".index(sides)] = -1
     return turns
@@ -448,7 +450,7 @@ def first_backward(sources: _Array, targets: _Array, first: int) -> int:
     return -1
 
 
-def _ends(
+def ends_of(
     sources: _Array, targets: _Array, order: _Array, sides: Sides = "uv"
 ) -> tuple[_Array, _Array]:
     """Return both ends of each edge in the order; for one side, that end twice."""
@@ -456,7 +458,8 @@ def _ends(
     return u, _take(targets, order) if sides == "uv" else u
 
 
-def _degree(ends: _Array, vertex_count: int) -> NDArray[np.int64]:
+def degrees_of(ends: _Array, vertex_count: int) -> NDArray[np.int64]:
+    """Count the edges of each vertex at one end."""
     degree = np.zeros(vertex_count, np.int64)
     count_one(ends, degree)
     return degree
@@ -535,7 +538,7 @@ def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
         The block of each vertex in `others`. Blocks are colored independently, and
         edges are in the order of blocks.
     """
-    degree = _degree(ends, block.size) + _degree(others, block.size)
+    degree = degrees_of(ends, block.size) + degrees_of(others, block.size)
     # Fewer than degree(u) + degree(v) colors are used at the ends of an edge.
     bound = int((_take(degree, ends) + _take(degree, others)).max(initial=0))
     words = bound // 64 + 1
