@@ -476,7 +476,7 @@ def label_strong_components(offsets: _Array, columns: _Array, labels: _Array) ->
     Components", Information Processing Letters 116, 2016 (PEA_FIND_SCC3).
     """
     count = labels.size
-    low = np.where(labels < 0, 0, count + 1).astype(np.int32)
+    low = np.where(labels < 0, np.int32(0), np.int32(count + 1))
     path, waiting = np.empty(count, np.int32), np.empty(count, np.int32)
     places, is_lowered = np.empty(count, np.int64), np.empty(count, np.bool_)
     found = waits = 0
