@@ -204,7 +204,7 @@ def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
     return state["y"]
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("way", ["copies", "last"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> None:
@@ -274,7 +274,7 @@ def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[i
     return due | active | {t for v in active for _, t, _ in outs[0][v]}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "name", ["in", "out", "both", "first", "weights", "far degrees", "own degrees",
              "active"],
@@ -385,7 +385,7 @@ def test_writes_to_entries_are_checked() -> None:
 # -- batches within a run
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", ["in", "far degrees", "counts"])
 @pytest.mark.parametrize("where", ["callback", "then"])
 @pytest.mark.parametrize("change_driven", ["auto", True])
