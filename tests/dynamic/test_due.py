@@ -236,6 +236,12 @@ def test_the_loop_over_few_vertices_goes_on(
 ) -> None:
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     check_going_on(name, 6)
+
+
+def test_the_loop_over_few_vertices_goes_on_behind_a_trim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     check_trimming("active", 3)
 
 
