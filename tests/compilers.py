@@ -13,6 +13,8 @@ some modules,
 - have LLVM parse the text of a module for the size of a type: here once for each type;
 - make machine code of functions that Python cannot call, and of which other functions
   link the intermediate code;
+- make a wrapper of each function for callers in C, of which there are none;
+- run passes over functions that a module only declares;
 - make two events of every call of LLVM, for which nothing listens.
 """
 
@@ -145,7 +147,7 @@ def _remember_sizes(contexts: Any) -> None:
 
 
 def _only_link(contexts: Any, libraries: Any) -> None:
-    """Have no machine code made of functions without a wrapper for Python or C.
+    """Have no machine code made of functions without a wrapper for Python.
 
     Subroutines of the compiler have none, nor have functions marked as inner ones.
 
@@ -160,8 +162,7 @@ def _only_link(contexts: Any, libraries: Any) -> None:
 
     def get_executable(self: Any, library: Any, function: Any, env: Any) -> Any:
         defined = {found.name for found in library._final_module.functions}
-        wrappers = function.llvm_cpython_wrapper_name, function.llvm_cfunc_wrapper_name
-        if library._finalized or not defined.isdisjoint(wrappers):
+        if library._finalized or function.llvm_cpython_wrapper_name in defined:
             return get_whole(self, library, function, env)
         library.is_only_linked = True
         library._ensure_finalized()
@@ -186,7 +187,16 @@ def _only_link(contexts: Any, libraries: Any) -> None:
         library.is_only_linked |= not library._finalized
         link_whole(self, library)
 
+    def optimize(self: Any, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+    contexts.create_cfunc_wrapper = lambda *given, **named: None
     contexts.get_executable = get_executable
+    libraries._optimize_functions = optimize
     libraries.is_only_linked = False
     libraries.add_linking_library = link
     libraries._finalize_final_module = finish
