@@ -11,6 +11,10 @@ some modules,
 - go through all registries for new implementations, several times for each function:
   here only where a registry has grown;
 - have LLVM parse the text of a module for the size of a type: here once for each type;
+- make machine code of functions that Python cannot call, and of which other functions
+  link the intermediate code;
+- make a wrapper of each function for callers in C, of which there are none;
+- run passes over functions that a module only declares;
 - make two events of every call of LLVM, for which nothing listens.
 """
 
@@ -31,13 +35,14 @@ def find_again() -> None:
     if not numba.__version__.startswith(_KNOWN):
         return
     from llvmlite.binding import ffi
-    from numba.core import base, postproc, targetconfig
+    from numba.core import base, codegen, cpu, postproc, targetconfig
     from numba.core.types.functions import BaseFunction
     from numba.core.typing import context
 
     from featgraph.cuda import dialect
 
     _remember_templates(BaseFunction)
+    _only_link(cpu.CPUContext, codegen.JITCodeLibrary)
     ffi.lib._lock._cblist.clear()
     modules = [(postproc, targetconfig, base, context)]
     if dialect.is_installed():
@@ -139,6 +144,62 @@ def _remember_sizes(contexts: Any) -> None:
         return known[text]
 
     contexts.get_abi_sizeof = get_abi_sizeof
+
+
+def _only_link(contexts: Any, libraries: Any) -> None:
+    """Have no machine code made of functions without a wrapper for Python.
+
+    Subroutines of the compiler have none, nor have functions marked as inner ones.
+
+    The place of a function's environment is in each module that links the function. All
+    modules of a process share it, so it is filled with the first of them.
+    """
+    from numba import _dynfunc
+
+    get_whole, finish_whole = contexts.get_executable, libraries._finalize_final_module
+    link_whole = libraries.add_linking_library
+    environments: dict[str, Any] = {}
+
+    def get_executable(self: Any, library: Any, function: Any, env: Any) -> Any:
+        defined = {found.name for found in library._final_module.functions}
+        if library._finalized or function.llvm_cpython_wrapper_name in defined:
+            return get_whole(self, library, function, env)
+        library.is_only_linked = True
+        library._ensure_finalized()
+        environments[self.get_env_name(function)] = env
+        return _dynfunc.make_function(
+            function.lookup_module(), function.qualname.split(".")[-1],
+            "", 0, env, (library,),
+        )  # fmt: skip
+
+    def finish(self: Any) -> None:
+        if self.is_only_linked:
+            self._finalize_dynamic_globals()
+            self._verify_declare_only_symbols()
+            self._finalized = True
+            return
+        finish_whole(self)
+        names = {variable.name for variable in self._final_module.global_variables}
+        for name in names & environments.keys():
+            self._codegen.set_env(name, environments.pop(name))
+
+    def link(self: Any, library: Any) -> None:
+        library.is_only_linked |= not library._finalized
+        link_whole(self, library)
+
+    def optimize(self: Any, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+    contexts.create_cfunc_wrapper = lambda *given, **named: None
+    contexts.get_executable = get_executable
+    libraries._optimize_functions = optimize
+    libraries.is_only_linked = False
+    libraries.add_linking_library = link
+    libraries._finalize_final_module = finish
 
 
 def _equal(whole: Any) -> Any:

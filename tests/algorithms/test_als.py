@@ -144,7 +144,7 @@ def test_tolerance_ends_the_run() -> None:
     assert not als(ratings, factors=4, iterations=2, target="cpu").converged
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("solver", ["cholesky", "cg"])
 @pytest.mark.parametrize("implicit", [False, True])
 def test_more_factors_than_ratings_without_regularization(

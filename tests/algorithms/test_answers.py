@@ -373,7 +373,7 @@ def drawn_graph(count: int, directed: bool = True) -> fg.Graph:
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_over_the_vertices_is_made_on_the_host(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -436,7 +436,7 @@ def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     assert not gpu.uploads
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
 @pytest.mark.parametrize(
     "name",

@@ -152,7 +152,7 @@ def test_modes_and_shared_potentials(
     check_supersteps(random_model(rng, 3, shared=shared), mode, target=target)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @limit_is_meant
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("k", [2, 4, 17])

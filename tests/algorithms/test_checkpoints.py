@@ -187,7 +187,7 @@ def test_the_table_has_every_algorithm() -> None:
     assert CALLS.keys() == set(al.__all__)
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_algorithm_goes_on(
     name: str, tmp_path: Path, breaks: Callable[[int], None]

@@ -135,7 +135,7 @@ def test_dtype_is_that_of_the_answer(dtype: Any, target: str) -> None:
     assert result.distributions.dtype == dtype
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @limit_is_meant
 @pytest.mark.parametrize("clamp", [True, False])
 @pytest.mark.parametrize("alpha", [0.3, 0.85, 1.0])

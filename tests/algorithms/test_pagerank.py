@@ -223,6 +223,7 @@ def as_array(ranks: dict[Any, float]) -> Array:
     return np.array([ranks[v] for v in range(len(ranks))])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", [nx.DiGraph, nx.Graph, nx.MultiDiGraph, nx.MultiGraph])
 @pytest.mark.parametrize("weight", [None, "weight"])
 def test_networkx_gives_the_same(

@@ -57,7 +57,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_residual_is_what_the_superstep_committed(
     options: dict[str, Any], target: str, rng: np.random.Generator

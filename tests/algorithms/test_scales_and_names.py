@@ -90,7 +90,7 @@ SCALE_FREE: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", SCALE_FREE)
 def test_a_scale_plays_no_part(name: str) -> None:
     values, call = SCALE_FREE[name]

@@ -202,7 +202,7 @@ def whole(*shape: int) -> Any:
     return sparse.coo_matrix(np.arange(1.0, 1 + np.prod(shape)).reshape(shape))
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("ratings", "more"),
     [

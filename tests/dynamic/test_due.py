@@ -204,7 +204,7 @@ def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
     return state["y"]
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("way", ["copies", "last"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> None:
@@ -236,6 +236,12 @@ def test_the_loop_over_few_vertices_goes_on(
 ) -> None:
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     check_going_on(name, 6)
+
+
+def test_the_loop_over_few_vertices_goes_on_behind_a_trim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     check_trimming("active", 3)
 
 
@@ -274,7 +280,7 @@ def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[i
     return due | active | {t for v in active for _, t, _ in outs[0][v]}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "name", ["in", "out", "both", "first", "weights", "far degrees", "own degrees",
              "active"],
@@ -385,7 +391,7 @@ def test_writes_to_entries_are_checked() -> None:
 # -- batches within a run
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", ["in", "far degrees", "counts"])
 @pytest.mark.parametrize("where", ["callback", "then"])
 @pytest.mark.parametrize("change_driven", ["auto", True])

@@ -192,7 +192,7 @@ def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
     return graph
 
 
-@pytest.mark.drawn(28)
+@pytest.mark.drawn(56)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
     program, found = BY_NAME[name], []

@@ -362,7 +362,7 @@ def check_same(found: Any, wanted: Any) -> None:
             require_equal(np.asarray(ours), np.asarray(theirs), field.name)
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("name", CASES)
 def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
     case, function = CASES[name], getattr(algorithms, name)
@@ -388,7 +388,7 @@ WEIGHTED = (
 )  # fmt: skip
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_algorithms_take_the_column_of_weights(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def equal(found: Any, wanted: Any) -> None:
 SEEDS = pytest.mark.parametrize("seed", range(4))
 
 
+@pytest.mark.drawn(2)
 @SEEDS
 def test_components(seed: int) -> None:
     def compare(graph: Any, result: Any, fresh: Any) -> None:
@@ -91,6 +92,7 @@ def test_components(seed: int) -> None:
     run(seed, connected_components, compare, 40)
 
 
+@pytest.mark.drawn(2)
 @SEEDS
 def test_levels(seed: int) -> None:
     def compare(graph: Any, result: Any, fresh: Any) -> None:
@@ -100,6 +102,7 @@ def test_levels(seed: int) -> None:
     run(seed, lambda graph: bfs(graph, 1), compare, 90)
 
 
+@pytest.mark.drawn(2)
 @SEEDS
 def test_distances(seed: int) -> None:
     together = seed > 1

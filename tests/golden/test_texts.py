@@ -44,6 +44,7 @@ def parsed(kept: str) -> dict[str, list[str]]:
     return {name: digests for name, *digests in lines}
 
 
+@pytest.mark.drawn(2)  # mostly of two widths of one program
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_texts(case: Case, request: pytest.FixtureRequest) -> None:

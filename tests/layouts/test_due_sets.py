@@ -204,7 +204,7 @@ def _runs(program: BankProgram, target: str, **options: Any) -> None:
         same_bits(laid[name], csr[name], name)
 
 
-@pytest.mark.drawn(24)
+@pytest.mark.drawn(48)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_runs_have_the_same_bits(program: BankProgram) -> None:
     _runs(program, "cpu")

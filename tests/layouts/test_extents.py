@@ -134,7 +134,7 @@ WIDE = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("folded_for", ["cpu", "cuda"])
 def test_cases_are_all_programs_with_such_kernels(folded_for: str, kind: str) -> None:
@@ -240,7 +240,7 @@ def test_a_run_has_the_same_bits(options: dict[str, Any]) -> None:
         same_bits(states[1][name], states[0][name], name)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", sorted(QUEUED))
 def test_supersteps_in_one_loop_have_the_same_bits(name: str) -> None:
     rng = np.random.default_rng(6)
@@ -419,7 +419,7 @@ FAULTY = {
 FAULTS = (None, BySlot, ReadsSpare, FirstExtentAlone, FirstPlace)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     "schedule", ["lanes", "lanes and block", "thread", "rows together"]
 )

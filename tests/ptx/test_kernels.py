@@ -140,7 +140,7 @@ def _check_lean(kernel: Kernel) -> None:
         assert ".f64" not in ptx, entry.name
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize(
     "options", [{}, {"feature_parallel": False}], ids=["fa", "nfa"]
@@ -307,7 +307,7 @@ def normalize_often(f, v, d):  # type: ignore[no-untyped-def]
     return abs(a * b - d.x[v, f]) > 1e-3
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("feature_parallel", [True, False])
 def test_a_bound_leaves_registers_to_the_vertex_function(

@@ -62,7 +62,7 @@ def run(
     return {name: state[name] for name in state} | {"": active.mask}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", chosen())

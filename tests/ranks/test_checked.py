@@ -59,7 +59,7 @@ def fault_of(graph: fg.Graph, name: str) -> fg.KernelFaultError:
     return caught.value
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("along", ["in", "both"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_fault_is_raised_on_all_ranks(

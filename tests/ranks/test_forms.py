@@ -145,7 +145,7 @@ def test_a_link_carries_what_was_foretold(
                     assert changed * row <= size <= min(*foretold.values(), most)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("form", EXCHANGE_OPTIONS)
 def test_rows_that_wait_go_in_the_form(form: str) -> None:

@@ -358,7 +358,7 @@ def test_slices_of_another_graph(folder: Path, tmp_path: Path) -> None:
         assert "altered, or is of another graph" in str(error)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("kind", "order"), GRAPHS)
 @pytest.mark.parametrize(("along", "ranks"), [("both", 2), ("in", 3)])
 def test_arrays_that_were_altered_and_signed_again(

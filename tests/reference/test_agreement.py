@@ -225,7 +225,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(36)
+@pytest.mark.drawn(72)
 @pytest.mark.parametrize(("program", "k", "options"), CASES)
 def test_one_superstep(
     program: BankProgram, k: int, options: dict[str, Any], target: str
@@ -356,7 +356,7 @@ def test_halves_in_turn(k: int, target: str) -> None:
     np.testing.assert_allclose(state["factor"], expected.values["factor"], atol=0.02)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     "name",
     [

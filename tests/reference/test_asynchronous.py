@@ -120,7 +120,7 @@ def country() -> fg.Graph:
     return generators.grid(100, 150)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("mode", ["asynchronous", "near_far", "both"])
 def test_many_chunks(country: fg.Graph, mode: str, target: str) -> None:
     program = BY_NAME["paths"]

@@ -43,7 +43,7 @@ SINGLE = [
 ]
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(32)
 @pytest.mark.parametrize(("program", "k"), SINGLE)
 def test_every_superstep(
     program: BankProgram, k: int, target: str, monkeypatch: pytest.MonkeyPatch
@@ -332,7 +332,7 @@ def check_script(
         active = seen.committed
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("values", [TAME, WILD], ids=["tame", "wild"])
 @pytest.mark.parametrize("combine", ALONE)
 def test_contributions_that_change_at_will(

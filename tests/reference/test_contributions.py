@@ -118,7 +118,7 @@ def check(name: str, k: int, target: str, *sets: dict[str, Any]) -> None:
             np.testing.assert_array_equal(state[each], want[each], str(options))
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("name", "k", "options"),
     [

@@ -71,7 +71,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(30)
+@pytest.mark.drawn(60)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, target: str, rng: np.random.Generator

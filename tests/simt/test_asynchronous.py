@@ -122,7 +122,7 @@ class Run:
         np.testing.assert_array_equal(found, values["previous"] >= 0)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     ("key", "k", "variant"),
     [

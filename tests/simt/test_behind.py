@@ -54,7 +54,7 @@ def run(step: Any, state: fg.State, target: str) -> fg.Run:
         )  # fmt: skip
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", sorted(QUEUED))
 def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
     step, meant = make(name, graph(), 5)

@@ -60,7 +60,7 @@ RUNS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("name", "k", "options"), RUNS, ids=[f"{n}-{k}" for n, k, _ in RUNS]
 )

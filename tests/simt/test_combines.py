@@ -83,7 +83,7 @@ CASES += [("sum", "uint8"), ("argmin", "int8"), ("sum", "uint32"), ("max", "uint
 CASES += [("min", "float32"), ("argmax", "float32"), ("any", "float32")]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(("combine", "dtype"), CASES)
 def test_combines(combine: str, dtype: str, rng: np.random.Generator) -> None:
     is_real = dtype.startswith("float")

@@ -57,7 +57,7 @@ def looped(gpu: Gpu) -> int:
     return sum(loop.ran for loop in gpu.loops)
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(32)
 @pytest.mark.parametrize("away", [0.0, np.inf])
 @pytest.mark.parametrize(("case", "late"), LATE)
 def test_looped_runs_are_those_of_the_host(

@@ -68,7 +68,7 @@ def moved(values: dict[str, Any]) -> dict[str, Any]:
 PROGRAMS = ["label_propagation", "bfs", "belief_propagation", "edge_atomics"]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n in BY_NAME])
 @pytest.mark.parametrize("where", ["cuda", "cpu"])
 def test_programs_have_the_same_bits(gpu: Gpu, name: str, where: str) -> None:

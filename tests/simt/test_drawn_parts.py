@@ -340,7 +340,7 @@ def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
     run_ranks(2, on_a_rank)
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("order", ["given", "locality"])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize(("along", "ranks"), [("both", 3), ("in", 2)])
@@ -428,7 +428,7 @@ def test_wrong_slices_are_named_on_all_ranks(kind: str, tmp_path: Path) -> None:
         fg.read_graph(folder, target="cuda")
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize(("kind", "order"), GRAPHS)
 @pytest.mark.parametrize("along", ["whole", "both", "in"])
 def test_arrays_that_were_altered_and_signed_again(

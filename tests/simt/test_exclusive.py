@@ -65,7 +65,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, rng: np.random.Generator
@@ -192,7 +192,7 @@ SLOW = ("levels", "serial", "matching_edges", "edge_locked", "ticketed",
         "node_locked", "hybrid", "hubs apart")  # fmt: skip
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("schedule", SLOW)
 @pytest.mark.parametrize("k", [1, 8])
 def test_lanes_that_take_their_time(schedule: str, k: int) -> None:

@@ -58,7 +58,7 @@ def _rotated() -> Any:
             yield pytest.param(program, place, k, options, id=name)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("program", "place", "k", "options"), list(_rotated()))
 def test_agrees_with_the_interpreter(
     program: BankProgram, place: int, k: int, options: dict[str, Any]

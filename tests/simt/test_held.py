@@ -15,7 +15,7 @@ CASES = (*HELD_CASES, BY_NAME["least_squares"], BY_NAME["inverse"])
 THREAD: dict[str, Any] = {"feature_parallel": False, "size": (16, 40)}
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("k", [1, 2, 4, MOST_HELD, MOST_HELD + 1])
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_agrees_with_the_interpreter(case: Any, k: int) -> None:

@@ -241,7 +241,7 @@ def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
     assert has_next(state)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [3, 8])
 @pytest.mark.parametrize("foldmap", [counted, turned, mixed, once])
 def test_lanes_and_copies_commit_what_was_read_before(

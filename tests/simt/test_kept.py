@@ -37,7 +37,7 @@ def _rotated() -> Any:
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("case", "k", "options"), list(_rotated()))
 def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]

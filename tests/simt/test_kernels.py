@@ -135,7 +135,7 @@ def _rotated() -> Any:
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
 
 
-@pytest.mark.drawn(18)
+@pytest.mark.drawn(36)
 @pytest.mark.parametrize(("case", "k", "options"), list(_rotated()))
 def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]
@@ -222,7 +222,7 @@ def test_next_entries_of_an_edge_stay_in_registers(
         run.check()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", ["say_plainly", "say_to_others", "messages"])
 def test_a_thread_takes_pulled_edges_in_pairs(name: str, wide: bool) -> None:
@@ -282,7 +282,7 @@ def test_matrices_of_lanes_stand_in_shared_memory_or_in_scratch(
     run.check()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 3, 5, 8, 16])
 @pytest.mark.parametrize("name", ["least_squares", "inverse"])
 def test_columns_of_matrices_stand_in_registers(name: str, k: int) -> None:
@@ -387,7 +387,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("name", "k", "options", "text", "instead", "error"),
     [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],

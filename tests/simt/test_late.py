@@ -18,7 +18,7 @@ from tests.simt.test_replay import VERTICES, gpu, shares, shares_state
 __all__ = ["gpu"]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("most_active", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("late", [0, np.inf])
 def test_what_is_kept_is_right_however_late(

@@ -85,6 +85,7 @@ def there_and_back(target: str, dropped: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dropped", [3, 1])
 @pytest.mark.parametrize("sizes", [(64, 16, 1 << 14), (24, 8, 20), (64, 16, 3)])
 def test_they_are_those_of_the_cpu(

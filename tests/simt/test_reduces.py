@@ -203,7 +203,7 @@ def reduced(name: str, k: int, count: int, seed: int, **options: Any) -> Any:
     return {f.into: np.asarray(state[f.into]) for f in SUMS[name]}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("feature_parallel", [True, False])

@@ -213,7 +213,7 @@ def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any
     return state, records
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize(("case", "late"), LATE)
 def test_replayed_runs_are_those_of_the_host(
     case: str, late: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch

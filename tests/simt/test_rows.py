@@ -19,7 +19,7 @@ from tests.simt.test_kernels import Run
 SMALL = (21, 60)
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_every_program_with_lanes_beyond_the_row(case: Case) -> None:
     # Three pieces of four over four lanes: the last has no feature.

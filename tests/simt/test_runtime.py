@@ -76,7 +76,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("name", "options"), RUNS)
 def test_supersteps_agree_with_the_cpu(
     name: str, options: dict[str, Any], gpu: Gpu

@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
 from featgraph.runtime.loops import background, worklist
 from featgraph.runtime.loops.background import CompileQueue, Function, Job
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 ROOT = Path(__file__).parents[2]
 
@@ -358,7 +358,7 @@ COUNTS = fg.foldmap(ways_here, add_up)
 
 
 @given(graphs(), seeds, st.integers(0, 5))
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 def test_results_do_not_depend_on_when_it_switches(
     graph: fg.Graph, seed: int, ready_from: int
 ) -> None:

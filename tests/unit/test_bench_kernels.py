@@ -50,7 +50,7 @@ def test_sweeps_agree(name: str) -> None:
     assert counts == committed
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @needs_host_compiler
 @pytest.mark.parametrize(("name", "k"), [("LP", 4), ("LP", 32), ("BP", 4), ("BP", 32)])
 def test_folded_kernels_agree(

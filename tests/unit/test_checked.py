@@ -152,7 +152,7 @@ def test_reads_of_a_feature(program: Any, checked: None) -> None:
     assert "axis 1" in str(error)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("at", [0, 17, COUNT - 1], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("direction", ["pull", "push"])
 def test_gathers(
@@ -219,7 +219,7 @@ def turned(f, v, d):
     return True
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [3, 20])
 @pytest.mark.parametrize("bad", [9, -1])
 def test_the_vertex_of_a_whole_matrix_is_guarded(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -35,6 +35,7 @@ from tests.ranks.test_options import (
     search,
     step,
 )
+from tests.strategies import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 WITHIN = np.arange(0, V, 2)
@@ -124,7 +125,7 @@ def require_same(found: list[Any], wanted: list[Any], name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(16, 40)
 @given(
     name=st.sampled_from(list(RUNS)),
     directed=st.booleans(),

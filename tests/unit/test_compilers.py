@@ -60,3 +60,23 @@ def test_sizes_of_types_are_those_that_llvm_finds() -> None:
         for of_type, size in ((whole, 1), (pair, 2), (ir.ArrayType(pair, 3), 6)):
             for _ in range(2):
                 assert context.get_abi_sizeof(of_type) == bits // 8 * size
+
+
+def test_functions_that_python_cannot_call_are_only_linked() -> None:
+    """What they need of their environments, as objects to print, is found."""
+
+    @njit(no_cpython_wrapper=True)
+    def inner(x):  # type: ignore[no-untyped-def]
+        print("given", x, "and", (x, 2.5))
+        if x < 0:
+            raise ValueError("negative", x)
+        return x + 1
+
+    outer = njit(lambda x: 2 * inner(x))
+    for _ in range(2):
+        assert outer(3) == 8
+        with pytest.raises(ValueError, match="negative") as found:
+            outer(-1)
+        assert found.value.args == ("negative", -1)
+    libraries = [made.library for f in (inner, outer) for made in f.overloads.values()]
+    assert [library.is_only_linked for library in libraries] == [True, False]

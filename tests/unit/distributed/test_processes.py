@@ -72,7 +72,7 @@ def test_calls_give_the_bits_and_bytes_of_loopback(reports: Reports) -> None:
     assert [r["ended"] for r in reports["every_call"]] == [0] * 3
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     ("name", "ranks", "parts"),
     [

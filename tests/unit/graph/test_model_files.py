@@ -240,17 +240,19 @@ def wide_bif() -> str:
     return "network x {}\n" + "\n".join(lines)
 
 
-BOMBS = {
-    "bif table": wide_bif(),
-    "uai states": "MARKOV\n1\n1000000000\n1\n1 0\n1000000000 1\n",
-    "uai table": "MARKOV\n4\n1000 1000 1000 1000\n1\n4 0 1 2 3\n1000000000000 1\n",
-    "gzip": gzip.compress(b" " * (200 << 20)),
-}
+def bombs() -> dict[str, Any]:
+    """Return names and contents; to compress them takes a second."""
+    return {
+        "bif table": wide_bif(),
+        "uai states": "MARKOV\n1\n1000000000\n1\n1 0\n1000000000 1\n",
+        "uai table": "MARKOV\n4\n1000 1000 1000 1000\n1\n4 0 1 2 3\n1000000000000 1\n",
+        "gzip": gzip.compress(b" " * (200 << 20)),
+    }
 
 
 def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
     pytest.importorskip("resource")
-    names = [str(write(tmp_path, BOMBS[name], name)) for name in BOMBS]
+    names = [str(write(tmp_path, data, name)) for name, data in bombs().items()]
     code = """
 import resource, sys
 import featgraph as fg
@@ -271,7 +273,7 @@ for path in sys.argv[1:]:
         check=False,
         timeout=120,
     )
-    assert done.stdout.split() == ["refused"] * len(BOMBS), done.stderr
+    assert done.stdout.split() == ["refused"] * len(names), done.stderr
 
 
 FRAGMENTS = st.sampled_from(

@@ -355,7 +355,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused(
 UNREAD = {"whole": set(), "mapped": {"weights", "names", "letters"}}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("kind", "order"), GRAPHS)
 @pytest.mark.parametrize("reader", UNREAD)
 @pytest.mark.parametrize("is_large", [False, True])
