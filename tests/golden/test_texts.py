@@ -2,7 +2,8 @@
 
 A line of ``texts.txt`` is a program and width, and a digest of its text in each plan
 that `drawn` has chosen. ``--update-golden`` writes the file anew. The texts in all
-plans are compared between two commits, by ``python -m tests.texts``.
+plans are compared between two commits, by ``python -m tests.texts``. A run of
+everything draws a width of each program.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
@@ -19,12 +21,15 @@ from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.table import NAMES, SCHEDULES
 from tests.programs.exclusive import LEARN, PROGRAMS
 from tests.texts.paths import normalised
-from tests.texts.plans import Case, cases_by_name, drawn, texts
+from tests.texts.plans import WIDTHS, Case, cases_by_name, drawn, texts
 
 #: The same of each schedule of exclusive functions, on the CPU and on CUDA.
 OF_SCHEDULES = Path(__file__).with_name("schedules.txt")
 KEPT = Path(__file__).with_name("texts.txt")
 CASES = cases_by_name()
+COUNTS = Counter(name.rpartition("-k")[0] for name in CASES)
+OF_ALL_WIDTHS = [n for n in CASES if COUNTS[n.rpartition("-k")[0]] == len(WIDTHS)]
+OF_FEW = [name for name in CASES if name not in OF_ALL_WIDTHS]
 
 HOW = """
 To see what changed, here and in a worktree of the commit before:
@@ -44,10 +49,8 @@ def parsed(kept: str) -> dict[str, list[str]]:
     return {name: digests for name, *digests in lines}
 
 
-@pytest.mark.drawn(2)  # mostly of two widths of one program
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_texts(case: Case, request: pytest.FixtureRequest) -> None:
+def check(case: Case, request: pytest.FixtureRequest) -> None:
+    """Compare the texts of a case with those that are kept, or keep them."""
     made = {name: digest(text) for name, text in texts(case, drawn(case))}
     if request.config.getoption("--update-golden", default=False):
         keep(case.name, [*made.values()])
@@ -55,7 +58,22 @@ def test_texts(case: Case, request: pytest.FixtureRequest) -> None:
     kept = parsed(KEPT.read_text()).get(case.name, [])
     pairs = zip_longest(made, kept, made.values())
     changed = [str(name) for name, old, new in pairs if old != new]
-    assert not changed, f"{case.name} in {', '.join(changed)}{HOW.format(name=case.name)}"
+    assert not changed, (
+        f"{case.name} in {', '.join(changed)}{HOW.format(name=case.name)}"
+    )
+
+
+@pytest.mark.drawn(len(WIDTHS))  # each program at one width
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_ALL_WIDTHS)
+def test_texts(name: str, request: pytest.FixtureRequest) -> None:
+    check(CASES[name], request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_FEW)
+def test_texts_of_few_widths(name: str, request: pytest.FixtureRequest) -> None:
+    check(CASES[name], request)
 
 
 def test_texts_of_exclusive_schedules(request: pytest.FixtureRequest) -> None:
@@ -77,7 +95,9 @@ def keep(name: str, digests: list[str]) -> None:
         file.seek(0)
         kept = parsed(file.read()) | {name: digests}
         file.truncate(0)
-        file.writelines(f"{n} {' '.join(kept[n])}\n" for n in sorted(kept) if n in CASES)
+        file.writelines(
+            f"{n} {' '.join(kept[n])}\n" for n in sorted(kept) if n in CASES
+        )
 
 
 def test_each_program_has_a_line(request: pytest.FixtureRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import signal
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph.fold.plan.plan import VERTICES
 from featgraph.runtime.loops import worklist
 from tests.programs.staged import STAGED
 from tests.strategies import graphs, seeds
@@ -144,6 +146,23 @@ def test_what_looks_at_each_superstep_has_the_host_run_stages(
     assert not staged
     same(one, other)
     assert record(ran) == record(ran_other)
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [("peeling", [True, True]), ("sums of reals", [False, True, True])],
+)
+def test_sweeps_of_a_stage_go_over_lists(name: str, lists: list[bool]) -> None:
+    """A sum of reals goes over words, in the order of the host."""
+    _, stage, state = make(name, grid(), 1)
+    source = stage.fold(state, target="cpu").in_form(VERTICES).source
+    found = {
+        node.name: "due[place]" in ast.unparse(node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("sweep_")
+    }
+    assert list(found.values()) == lists
+    assert "in_parallel" not in source
 
 
 def test_a_stage_on_some_vertices_is_called_by_the_host(staged: list[int]) -> None:
