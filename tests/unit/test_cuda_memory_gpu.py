@@ -42,16 +42,18 @@ def test_arrays_keep_what_they_hold_while_others_come_and_go(data: Any) -> None:
 
 
 def test_what_is_given_back_is_given_out_again() -> None:
+    """Other tests of the process may leave pieces that fit, too."""
     from featgraph.cuda import arrays
-    from featgraph.cuda.driver import address_of
     from featgraph.cuda.memory import unused_bytes
 
     made = arrays.empty((5, 1 << 20), np.float64)
     assert (made.shape, made.strides) == ((5, 1 << 20), (8 << 20, 8))
-    place, before = address_of(made), unused_bytes()
+    before = unused_bytes()
     del made
-    assert unused_bytes() >= before + (40 << 20)
-    assert address_of(arrays.empty((5 << 20,), np.float64)) == place
+    unused = unused_bytes()
+    assert unused >= before + (40 << 20)
+    made = arrays.empty((5 << 20,), np.float64)
+    assert unused_bytes() <= unused - (40 << 20)
 
 
 @fg.vertex
