@@ -52,7 +52,8 @@ def test_what_is_given_back_is_given_out_again() -> None:
     del made
     unused = unused_bytes()
     assert unused >= before + (40 << 20)
-    made = arrays.empty((5 << 20,), np.float64)
+    again = arrays.empty((5 << 20,), np.float64)
+    assert again.size == 5 << 20
     assert unused_bytes() <= unused - (40 << 20)
 
 
