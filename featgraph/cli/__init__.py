@@ -244,7 +244,7 @@ def _add_warm(commands: Commands) -> None:
         help="compile kernels now, for the first calls of later processes",
         description="Run algorithms on small graphs of all kinds, and store their "
         "kernels: a later process that calls them compiles nothing. `featgraph list` "
-        "says which there are.",
+        "lists them.",
     )
     warm.add_argument(
         "algorithms", nargs="*", metavar="ALGORITHM", help="default: all of them"

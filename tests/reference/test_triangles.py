@@ -177,7 +177,7 @@ def neighbors(f, u, v, e, d):
         ((shared,), "per_direction=True"),
         ((neighbors, gathered), "known at the due vertices only"),
         ((filtered_by_vertices,), "no property of edges"),
-        ((changes_its_filter,), "message which triangles there are"),
+        ((changes_its_filter,), "selects the triangles"),
     ],
 )
 def test_what_is_refused(functions: Any, message: str) -> None:

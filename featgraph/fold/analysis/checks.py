@@ -133,7 +133,7 @@ def with_filter(
         )
     if any(a.name == within and a.mode == "atomic" for a in accesses):
         raise function.source.error(
-            f"{within!r} says which triangles there are, and is updated by the function"
+            f"{within!r} selects the triangles, and is updated by the function"
         )
     read = AccessRecord(within, "now", "read", "own")
     return tuple(sorted({*accesses, read}))
