@@ -63,7 +63,7 @@ def test_sizes_of_types_are_those_that_llvm_finds() -> None:
 
 
 def test_functions_that_python_cannot_call_are_only_linked() -> None:
-    """What they need of their environments, as objects to print, is found."""
+    """Objects of their environments, such as those that are printed, are found."""
 
     @njit(no_cpython_wrapper=True)
     def inner(x):  # type: ignore[no-untyped-def]

@@ -84,7 +84,10 @@ class CpuSchedule(Schedule):
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
 
     def _listed(self, node: Sweep) -> Body:
-        """Return the loop over a list of vertices; results are lists, too."""
+        """Return the loop over a list of vertices; the result is a list, too.
+
+        A stage has at most one result, since it goes along no edges.
+        """
         body, first, last = list(node.body), code(""), code("")
         for flag, vertices in node.marks:
             first += code(f"{vertices}_count = 0")
