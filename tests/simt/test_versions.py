@@ -22,8 +22,8 @@ from featgraph.cuda import foreign
 from featgraph.fold.plan import traits
 from featgraph.graph.views.view import Stamps, prefix
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
+from featgraph.runtime.devices.cuda_device import CudaRows
 from featgraph.runtime.memory import graph_arrays as kept
-from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
 from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME
@@ -265,7 +265,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "arrays": (GraphArrays, "forget", lambda self, then, now: None, "moved"),
     "lists of hubs": (GraphArrays, "forget", lambda self, then, now: None, "relisted"),
     "words": (kept, "prefix", lambda count, _: prefix(count, count), "grown"),
-    "values": (Buffers, "_with_room", lambda self, name, values: values, "grown"),
+    "values": (CudaRows, "extended", lambda self, a, *_: self.upload(a), "grown"),
     "bound states": (BoundState, "fits", lambda self, buffers: True, "moved"),
 }
 

@@ -36,6 +36,13 @@ class CpuRows:
         """Return an array with these values; a host array is returned as it is."""
         return host_values(values)
 
+    def extended(self, values: Values, room: int, memory: Array | None = None) -> Array:
+        """Return an array of `room` rows: these values, then zeros."""
+        given = host_values(values)
+        made = np.zeros((room, *given.shape[1:]), given.dtype)
+        made[: len(given)] = given
+        return made
+
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return the values: the array itself, or its first rows."""
         return self.held(array, shape)  # type: ignore[no-any-return]

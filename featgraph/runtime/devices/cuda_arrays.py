@@ -34,7 +34,7 @@ from featgraph.cuda.dialect import (
     uint64,
 )
 from featgraph.cuda.driver import Driver, address_of
-from featgraph.cuda.foreign import Foreign
+from featgraph.cuda.foreign import Foreign, strided
 from featgraph.cuda.launch import Launches
 from featgraph.cuda.values import (
     DeviceValues,
@@ -231,7 +231,7 @@ class CudaArrays:
             )
             self.fill(made, values.value)
             if values.apart is not None:
-                self._place(made, values.apart)
+                self.place(made, values.apart)
             return made
         if isinstance(values, Reordered):
             values = self.reordered(values)
@@ -312,15 +312,15 @@ class CudaArrays:
         """Add one to the first element."""
         self.launches(elements.add_one, 1, _WARP, (array,))
 
-    def _place(self, array: Array, entries: Entries) -> None:
-        """Set some entries to values of the host."""
+    def place(self, array: Array, entries: Entries) -> None:
+        """Set some entries of an array without gaps to values of the host."""
         count = entries.places.size
         if count <= _FEW_ENTRIES:
             self._place_few(address_of(array), entries)
             return
         given = self.upload(entries.places), self.upload(entries.values)
         blocks = min(block_count(count), 1 << 12)
-        flat = array.reshape(array.size)
+        flat = strided(array, (array.size,), (array.dtype.itemsize,))
         self.launches(cuda_loops.place, blocks, BLOCK, (flat, *given))
 
     def _place_few(self, address: int, entries: Entries) -> None:

@@ -99,6 +99,18 @@ class CudaRows:
         self._copy(self._arrays.upload(values), made, shape)
         return made
 
+    def extended(self, values: Values, room: int, memory: Array | None = None) -> Array:
+        """Return an array of `room` rows, the first of which have these values."""
+        shape = (room, *values.shape[1:])
+        if isinstance(values, Filled):
+            return self.upload(Filled(values.value, shape, values.apart), memory)
+        stored = stored_shape(shape, values.dtype)
+        if memory is None or (memory.shape, memory.dtype) != (stored, values.dtype):
+            memory = self._arrays.working_memory(stored, name_of(values.dtype))
+        if values.shape[0]:
+            self.upload(values, _first(memory, values.shape[0]))
+        return memory
+
     def download(self, array: Array, shape: Shape) -> npt.NDArray[Any]:
         """Return values of a shape on the host; wait for the device."""
         array = _first(array, shape[0])
@@ -114,11 +126,17 @@ class CudaRows:
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
     def put(self, array: Array, ids: Any, values: Any) -> None:
-        """Write some rows through the host."""
-        rows = self._arrays.download(array)
-        width = np.shape(values)[-1:] if rows.ndim == 2 else ()
-        rows[(ids, *map(slice, width))] = values
-        self._arrays.upload(rows, array)
+        """Write some rows; those of repeated indices have the last values."""
+        width = tuple(array.shape[1:])
+        if width:
+            width = np.shape(values)[-1:] or width
+        rows, last = np.unique(np.asarray(ids, np.int64)[::-1], return_index=True)
+        given = np.broadcast_to(values, (len(ids), *width))[::-1][last]
+        places = rows * array.shape[1] if width else rows
+        if width:
+            places = (places[:, None] + np.arange(*width)).ravel()
+        given = np.ascontiguousarray(given, array.dtype).ravel()
+        self._arrays.place(array, Entries(places, given))
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark is 1."""

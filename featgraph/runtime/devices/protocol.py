@@ -456,6 +456,12 @@ class PropertyRows(Protocol):
     def upload(self, values: Values, memory: Array | None = None) -> Array:
         """Return an array with these values: see `Device.upload`."""
 
+    def extended(self, values: Values, room: int, memory: Array | None = None) -> Array:
+        """Return an array of `room` rows, the first of which have these values.
+
+        The other rows start with any number; they have no vertex or edge yet.
+        """
+
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return values of a shape on the host."""
 

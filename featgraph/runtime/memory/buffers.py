@@ -19,7 +19,7 @@ import numpy.typing as npt
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import KernelFaultError
 from featgraph.base.padding import stored_shape
-from featgraph.cuda.values import DeviceValues, Filled, Reordered, host_values
+from featgraph.cuda.values import DeviceValues, Filled, Reordered
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph.views.view import Preparation, words_of
 from featgraph.program.active import ActiveSet
@@ -210,18 +210,9 @@ class Buffers:
         count = self.graph.count("edge_count" if is_edge else "vertex_count")
         return count, self.room[is_edge]
 
-    def _with_room(self, kind: PropertyKind, values: Any) -> Any:
-        """Return values padded with zeros to the capacity of the graph.
-
-        Values are returned as they are if the graph has no spare capacity.
-        """
-        room = self.room[kind is PropertyKind.EDGE]
-        if values.shape[0] == room:
-            return values
-        values = host_values(values)
-        made = np.zeros((room, *values.shape[1:]), values.dtype)
-        made[: len(values)] = values
-        return made
+    def _room(self, kind: PropertyKind) -> int:
+        """Return the number of rows of a property's buffer: the graph's capacity."""
+        return self.room[kind is PropertyKind.EDGE]
 
     def _downloaded(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a buffer on the host."""
@@ -358,20 +349,20 @@ class Buffers:
             elif column.type.kind is _VECTOR:
                 found = _upload_vector(self, name, column.values)
             else:
-                values = self._with_room(column.type.kind, column.values)
-                found = self._upload(name, values)
+                found = self._upload(name, column.values, self._room(column.type.kind))
             self.current[name] = found
             column.held = self, name
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # the buffer has them
         return found
 
-    def _upload(self, name: str, values: Any) -> Any:
-        """Return a buffer with some values of a property.
+    def _upload(self, name: str, values: Any, room: int) -> Any:
+        """Return a buffer of `room` rows, the first of which have some values.
 
-        Reordered values are in new memory, and so are large values on the device, which
-        are used in place. Small ones are copied to the memory of an earlier State:
-        recorded supersteps refer to its address and would be recorded again elsewhere.
+        The other rows have no vertex or edge yet. Reordered values are in new memory,
+        and so are large values on the device, which are used in place. Small ones are
+        copied to the memory of an earlier State: recorded supersteps refer to its
+        address and would be recorded again elsewhere.
         """
         memory = self.outdated.pop(name, None)
         placed = self.places and self.places.upload(name, values, memory)
@@ -384,9 +375,12 @@ class Buffers:
         kit = self._kit if is_copied else None
         use = "current", name
         if memory is None and kit is not None:
-            stored = stored_shape(tuple(values.shape), values.dtype)
+            stored = stored_shape((room, *values.shape[1:]), values.dtype)
             memory = kit.take(use, stored, values.dtype)
-        found = self.device.rows.upload(values, memory)
+        if values.shape[0] == room:
+            found = self.device.rows.upload(values, memory)
+        else:
+            found = self.device.rows.extended(values, room, memory)
         if kit is not None and found is not memory:
             kit.note(use, found)
         return found
