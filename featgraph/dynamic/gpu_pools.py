@@ -40,8 +40,8 @@ from featgraph.graph.building.gpu_edges import (
 
 __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
-#: Threads of the blocks of a plan.
-THREADS = sorts_cuda.THREADS
+#: Threads of the blocks that plan a batch, and of those that copy edges.
+THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 #: Most blocks that do not meet: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Most slots by way of which edges go in memory that stays.
@@ -189,9 +189,9 @@ class GpuPlan(Plan):
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
         self.entries = tuple(part_of(a, 0, self.count) for a in entries)
 
-    def run(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+    def run(self, kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
         """Launch a kernel whose blocks may meet."""
-        memory.launch(kernel, blocks, self.d, *arguments, threads=THREADS)
+        memory.launch(kernel, blocks, self.d, *arguments, threads=threads or THREADS)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
@@ -330,17 +330,15 @@ class GpuRowPool(RowPool):
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, looks, most = plan.d, updates.looks, _blocks()
-        if plan.is_few or not looks:
-            blocks = most if looks else d.blocks
-            plan.run(passes.plan_batch, blocks, True, looks, True)
-        else:
-            plan.run(passes.plan_batch, most, True, False, False)
-            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+        d, looks = plan.d, updates.looks
+        plan.run(passes.list_batch, d.blocks)
+        if looks:
+            most = _blocks() if plan.is_few else _MOST_BLOCKS
+            blocks = min(self.slots // 2048 + 1, most)
             is_some = updates.policy == KEEP and updates.copies != kernels.ALL
             for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
                 memory.launch(passes.match, blocks, d, marks_copies)
-            plan.run(passes.plan_batch, most, False, False, True)
+        plan.run(passes.find_runs, d.blocks)
         parts, begin = [], 0
         if not plan.is_few:
             parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
@@ -570,7 +568,7 @@ class GpuRowPool(RowPool):
         turns = 1 + (new is self and plan.left > 0)
         launches = [(turn, turn + 1) for turn in range(turns)]
         work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
-        blocks = min(-(-work // THREADS), _MOST_BLOCKS)
+        blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
             launches, blocks = [(0, turns)], _blocks()
         spare, to = d.order, d if new is self else new
@@ -588,10 +586,16 @@ class GpuRowPool(RowPool):
         )  # fmt: skip
         for first, last in launches:
             is_last = last == turns
-            plan.run(reads.apply_batch, blocks, first, last, is_last, *given)
+            plan.run(
+                reads.apply_batch, blocks, first, last, is_last, *given,
+                threads=COPY_THREADS,
+            )  # fmt: skip
         for write in others:
             for turn in launches:
-                plan.run(reads.copy_rows, blocks, *turn, new is not self, *write)
+                plan.run(
+                    reads.copy_rows, blocks, *turn, new is not self, *write,
+                    threads=COPY_THREADS,
+                )  # fmt: skip
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:

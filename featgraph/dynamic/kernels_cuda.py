@@ -5,10 +5,11 @@ the batch (*entries*), and by row and other end (*pairs* of entries). A
 *place* is the item of both sorts: update i, or ``2 i`` and ``2 i + 1`` for both of its
 ends where an edge stands at both (`sides` is 1).
 
-`plan_batch` has the passes before apply, one behind the other in one launch. Blocks
-meet between passes: there are at most as many as multiprocessors, so that all run at a
-time. One block takes the passes of a small batch, all of them `_match`. The edges of a
-large one are matched by a launch of their own, by as many threads as fit.
+`list_batch` sorts the updates, `match` looks for them among the edges of their rows,
+and `find_runs` decides each update and finds room for rows that grow; `rows_cuda`
+applies the plan. In the first and the last, blocks meet between passes: there are at
+most as many as multiprocessors, so that all run at a time, and one block of a small
+batch.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -32,7 +33,6 @@ from featgraph.dynamic.sorts_cuda import (
     bits_of,
     digits_of,
     meet,
-    meet_grid,
     sort,
     spread,
     threads,
@@ -47,13 +47,16 @@ EVERY = 2**31 - 1
 FEW = 4096
 #: Bits of classes of runs.
 CLASS_BITS = 7
+#: Most entries of a row that are ordered by comparing each with all.
+MOST_RANKED = 32
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: How many rows come to a run, and leave one, and updates of no vertices.
-COMING, LEAVING, BAD = 17, 18, 19
+#: Then whether a row has more than `MOST_RANKED` entries.
+COMING, LEAVING, BAD, IS_LONG = 17, 18, 19, 20
 #: Hubs that the host reads at once with these numbers.
 HUBS_AT_ONCE = 256
 HUB_LIST = 24
@@ -140,12 +143,16 @@ def _class_of(length):  # type: ignore[no-untyped-def]
 
 @device_function
 def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
-    """Return the row that has a number; `row` is one that is not behind it, or -1."""
-    if row >= 0 and number < at[row + 1]:
-        return row
-    if row >= 0 and number < at[row + 2]:
-        return row + 1
-    return lowest(at, int64(0), int64(count), number + 1) - 1
+    """Return the row of a number: the last one that begins at it or before.
+
+    `row` is a row that begins at the number or before, mostly a near one, or -1.
+    """
+    low, high, step = max(int64(row), int64(0)), int64(count), int64(1)
+    if row >= 0:
+        high = low + 1
+        while high < count and at[high] <= number:
+            low, high, step = high, min(high + step, int64(count)), step + step
+    return lowest(at, low, high, number + 1) - 1
 
 
 @device_function
@@ -215,6 +222,14 @@ def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def _look_for_long(e, d):  # type: ignore[no-untyped-def]
+    """Note a row with more than `MOST_RANKED` entries at the last of these."""
+    row = d.work[KEYS, e]
+    if e >= MOST_RANKED and row < d.none and d.work[KEYS, e - MOST_RANKED] == row:
+        d.summary[IS_LONG] = 1
+
+
+@device_function
 def _number_rows(d):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
     for e in range(cuda.grid(1), d.most, threads(d)):
@@ -223,6 +238,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
         d.work[ROW_OF, e] = j if row < d.none else j + 1
         d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
+        _look_for_long(e, d)
         if j >= d.wide[SUMS, e]:
             d.work[ROW, j], d.wide[FIRST_OF, j] = row, e
         if row < d.none and (e + 1 == d.most or d.work[KEYS, e + 1] == d.none):
@@ -244,6 +260,20 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
         d.work[ROW_OF, e] = d.work[KEYS, e]
         d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
+        _look_for_long(e, d)
+
+
+@device_function
+def _rank_ends(d):  # type: ignore[no-untyped-def]
+    """Order the places of each row by other end; those of one pair keep their order."""
+    for e in range(cuda.grid(1), d.summary[ENTRIES], threads(d)):
+        j, place = d.work[ROW_OF, e], d.work[PLACES, e]
+        key, rank = d.work[END_KEY, place], d.wide[FIRST_OF, j]
+        for other in range(d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1]):
+            other_key = d.work[END_KEY, d.work[PLACES, other]]
+            if other_key < key or (other_key == key and other < e):
+                rank += 1
+        d.work[PAIR_PLACES, rank] = place
 
 
 @device_function
@@ -321,7 +351,9 @@ def _match(d):  # type: ignore[no-untyped-def]
                     else:
                         behind = pairs
                 slot = number + shift
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                key = int64(d.ends[slot]) << 1
+                if d.is_sided != 0:
+                    key += int64(d.numbers[slot]) & 1
                 p = lowest(d.wide[PAIR_KEY], first, behind, key)
                 if p < behind and d.wide[PAIR_KEY, p] == key:
                     is_gone = d.work[NEED, p] == EVERY
@@ -610,7 +642,8 @@ def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
     """List entries, rows and pairs, and number slots."""
     _list_entries(d)
     meet(d)
-    for turn in range(1 + 2 * d.looks):  # one text of the sort: it is long
+    turn, turns = int64(0), 1 + 2 * d.looks
+    while turn < turns:  # one text of the sort: it is long
         keys, through, into, spare = int64(KEY), int64(-1), KEYS, SPARE
         bits = bits_of(d.none)
         if turn == 1:
@@ -628,6 +661,11 @@ def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
                 _mark(d.most, False, d, parts)
                 _number_rows(d)
             meet(d)
+            if d.looks != 0 and d.summary[IS_LONG] == 0:  # the same for all threads
+                _rank_ends(d)
+                meet(d)
+                turn = turns
+        turn += 1
     if d.looks != 0:
         _mark(d.summary[ENTRIES], True, d, parts)
         _number_pairs(d)
@@ -670,22 +708,10 @@ def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def plan_batch(d, lists, matches, finds):  # type: ignore[no-untyped-def]
-    """Run the passes before apply, or some of them."""
+def list_batch(d):  # type: ignore[no-untyped-def]
+    """Run the passes before `match`: sort the updates, list rows and pairs."""
     counts = cuda.shared.array(COUNTS, int32)
-    parts = cuda.shared.array(WARPS, int64)
-    is_mine = cuda.blockIdx.x < d.blocks  # the same for all threads of a block
-    if lists and is_mine:
-        _list_batch(d, counts, parts)
-    if matches:
-        meet_grid(d)
-        _match(d)
-        if d.has_marks != 0 and d.policy == codes.KEEP and d.copies != codes.ALL:
-            meet_grid(d)
-            _mark_copies(d)
-        meet_grid(d)
-    if finds and is_mine:
-        _find_runs(d, counts, parts)
+    _list_batch(d, counts, cuda.shared.array(WARPS, int64))
 
 
 @kernel(cache=True)
@@ -695,6 +721,13 @@ def match(d, marks_copies):  # type: ignore[no-untyped-def]
         _mark_copies(d)
     else:
         _match(d)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def find_runs(d):  # type: ignore[no-untyped-def]
+    """Run the passes behind `match`: find fates, new lengths of rows, and runs."""
+    counts = cuda.shared.array(COUNTS, int32)
+    _find_runs(d, counts, cuda.shared.array(WARPS, int64))
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))

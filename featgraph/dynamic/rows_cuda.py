@@ -6,7 +6,7 @@ from featgraph.cuda.dialect import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-from featgraph.dynamic.sorts_cuda import THREADS, meet_grid
+from featgraph.dynamic.sorts_cuda import COPY_THREADS, meet_grid
 
 
 @device_function
@@ -246,7 +246,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
                 d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
 
 
-@kernel(cache=True, launch_bounds=(THREADS, 1))
+@kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
     """Copy the edges that stay, in one array; turns as in `apply_batch`."""
     for turn in range(first, last):
@@ -256,7 +256,7 @@ def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[
         _copy(d, is_fresh, is_back, old, width, new, kept, old, new, kept, False)
 
 
-@kernel(cache=True, launch_bounds=(THREADS, 1))
+@kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
     d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone,
     lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,

@@ -16,9 +16,11 @@ from featgraph.cuda.dialect import (
 )
 
 FULL_WARP = 0xFFFFFFFF
-#: Most threads and warps of a block, with 160 registers each; most values of a digit,
-#: and counts of these by warp.
-THREADS, WARPS, DIGITS, COUNTS = 384, 12, 256, 3072
+#: Threads and warps of a block, with up to 96 registers a thread: one block fills a
+#: multiprocessor. Values of a digit, and counts of these by warp.
+THREADS, WARPS, DIGITS, COUNTS = 640, 20, 256, 5120
+#: Threads of a block of kernels that copy edges, with up to 64 registers.
+COPY_THREADS = 1024
 
 
 @device_function

@@ -61,7 +61,8 @@ def test_batches(
 def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -> None:
     """Have so many blocks meet, and more entries than `few` be shared by them."""
     patch.setattr(gpu_pools, "FEW", few)
-    patch.setattr(gpu_pools, "THREADS", threads)
+    for name in ("THREADS", "COPY_THREADS"):
+        patch.setattr(gpu_pools, name, threads)
     patch.setattr(arrays, "multiprocessors", lambda: count)
 
 
@@ -106,6 +107,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "match": ("is_gone = d.work[NEED, p] == EVERY", "is_gone = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
+    "order": ("if other_key < key or", "if other_key > key or", 6),
     "digits": ("if block == cuda.blockIdx.x:", "if block == 0:", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
@@ -261,3 +263,22 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
         graphs.append(graph)
     assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
     assert graphs[0].digest == graphs[1].digest
+
+
+@fg.edge
+def double(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    d.kept[e, f] = 2 * d.kept[e, f]
+    return False
+
+
+def test_values_of_edges_are_read_in_the_order_of_insertion(gpu: Gpu) -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 4, 2, 2], [1, 2, 2, 0], directed=False, vertex_count=5, target="cuda"
+    )
+    graph.delete_edges([4], [2])
+    graph.insert_edges([3, 1], [4, 1])
+    given = np.arange(20).reshape(10, 2)  # rows 5 to 9 belong to the twins
+    given[[6, 9]] = given[[1, 4]]  # a self-loop is one edge
+    state = fg.State(graph, kept=fg.edge_property(given))
+    fg.foldmap(double)(state)
+    np.testing.assert_array_equal(state["kept"], 2 * given)

@@ -34,6 +34,7 @@ __all__ = [
     "collect_edge_values",
     "edge_rows",
     "expand_edge_values",
+    "given_ids",
     "gpu_edges",
     "gpu_oriented",
     "gpu_weights",
@@ -536,6 +537,26 @@ def edge_rows(graph: Structure) -> Rows:
             graph._cache["edge_rows"] = index
         return Rows(version, count, lambda: index)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
+
+
+def given_ids(graph: Structure, per_direction: bool) -> Rows:
+    """Return the id of each given edge of a graph that changes, as a lazy `Rows`.
+
+    With `per_direction`, those of the twins are behind them.
+    """
+    cache, key = graph._cache, ("given_ids", per_direction)
+    if key not in cache:
+        cache[key] = _put_back(graph, graph.changing.stored_ids, per_direction)
+
+    def on_gpu() -> Any:
+        from featgraph.cuda.arrays import upload  # imports the dialect
+
+        if (*key, "GPU") not in cache:
+            cache[(*key, "GPU")] = upload(cache[key])
+        return cache[(*key, "GPU")]
+
+    index = cache[key]
+    return Rows(graph.stamps.version, index.size, lambda: index, on_gpu)
 
 
 def stored_count(graph: Structure) -> int:
