@@ -44,6 +44,8 @@ __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 #: Most blocks that do not meet: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
+#: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
+_MOST_KEPT = 1 << 18
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
@@ -104,12 +106,13 @@ class GpuMemory(HostMemory):
 
 
 class _GpuBatch(Batch):
-    """Updates in memory of the GPU: all insert, or all delete."""
+    """Updates in memory of the GPU: all insert, or all delete; `kinds` is empty."""
 
     def on_host(self) -> Batch:
         """Return the same batch on the host."""
         return Batch(
-            on_host(self.sources), on_host(self.targets), on_host(self.kinds),
+            on_host(self.sources), on_host(self.targets),
+            np.full(self.sources.size, self.insertions > 0, np.uint8),
             {name: on_host(a) for name, a in (self.columns or {}).items()},
             self.insertions, copies=self.copies, missing=self.missing,
         )  # fmt: skip
@@ -142,10 +145,7 @@ def gpu_batch(
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    batch = _GpuBatch(
-        *ends, memory.filled((count,), int(kinds), np.uint8), made,
-        count if kinds else 0, **options,
-    )  # fmt: skip
+    batch = _GpuBatch(*ends, columns=made, insertions=count if kinds else 0, **options)
     return batch.on_host() if loop_count else batch
 
 
@@ -392,18 +392,19 @@ class GpuRowPool(RowPool):
             memory.write(self._kept["given"], staged)
             memory.write(arrays["kinds"], updates.kinds)
         else:
-            at, other, kinds = map(uploaded, (*given, updates.kinds))
+            at, other = map(uploaded, given)
+            if updates.is_checked:
+                kinds = uploaded(updates.kinds)
+            else:
+                kinds = self._same_kinds(at.size, int(not updates.deletes))
             arrays |= {"at": at, "other": other, "kinds": kinds}
             ends = (at, other) if self.along == "out" else (other, at)
             (updates.sources, updates.targets), updates.kinds = ends, kinds
-            if is_few:
-                memory.write(arrays["table"], table)
-            else:
-                arrays["table"] = memory.upload(table)
+            memory.write(arrays["table"], table)
         if not is_few:
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
-            arrays["outcomes"] = memory.empty((updates.kinds.size,), np.uint8)
+            arrays["outcomes"] = memory.empty((given[0].size,), np.uint8)
         has_runs = int(self.queues.counts.any())
         return GpuPlan(
             updates,
@@ -419,6 +420,13 @@ class GpuRowPool(RowPool):
             ),
             is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
+
+    def _same_kinds(self, count: int, kind: int) -> Any:
+        """Return at least `count` equal kinds, which stay with the pool."""
+        name = f"kinds {kind}"
+        if name not in self._kept or self._kept[name].size < count:
+            self._kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)
+        return self._kept[name]
 
     # -- scan
 
@@ -620,39 +628,53 @@ class GpuRowPool(RowPool):
 
 
 def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
-    """Return arrays that the passes of a batch write, by name."""
+    """Return arrays that the passes of a batch write, by name.
+
+    They stay with the pool, but those of more than `_MOST_KEPT` entries.
+    """
     kept: dict[str, Any] = pool._kept
     if "gate" not in kept:
         kept["gate"] = memory.filled((1,), 0, np.int64)
         kept["list"] = memory.empty((1, 1), np.uint32)
-    if is_few and "block" in kept and kept["slots"] == pool.slots:
-        return {name: kept[name] for name in kept if name in Passes._fields}
+    if (is_few or deletes) and kept.get("slots") != pool.slots:
+        words = pool.slots // 32 + 1
+        marks = {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
+        kept |= {"slots": pool.slots, "all marks": _pieces(marks)[1]}
+    found = kept.get("few" if is_few else "many")
+    if found is None or found["wide"].shape[1] < size + 2:
+        stays = size <= _MOST_KEPT
+        found = _new_arrays(kept, _power_of_two(size) if stays else size, is_few)
+        if stays:
+            kept["few" if is_few else "many"] = found
+    marks = {"before": found["totals"], "marks": pool.numbers}  # not written
+    if is_few or deletes:
+        marks = kept["all marks"]
+    return {"gate": kept["gate"], **marks, **found}
+
+
+def _new_arrays(kept: dict[str, Any], size: int, is_few: bool) -> dict[str, Any]:
+    """Return arrays for up to `size` entries and touched rows, by name."""
     shapes: dict[str, tuple[tuple[int, ...], Any]] = {
         "work": ((passes.WORK, size + 1), np.int32),
         "wide": ((passes.WIDE, size + 2), np.int64),
         "totals": ((_blocks(),), np.int64),
         "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
     }
-    made = {"gate": kept["gate"]}
-    if is_few:
-        block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
-        kept |= {"block": block, "slots": pool.slots, **pieces}
-        table, ends = ((5, CLASS_COUNT), np.int64), ((size,), np.int32)
-        given = _pieces({"table": table, "at": ends, "other": ends})
-        kept["given"], pieces = given
-        kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
-        shapes["kinds"] = (size,), np.uint8
-        kept |= pieces
-    else:
-        shapes["summary"] = (passes.SUMMARY,), np.int64
-    if is_few or deletes:
-        words = pool.slots // 32 + 1
-        shapes |= {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
-    made |= _pieces(shapes)[1]
+    table = (5, CLASS_COUNT), np.int64
     if not is_few:
-        return {"marks": pool.numbers, "before": made["totals"], **made}
-    kept |= made
-    return _arrays(pool, size, is_few, deletes)
+        return _pieces(
+            shapes | {"summary": ((passes.SUMMARY,), np.int64), "table": table}
+        )[1]
+    kept["block"], block = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
+    ends = (size,), np.int32
+    kept["given"], given = _pieces({"table": table, "at": ends, "other": ends})
+    kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
+    return block | given | _pieces(shapes | {"kinds": ((size,), np.uint8)})[1]
+
+
+def _power_of_two(size: int) -> int:
+    """Return the least power of two that is not below a size."""
+    return 1 << max(size - 1, 1).bit_length()
 
 
 def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:

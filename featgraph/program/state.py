@@ -23,7 +23,7 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.choose import distributed_builders
-from featgraph.graph.views.structure import given_ids
+from featgraph.graph.views.structure import collect_on_gpu
 from featgraph.program.column import Column, Place, versions
 from featgraph.program.following import (
     Puts,
@@ -362,10 +362,9 @@ class State:
             return held.array.copy()  # still in the given order
         values = held if isinstance(held, DeviceValues) else self.stored(name)
         if self.graph.changing is not None and isinstance(held, DeviceValues):
-            from featgraph.cuda.foreign import Foreign, unpadded  # imports the dialect
+            from featgraph.cuda.foreign import unpadded  # imports the dialect
 
-            rows = given_ids(self.graph, column.per_direction)
-            return host_values(Foreign(unpadded(held)).copied(held.dtype, rows))
+            return collect_on_gpu(self.graph, unpadded(held), column.per_direction)
         if self.graph.changing is not None:
             values = host_values(values)[self.graph.changing.stored_ids]
         return self.graph.collect_edge_values(values, column.per_direction)

@@ -54,6 +54,7 @@ def test_batches(
 ) -> None:
     few, count, threads = BY_BLOCKS[blocks]
     have_blocks(monkeypatch, few, count, threads)
+    replace_text(gpu, *RANKED, str(16 * seed))
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
@@ -66,13 +67,17 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
     patch.setattr(arrays, "multiprocessors", lambda: count)
 
 
-def replace_text(gpu: Gpu, right: str, wrong: str) -> None:
+#: The text of the most entries of a row that no sort orders, before their number.
+RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
+
+
+def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
     """Have the emulator run another text of the kernels of batches."""
     load = gpu.emulator._execute
 
     def execute(source: str, *given: str) -> object:
         if given[0].startswith("featgraph.dynamic."):
-            source = source.replace(right, wrong)
+            source = source.replace(right, "".join(wrong))
         return load(source, *given)
 
     gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
@@ -107,7 +112,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "match": ("is_gone = d.work[NEED, p] == EVERY", "is_gone = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
-    "order": ("if other_key < key or", "if other_key > key or", 6),
+    "order": ("if other_key < key or", "if other_key > key or", 5),
     "digits": ("if block == cuda.blockIdx.x:", "if block == 0:", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
@@ -124,6 +129,8 @@ def find_fault(fault: str) -> None:
         else:
             have_blocks(patch, 4096, 2, 64)
         replace_text(gpu, right, wrong)
+        if fault == "turn":  # the second sort
+            replace_text(gpu, *RANKED, "2")
         rng = np.random.default_rng(seed)
         try:
             check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Structure",
     "collect_edge_values",
+    "collect_on_gpu",
     "edge_rows",
     "expand_edge_values",
-    "given_ids",
     "gpu_edges",
     "gpu_oriented",
     "gpu_weights",
@@ -539,24 +539,21 @@ def edge_rows(graph: Structure) -> Rows:
     return Rows(version, count, lambda: graph.given_index, on_gpu)
 
 
-def given_ids(graph: Structure, per_direction: bool) -> Rows:
-    """Return the id of each given edge of a graph that changes, as a lazy `Rows`.
+def collect_on_gpu(graph: Structure, values: Any, per_direction: bool) -> NDArray[Any]:
+    """Return values by edge id of a graph that changes on the host, in given order.
 
-    With `per_direction`, those of the twins are behind them.
+    They are reordered on the GPU. With `per_direction`, the twins' are behind them.
     """
-    cache, key = graph._cache, ("given_ids", per_direction)
+    from featgraph.cuda.arrays import upload  # imports the dialect
+    from featgraph.cuda.foreign import Foreign
+
+    cache, key = graph._cache, ("ids of given edges", per_direction)
     if key not in cache:
-        cache[key] = _put_back(graph, graph.changing.stored_ids, per_direction)
-
-    def on_gpu() -> Any:
-        from featgraph.cuda.arrays import upload  # imports the dialect
-
-        if (*key, "GPU") not in cache:
-            cache[(*key, "GPU")] = upload(cache[key])
-        return cache[(*key, "GPU")]
-
-    index = cache[key]
-    return Rows(graph.stamps.version, index.size, lambda: index, on_gpu)
+        ids = _put_back(graph, graph.changing.stored_ids, per_direction)
+        on_gpu = upload(ids)
+        cache[key] = Rows(None, ids.size, lambda: ids, lambda: on_gpu)
+    made = Foreign(values).copied(np.dtype(values.dtype), cache[key])
+    return host_values(made)
 
 
 def stored_count(graph: Structure) -> int:
@@ -695,6 +692,8 @@ def collect_edge_values(
             got=True,
             expected="False",
         )
+    if on_gpu is not None and has_unused:
+        return collect_on_gpu(graph, on_gpu, per_direction)
     if on_gpu is not None and graph._edges.is_built_on_gpu:
         return gpu_edges(graph).in_given_order(on_gpu, per_direction)
     if on_gpu is not None and not isinstance(stored, DeviceValues):
