@@ -9,6 +9,7 @@ whose lock is taken is deferred to a later pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping as Dict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from featgraph.fold.schedules.exclusive import (
     EdgesToGroup,
     ExclusiveSchedule,
 )
-from featgraph.fold.schedules.exclusive_costs import THREADS, EdgeSweep
+from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES, at_once
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
@@ -337,8 +338,7 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
 
 def first_pass(sweep: EdgeSweep) -> float:
     """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
-    workers = 2 * sweep.card.multiprocessors * THREADS // WARP
-    tasks = sweep.sizes.vertices[1] * VERTEX_US / workers
+    tasks = sweep.sizes.vertices[1] * VERTEX_US / sweep.warps
     return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
 
 
@@ -429,9 +429,12 @@ class NodeLockedSchedule(_HeldSchedule):
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return the passes, whose number grows with the first degree, and a pass."""
-        passes = PASSES_A_DEGREE * sweep.sizes.degrees[0]
-        workers = 2 * sweep.card.multiprocessors * THREADS // WARP
-        return passes, first_pass(sweep) + passes * sweep.sizes.vertices[1] / workers
+        first, degree = first_pass(sweep), sweep.sizes.degrees[0]
+        # So many of its edges wait for each other, if each is locked while a warp runs
+        # a vertex, and they are spread over the first pass.
+        share = -math.expm1(-degree * VERTEX_US / first)
+        passes = PASSES_A_DEGREE * degree * share
+        return passes, first + passes * sweep.sizes.vertices[1] / sweep.warps
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return the run of an edge with its source locked (CPU)."""
