@@ -175,7 +175,7 @@ class EdgeSweep:
         return moved / self.card.at(self.width, self.card.gb_per_s) * 1e-6
 
     def time_ms(
-        self, barriers: float, chain_us: float, blocks: int, edge_us: float
+        self, barriers: float, chain_us: float, blocks: int, locks: float | None
     ) -> float:
         """Return the time of a sweep with some barriers and a chain.
 
@@ -186,13 +186,15 @@ class EdgeSweep:
             Updates and locks of edges that wait for each other.
         blocks : int
             Of each multiprocessor.
-        edge_us : float
-            Time of an edge off the chain; 0 if warps take tasks.
+        locks : float or None
+            Of an edge off the chain; None if warps take tasks.
         """
-        card, grid, edges = self.card, blocks * self.card.multiprocessors, self.sizes.edges
+        card, edges = self.card, self.sizes.edges
+        grid = blocks * card.multiprocessors
         chain_us += barriers * (card.barrier_us + grid * card.block_us)
-        if edge_us:
-            chain_us += edges * edge_us / (grid * THREADS // self.lanes)
-            return LAUNCH_MS + chain_us / 1e3 + self.bytes_ms
-        shared_us = edges * self.held_us / self.warps
-        return LAUNCH_MS + max(max(chain_us, shared_us) / 1e3, self.bytes_ms)
+        if locks is None:
+            chain_us = max(chain_us, edges * self.held_us / self.warps)
+            return LAUNCH_MS + max(chain_us / 1e3, self.bytes_ms)
+        edge_us = self.free_us + locks * card.lock_us
+        chain_us += edges * edge_us / (grid * THREADS // self.lanes)
+        return LAUNCH_MS + chain_us / 1e3 + self.bytes_ms

@@ -103,6 +103,7 @@ class EdgeLockedSchedule(_HeldSchedule):
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
     prepare_ns = 80
+    locks = 3  # they are polled, taken and released
     does = "edges in the order, both ends locked"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -114,10 +115,6 @@ class EdgeLockedSchedule(_HeldSchedule):
         degree = sweep.degree
         passes = degree / (EDGES_A_TRY * TRIES)
         return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return the us of an update, and of polling, taking and releasing locks."""
-        return sweep.free_us + 3 * sweep.card.lock_us
 
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
@@ -196,6 +193,7 @@ class TicketedSchedule(_HeldSchedule):
     is_repeatable = True
     does = "edges in the order, each in its turn at both ends"
     prepare_ns = 100
+    locks = 1
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return all edges as one group, ordered by level."""
@@ -208,10 +206,6 @@ class TicketedSchedule(_HeldSchedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return a chain of updates; a ticket costs as much as a lock."""
         return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return the us of an update and of its tickets."""
-        return sweep.free_us + sweep.card.lock_us
 
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
@@ -338,8 +332,8 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
 
 def first_pass(sweep: EdgeSweep) -> float:
     """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
-    tasks = sweep.sizes.vertices[1] * VERTEX_US / sweep.warps
-    return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
+    sizes, update_us = sweep.sizes, CHAIN * sweep.held_us
+    return sizes.vertices[1] * VERTEX_US / sweep.warps + sizes.degrees[1] * update_us
 
 
 def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
@@ -432,8 +426,7 @@ class NodeLockedSchedule(_HeldSchedule):
         first, degree = first_pass(sweep), sweep.sizes.degrees[0]
         # So many of its edges wait for each other, if each is locked while a warp runs
         # a vertex, and they are spread over the first pass.
-        share = -math.expm1(-degree * VERTEX_US / first)
-        passes = PASSES_A_DEGREE * degree * share
+        passes = -PASSES_A_DEGREE * degree * math.expm1(-degree * VERTEX_US / first)
         return passes, first + passes * sweep.sizes.vertices[1] / sweep.warps
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
@@ -505,10 +498,6 @@ class HybridSchedule(EdgeLockedSchedule):
         left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
         locked = sweep.free_us + CONTENDED * sweep.card.lock_us
         return left / EDGES_A_TRY, first_pass(sweep) + left * locked
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return 0: all edges are in tasks of the first pass."""
-        return 0.0
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
