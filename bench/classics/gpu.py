@@ -67,7 +67,6 @@ CUGRAPH = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
-    parser.add_argument("--cell", type=float, help="s that the trials of a cell take")
 
 
 class Problem:

@@ -86,9 +86,8 @@ def _tune(part: Any, validation: Any, k: int, **own: float) -> Any:
     """Return the time and the best epoch of one set of parameters."""
     model = _model(k, **own, epochs=EPOCHS, patience=PATIENCE)
     taken = time_call(partial(model.fit, part, validation=validation))
-    found = model.result_
-    error = float(found.validation_rmse.min())
-    return [taken], {"epochs": found.best_epoch, "rmse": error}
+    epochs, errors = model.result_.best_epoch, model.result_.validation_rmse
+    return [taken], {"epochs": epochs, "rmse": float(errors.min())}
 
 
 def _model(k: int, **own: Any) -> MatrixFactorization:

@@ -11,23 +11,21 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
-from functools import partial
 
 import numpy as np
 
 import featgraph as fg
 from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
 from bench.record import Recorder
+from bench.sgd import sweeps
 from bench.sgd.shapes import make_matrix
-from bench.sgd.sweeps import DEFAULTS as SWEEPS
-from bench.sgd.sweeps import options_of, state_of, step
 
 DEFAULTS = {"graph": ["STACK", "CAL"], "limit": 100.0}
-COUNTERS, K, SCHEDULES = 4096, 16, SWEEPS["schedules"]
+COUNTERS, K, SCHEDULES = 4096, 16, sweeps.DEFAULTS["schedules"]
 #: Of these, attempts to lock are counted.
 LOCKED = [s for s in SCHEDULES if "locked" in s or "hybrid" in s]
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-#: Column of a row -> the counter of ncu; those of the first table are over edges.
+#: Column of a row -> the counter of ncu, over the edges.
 PER_EDGE = {
     "warp_instructions": "smsp__inst_executed.sum",
     "atomic_sectors": "lts__t_sectors_op_atom.sum",
@@ -35,13 +33,12 @@ PER_EDGE = {
     "read_sectors": "lts__t_sectors_op_read.sum",
     "dram_bytes": "dram__bytes.sum",
 }
-OF_A_SWEEP = {
-    "duration_ns": "gpu__time_duration.sum",
+#: The same of all columns.
+METRICS = PER_EDGE | {
     "cycles_an_instruction": "smsp__average_warp_latency_per_inst_issued.ratio",
     **{f"stalled_{why}": _STALLED.format(why)
        for why in ("barrier", "membar", "long_scoreboard")},
 }  # fmt: skip
-METRICS = PER_EDGE | OF_A_SWEEP
 #: Run in the emulator, too; vertices 0 to `COUNTERS` - 1 have no edges, and are the
 #: first by degree.
 HOLD = """
@@ -74,15 +71,14 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         line = ncu_command((*METRICS.values(),), "bench.sgd.counters", name)
         shape, graph = make_matrix(name)
-        count = partial(counted, line, arguments.limit, shape["edges"])
-        for schedule, found in (recorder.attempt("ncu", count) or {}).items():
+        given = line, arguments.limit, shape["edges"]
+        for schedule, found in (recorder.attempt("ncu", counted, *given) or {}).items():
             recorder.add(schedule, [], **found, graph=shape, ncu=shown(line))
-        state = state_of(with_counters(graph, COUNTERS), K)
+        state = sweeps.state_of(with_counters(graph, COUNTERS), K)
         for schedule in LOCKED:
             tries = recorder.attempt(schedule, attempts, state, COUNTERS, schedule)
             if tries is not None:
-                each = tries / shape["edges"]
-                recorder.add(schedule, [], attempts=each, graph=shape)
+                recorder.add(schedule, [], attempts=tries / shape["edges"], graph=shape)
 
 
 def with_counters(graph: fg.Graph, count: int) -> fg.Graph:
@@ -94,7 +90,7 @@ def with_counters(graph: fg.Graph, count: int) -> fg.Graph:
 
 def attempts(state: fg.State, count: int, schedule: str) -> int:
     """Return how often a sweep has tried to take the locks of an edge."""
-    step(state, **options_of(schedule), target="cuda")
+    sweeps.step(state, **sweeps.options_of(schedule), target="cuda")
     buffers, size = state.residency, (state.graph.vertex_count,)
     words = buffers.device.download(buffers.temporary("locks", "int32", size))
     return int(words[:count].view(np.uint32).sum(dtype=np.int64))
@@ -126,10 +122,10 @@ def main() -> None:
     from featgraph.runtime.devices.choose import choose_device
 
     device = choose_device("cuda")
-    mark, state = make_marker(device), state_of(make_matrix(sys.argv[1])[1], K)
+    mark, state = make_marker(device), sweeps.state_of(make_matrix(sys.argv[1])[1], K)
     for schedule in SCHEDULES:
         mark()
-        step(state, **options_of(schedule), target="cuda")
+        sweeps.step(state, **sweeps.options_of(schedule), target="cuda")
         device.synchronize()
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -101,13 +100,9 @@ def _libmf(entries: Any, k: int, threads: int) -> Sweeps:
 
 def _surprise(entries: Any, k: int, threads: int) -> Sweeps:
     surprise = importlib.import_module("surprise")
-    by_user, by_item = defaultdict(list), defaultdict(list)
-    for u, i, r in zip(entries.row, entries.col, entries.data, strict=True):
-        by_user[int(u)].append((int(i), float(r)))
-        by_item[int(i)].append((int(u), float(r)))
-    ids = [{n: n for n in range(size)} for size in entries.shape]
-    given = by_user, by_item, *entries.shape, entries.nnz, (1, 5), *ids
-    trainset = surprise.Trainset(*given)
+    columns = (part.tolist() for part in (entries.row, entries.col, entries.data))
+    ratings = [(*rating, None) for rating in zip(*columns, strict=True)]
+    trainset = surprise.Dataset(surprise.Reader()).construct_trainset(ratings)
     own = {"n_factors": k, "lr_all": RATE, "reg_all": RIDGE, "random_state": 0}
     return lambda count: surprise.SVD(n_epochs=count, **own).fit(trainset)
 

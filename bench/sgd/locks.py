@@ -1,7 +1,7 @@
 """Times of locks, barriers and updates on a GPU (Kaleem et al., Figure 9).
 
 Locks that are taken and released a second, on one word and on a word for each thread,
-by number of threads; copies; and the constants of the predictions
+by number of threads; and the constants of the predictions
 (`featgraph.fold.schedules.exclusive_costs`): a barrier by number of blocks, the locks
 of an edge, and an update with both rows in memory or with one row held. The kernels
 take and release locks and meet as generated ones do. No thread waits for a lock: it
@@ -27,8 +27,8 @@ DEFAULTS = {"k": [16, 32, 128], "repeat": 5}
 BLOCK, PIECE = 128, 4
 #: Attempts of one thread at most, and of all together; edges of a long chain.
 TRIES, ALL_TRIES, CHAIN = 1 << 14, 1 << 22, 1 << 14
-#: Meetings of all blocks; rows of all users and items; bytes that are copied.
-MEETS, ROWS, COPIED = 1000, 1 << 19, 1 << 29
+#: Meetings of all blocks; rows of all users and items.
+MEETS, ROWS = 1000, 1 << 19
 #: Words from a thread's lock to the next: sectors of memory.
 APART = 8
 
@@ -82,25 +82,22 @@ def text_of(k: int) -> str:
     return KERNELS.format(k=k, lanes=k // PIECE)
 
 
+def kernels_of(k: int) -> dict[str, Any]:
+    """Return the kernels by name."""
+    exec(text_of(k), made := {})  # noqa: S102
+    return made
+
+
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure all of them, and print the constants of the card."""
     from featgraph.cuda.dialect import cuda
 
     recorder.require_gpu()
-    to, of = (cuda.device_array(COPIED, np.uint8) for _ in range(2))
-    repeats = range(arguments.repeat)
-    trials = [time_events(lambda: to.copy_to_device(of), 1)[0] for _ in repeats]
-    recorder.add("copy", trials, gb_per_s=2 * COPIED / min(trials) / 1e6)
     measure = partial(_measure, recorder, arguments.repeat)
     wide = cuda.get_current_device().MULTIPROCESSOR_COUNT
-    kernels: dict[str, Any] = {}
-    exec(text_of(16), kernels)  # noqa: S102
-    card = _of_locks(measure, kernels, wide)
-    for k in arguments.k:
-        exec(text_of(k), kernels := {})  # noqa: S102
-        for name, value in _of_updates(measure, kernels["updates"], wide, k).items():
-            card[name] = (*card.get(name, ()), value)
-    card["widths"] = tuple(arguments.k)
+    card = _of_locks(measure, wide) | {"widths": tuple(arguments.k)}
+    found = [_of_updates(measure, wide, k) for k in arguments.k]
+    card |= {name: tuple(own[name] for own in found) for name in found[0]}
     recorder.add("constants", [], card=card)
     print(f'"{recorder.device}": Card(**{card}),')
 
@@ -129,11 +126,9 @@ def _measure(
     return each
 
 
-def _of_locks(
-    measure: Callable[..., float], kernels: dict[str, Any], wide: int
-) -> dict[str, Any]:
+def _of_locks(measure: Callable[..., float], wide: int) -> dict[str, Any]:
     """Measure locks and barriers."""
-    taken = np.zeros(1, np.int64)
+    kernels, taken = kernels_of(16), np.zeros(1, np.int64)
     for grid in ((1, 1), (1, 32), (8, BLOCK), (wide, BLOCK), (8 * wide, BLOCK)):
         threads = grid[0] * grid[1]
         tries = max(min(ALL_TRIES // threads, TRIES), 1)
@@ -154,29 +149,23 @@ def _of_locks(
     }  # fmt: skip
 
 
-def _of_updates(
-    measure: Callable[..., float], kernel: Any, wide: int, k: int
-) -> dict[str, float]:
+def _of_updates(measure: Callable[..., float], wide: int, k: int) -> dict[str, float]:
     """Measure updates of rows of K features, alone and by all groups of lanes."""
     rng, half, groups = np.random.default_rng(0), ROWS // 2, 32 * PIECE // k
     x = rng.random((ROWS, k), np.float32) / np.float32(k**0.5)
-    workers = 8 * wide * BLOCK // 32 * groups
+    kernels, found, workers = kernels_of(k), {}, 8 * wide * BLOCK // 32 * groups
     count = max((1 << 24) * 16 // k // workers, 1)
-
-    def updates(
-        name: str, grid: tuple[int, int], count: int, is_held: bool = False
-    ) -> float:
+    for field, name, grid, steps in (
+        ("gb_per_s", "updates by all", (8 * wide, BLOCK), count),
+        ("free_us", "update, rows free", (1, 32), CHAIN),
+        ("held_us", "update, one row held", (1, 32), CHAIN),
+    ):
         at_once = grid[0] * grid[1] // 32 * groups
-        users = rng.integers(0, half, count * at_once, np.int32)
+        users = rng.integers(0, half, steps * at_once, np.int32)
         items = rng.integers(0, half, users.size, np.int32)
-        if is_held:  # each group of lanes has an item of its own
+        if field == "held_us":  # each group of lanes has an item of its own
             items = np.resize(np.arange(at_once, dtype=np.int32), users.size)
-        given = x, users, items + np.int32(half), count
-        return measure(name, kernel, grid, given, count, k=k)
-
-    all_us = updates("updates by all", (8 * wide, BLOCK), count)
-    return {
-        "free_us": updates("update, rows free", (1, 32), CHAIN),
-        "held_us": updates("update, one row held", (1, 32), CHAIN, is_held=True),
-        "gb_per_s": workers * (12 + 16 * k) / all_us * 1e-3,
-    }
+        given = x, users, items + np.int32(half), steps
+        found[field] = measure(name, kernels["updates"], grid, given, steps, k=k)
+    found["gb_per_s"] = workers * (12 + 16 * k) / found["gb_per_s"] * 1e-3
+    return found

@@ -74,10 +74,8 @@ def _ends(rng: np.random.Generator, count: int, edges: int, highest: int) -> np.
     for _ in range(60):
         middle = (low * high) ** 0.5
         shares = 1 / (np.arange(count) + middle)
-        if shares[0] / shares.sum() > highest / edges:
-            low = middle
-        else:
-            high = middle
+        is_steep = shares[0] / shares.sum() > highest / edges
+        low, high = (middle, high) if is_steep else (low, middle)
     shares /= shares.sum()
     degrees = np.floor(shares * edges).astype(np.int64)
     left = edges - int(degrees.sum())

@@ -11,10 +11,8 @@ FILE...`` prints the tables.
 from __future__ import annotations
 
 import argparse
-import math
-import re
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 import featgraph as fg
 from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
-from bench.timing import Budget, time_call, wait_for_gpu
+from bench.timing import Budget, time_calls
 from featgraph.device.queue_cuda import ARRIVED
 from featgraph.fold.plan.schedules import sweep_of
 from featgraph.fold.plan.traits import graph_sizes
@@ -38,7 +36,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 DEFAULTS = {
     "graph": ["small"], "k": [16], "repeat": 5, "target": "cuda", "cell": 10.0,
-    "budget": math.inf,
+    "budget": float("inf"),
     "schedules": [
         "edge_locked", "edge_locked, as given", "node_locked", "hybrid",
         "hybrid, hubs apart", "racy", "blocks", "levels", "ticketed", "matching_edges",
@@ -63,19 +61,13 @@ step = fg.foldmap(learn)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ["serial", *DEFAULTS["schedules"]]
     parser.add_argument("--schedules", nargs="+", choices=names, metavar="NAME")
-    parser.add_argument("--cell", type=float, help="s that the sweeps of a cell take")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
     recorder.use(arguments.target)
     budget = Budget(arguments.budget)
-    matrix_of, first_state = lru_cache(1)(make_matrix), lru_cache(1)(state_of)
-
-    def measure(name: str, k: int, schedule: str) -> tuple[list[float], dict[str, Any]]:
-        shape, graph = matrix_of(name)
-        return _measure(first_state(graph, k), shape, schedule, arguments)
-
+    measure = partial(_measure, arguments, lru_cache(1)(make_matrix))
     for given in product(arguments.graph, arguments.k, arguments.schedules):
         name, k, schedule = given
         cell = {"cell": f"{name} | {schedule}", "k": k, "target": arguments.target}
@@ -104,14 +96,15 @@ def predicted(schedule: str, state: fg.State, diagonals: int) -> dict[str, float
     traits = replace(plan.traits, sizes=replace(sizes, diagonals=diagonals))
     sweep = sweep_of(plan.functions_of(phase), phase.width, plan.analysis, traits)
     ms = SCHEDULES[schedule.partition(",")[0]].sweep_ms(sweep)
-    found = {"chain_ms": sweep.degree * sweep.held_us / 1e3}
-    return found if math.isinf(ms) else {**found, "predicted_ms": ms}
+    return {"chain_ms": sweep.degree * sweep.held_us / 1e3, "predicted_ms": ms}
 
 
 def _measure(
-    state: fg.State, shape: dict[str, Any], schedule: str, arguments: argparse.Namespace
+    arguments: argparse.Namespace, matrix_of: Any, name: str, k: int, schedule: str
 ) -> tuple[list[float], dict[str, Any]]:
-    target, fields = arguments.target, {"schedule": schedule, "shape": shape}
+    shape, graph = matrix_of(name)
+    state, target = state_of(graph, k), arguments.target
+    fields = {"schedule": schedule, "shape": shape}
     options = {**options_of(schedule), "target": target}
     if target == "cuda":
         fields |= predicted(schedule, state, shape["diagonals"])
@@ -119,23 +112,20 @@ def _measure(
     if seconds > arguments.cell:
         return [], {**fields, "reason": f"predicted {seconds:.3g} s a sweep"}
 
-    def sweep() -> None:
-        step(state, **options)
-        wait_for_gpu(target)
-
+    call = partial(step, state, **options)
     first = fg.iterate(step, state, supersteps=1, **options).preparation
-    sweep()  # a call of its own, which is compiled and bound by now
+    call()  # a call of its own, which is compiled and bound by now
     trials: list[float] = []
     while len(trials) < arguments.repeat and sum(trials) < 1e3 * arguments.cell:
-        trials.append(time_call(sweep))
+        trials += time_calls(call, 1, target=target)
     prepared = step.explain(state, **options).rpartition("prepared for kernel 0: ")[2]
-    groups = re.match(r"groups: ([\d,]+)", prepared)
-    moved, x = shape["edges"] * (12 + 16 * state["x"].shape[1]), state["x"]
+    moved = shape["edges"] * (12 + 16 * k)
     return trials, {
         **fields, "prepare_ms": 1e3 * first.seconds, "prepared": prepared,
-        "groups": int(groups[1].replace(",", "")), "passes": _passes(state, options),
+        "groups": int(prepared.split()[1].replace(",", "")),
+        "passes": _passes(state, options),
         "gb_per_s": round(moved / min(trials) / 1e6, 1),
-        "checks": {"ok": bool(np.isfinite(x).all())},
+        "checks": {"ok": bool(np.isfinite(state["x"]).all())},
     }  # fmt: skip
 
 

@@ -18,15 +18,11 @@ from featgraph.algorithms import (
     sgd_factorization,
 )
 from featgraph.algorithms.sgd import epoch_of_sources
+from tests.algorithms.test_sgd import graph_of
+from tests.programs.exclusive import descend
 
-ARRAYS = (
-    "user_factors",
-    "item_factors",
-    "user_biases",
-    "item_biases",
-    "mean",
-    "limits",
-)
+ARRAYS = ("user_factors", "item_factors", "user_biases", "item_biases", "mean",
+          "limits")  # fmt: skip
 
 
 def some_ratings(seed: int = 0) -> Any:
@@ -42,12 +38,8 @@ def fitted(**more: Any) -> MatrixFactorization:
 
 
 def scores_of(model: MatrixFactorization) -> Any:
-    return (
-        model.mean
-        + model.user_biases[:, None]
-        + model.item_biases
-        + model.user_factors @ model.item_factors.T
-    )
+    biases = model.user_biases[:, None] + model.item_biases
+    return model.mean + biases + model.user_factors @ model.item_factors.T
 
 
 def test_it_fits_as_the_function_does() -> None:
@@ -101,24 +93,17 @@ def test_predictions_are_clipped() -> None:
 
 def of_one_side(model: MatrixFactorization, rows: Any, what: str) -> tuple[Any, Any]:
     """Return factors and biases of rows after the epochs of NumPy, as given."""
-    given = rows.tocoo()
+    given, count = rows.tocoo(), rows.shape[0]
     other = {"user": "item", "item": "user"}[what]
-    held, held_biases = (
-        getattr(model, f"{other}_{name}") for name in ("factors", "biases")
-    )
-    x, b = np.zeros((given.shape[0], model.factors)), np.zeros(given.shape[0])
+    x = np.r_[np.zeros((count, model.factors)), getattr(model, f"{other}_factors")]
+    b = np.r_[np.zeros(count), getattr(model, f"{other}_biases")]
+    own = {"least": 0.0} if model.nonnegative else {}
     has_biases = not model.nonnegative and model.biases is not False
     for t in range(model.epochs):
-        rate = model.rate / (1 + model.decay * t)
-        for e in range(given.nnz):
-            u, v = given.row[e], given.col[e]
-            predicted = model.mean + b[u] + held_biases[v] + x[u] @ held[v]
-            miss = given.data[e] - predicted
-            x[u] += rate * (miss * held[v] - model.regularization * x[u])
-            b[u] += rate * (miss - model.regularization * b[u]) * has_biases
-            if model.nonnegative:
-                x[u] = np.maximum(x[u], 0)
-    return x, b
+        edges = zip(given.row, count + given.col, given.data, strict=True)
+        step = model.rate / (1 + model.decay * t), model.regularization
+        descend(edges, x, b, model.mean, *step, ends=1, has_biases=has_biases, **own)
+    return x[:count], b[:count]
 
 
 @pytest.mark.parametrize(
@@ -221,14 +206,8 @@ def test_a_partial_fit_takes_new_users_and_items() -> None:
         known = old[f"{side}_factors"].any(axis=1)
         x[start : start + count][known] = old[f"{side}_factors"][known]
         b[start : start + count] = old[f"{side}_biases"]
-    for _ in range(4):
-        for u, i, value in zip(users, 21 + items, values, strict=True):
-            p, q = x[u].copy(), x[i].copy()
-            miss = value - (old["mean"] + b[u] + b[i] + p @ q)
-            x[u] += 0.03 * (miss * q - 0.05 * p)
-            x[i] += 0.03 * (miss * p - 0.05 * q)
-            b[u] += 0.03 * (miss - 0.05 * b[u])
-            b[i] += 0.03 * (miss - 0.05 * b[i])
+    edges = [*zip(users, 21 + items, values, strict=True)]
+    descend(4 * edges, x, b, old["mean"], 0.03, 0.05)
     x[19], b[19] = 0, 0  # new, and without ratings
     found = np.r_[model.user_factors, model.item_factors]
     np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-6)
@@ -321,10 +300,7 @@ def test_it_is_saved(tmp_path: Path, more: dict[str, Any]) -> None:
 
 
 def test_ratings_may_be_a_graph() -> None:
-    ratings = some_ratings().tocoo()
-    graph = fg.Graph.from_edges(
-        ratings.row, 19 + ratings.col, weights=ratings.data, sides=ratings.shape
-    )
+    graph = graph_of(some_ratings().tocoo())
     model = MatrixFactorization(3, 0.03, epochs=8, target="cpu").fit(graph)
     assert np.array_equal(model.user_factors, fitted().user_factors)
     assert model.limits.tolist() == [1, 5]

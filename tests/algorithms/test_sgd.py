@@ -18,7 +18,7 @@ from featgraph.algorithms.sgd import (
     verify_sgd_factorization,
 )
 from featgraph.graph.views import edge_orders
-from tests.programs.exclusive import order_of
+from tests.programs.exclusive import descend, order_of
 
 RATE, RIDGE = 0.03, 0.05
 STEPS = {"biases": epoch, "products": epoch_of_products, "parts": epoch_of_parts}
@@ -27,19 +27,15 @@ STEPS = {"biases": epoch, "products": epoch_of_products, "parts": epoch_of_parts
 def some_ratings(seed: int = 0, users: int = 29, items: int = 17) -> Any:
     """Return ratings from 1 to 5, a third of all; some twice, one user without any."""
     rng = np.random.default_rng(seed)
-    count = users * items // 3
-    u, i = (
-        rng.integers(0, users - 1, count),
-        (items * rng.random(count) ** 2).astype(int),
-    )
+    u = rng.integers(0, users - 1, count := users * items // 3)
+    i = (items * rng.random(count) ** 2).astype(int)
     return sparse.coo_matrix((rng.integers(1, 6, count), (u, i)), shape=(users, items))
 
 
 def graph_of(ratings: Any) -> fg.Graph:
-    users, items = ratings.shape
-    ends = ratings.row, users + ratings.col
+    ends, weights = (ratings.row, ratings.shape[0] + ratings.col), ratings.data
     return fg.Graph.from_edges(
-        *ends, weights=ratings.data.astype(float), sides=(users, items)
+        *ends, weights=weights.astype(float), sides=ratings.shape
     )
 
 
@@ -47,17 +43,12 @@ def epoch_of_numpy(
     kind: str, graph: fg.Graph, order: Any, x: Any, b: Any, mean: float
 ) -> None:
     """Take the steps of the edges in an order, in float64, in place."""
-    weights: Any = graph.weights
-    for e in order:
-        u, v = graph.sources[e], graph.targets[e]
-        p, q = x[u].copy(), x[v].copy()
-        miss = weights[e] - (mean + b[u] + b[v] + p @ q)
-        x[u] += RATE * (miss * q - RIDGE * p)
-        x[v] += RATE * (miss * p - RIDGE * q)
-        if kind == "parts":
-            x[[u, v]] = np.maximum(x[[u, v]], 0)
-        if kind == "biases":
-            b[u], b[v] = (own + RATE * (miss - RIDGE * own) for own in (b[u], b[v]))
+    columns = (
+        np.asarray(c)[order] for c in (graph.sources, graph.targets, graph.weights)
+    )
+    least = 0.0 if kind == "parts" else -np.inf
+    own = {"has_biases": kind == "biases", "least": least}
+    descend(zip(*columns, strict=True), x, b, mean, RATE, RIDGE, **own)
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from featgraph import reference
 from tests.generated.check import load
 from tests.generated.draw import Draw
-from tests.programs.exclusive import graph_of, order_of, state_of
+from tests.programs.exclusive import ANY, TWO_SIDES, check_run, graph_of, state_of
 
 __all__ = ["check_exclusive"]
-
-#: Schedules of any graph, and those of graphs of two sides.
-ANY = ("serial", "levels", "matching_edges", "edge_locked", "ticketed", "auto")
-OF_SIDES = ("blocks", "matching_nodes", "subgraph_matching", "diagonal",
-            "block_diagonal", "node_locked", "hybrid")  # fmt: skip
 
 
 def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
@@ -38,7 +32,7 @@ def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
     step, active = load(text)["step"], None
     if draw.chance(40):
         active = np.random.default_rng(seed).random(graph.vertex_count) < 0.6
-    names = ANY + OF_SIDES * (kind == "sides")
+    names = [*ANY, "auto", *[*TWO_SIDES][:-1] * (kind == "sides")]
     for schedule in sorted({draw.one(names) for _ in range(3)}):
         options: dict[str, Any] = {"schedule": schedule}
         options["shuffle"] = draw.one((0, None, seed))
@@ -49,19 +43,13 @@ def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
         elif schedule in {"matching_nodes", "subgraph_matching", "block_diagonal"}:
             options["block_vertices"] = draw.number(1, 9)
         state = state_of(graph, k, seed)
-        given = reference.from_state(state)
-        committed = step(
-            state, active_in=active, target=target, record_order="turn", **options
-        )
-        about = f"seed {seed}, {options}, k = {k}, {kind}:\n{text}"
-        out = reference.superstep(
-            step.program, *given, active=active, record_order="turn",
-            order=order_of(graph, state["turn"]),
-        )  # fmt: skip
-        for name in ("turn", "x", "n", "y", "runs"):
-            wanted = out.values[name]
-            np.testing.assert_array_equal(state[name], wanted, f"{name} of {about}")
-        assert committed.vertices.tolist() == out.active_out.vertices.tolist(), about
+        options |= {"target": target, "record_order": "turn"}
+        committed = step(state, active_in=active, **options)
+        try:
+            check_run(step, state, committed, active, seed)
+        except AssertionError as error:
+            about = f"seed {seed}, {options}, k = {k}, {kind}:\n{text}"
+            raise AssertionError(about) from error
     return text
 
 

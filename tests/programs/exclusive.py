@@ -16,8 +16,9 @@ import featgraph as fg
 from featgraph import reference
 
 __all__ = [
-    "LEARN", "PROGRAMS", "check_learning", "check_run", "factors_of", "graph_of",
-    "order_of", "replayed", "run", "state_of",
+    "ANY", "CASES", "KINDS", "LEARN", "PROGRAMS", "SERIAL", "TWO_SIDES", "UNORDERED",
+    "check_learning", "check_levels", "check_run", "descend", "factors_of", "graph_of",
+    "order_of", "replayed", "run", "schedules_of", "state_of",
 ]  # fmt: skip
 
 
@@ -81,6 +82,41 @@ PROGRAMS = {
 }
 
 
+KINDS = ("directed", "undirected", "sides")
+ANY = ("serial", "levels", "matching_edges", "edge_locked", "ticketed")
+#: Whose order differs from run to run.
+UNORDERED = {"edge_locked", "node_locked", "hybrid", "hubs apart"}
+TWO_SIDES: dict[str, dict[str, Any]] = {
+    "blocks": {"parts": 3},
+    "matching_nodes": {"block_vertices": 3},
+    "subgraph_matching": {"block_vertices": 3},
+    "diagonal": {},
+    "block_diagonal": {"block_vertices": 3},
+    "node_locked": {},
+    "hybrid": {"tries": 1},
+    "hubs apart": {"schedule": "hybrid", "hubs": 3},
+}
+#: Schedules whose results equal those of `serial` bit by bit.
+SERIAL = {"levels", "rows", "ticketed"}
+
+
+def schedules_of(name: str, kind: str, scale: int = 1) -> dict[str, dict[str, Any]]:
+    """Return the schedules of a program with their options; sizes are scaled."""
+    found = {s: {"schedule": s} for s in (*ANY, *["rows"] * (name == "mix_targets"))}
+    for schedule, own in TWO_SIDES.items() if kind == "sides" else ():
+        sizes = {n: scale * own[n] for n in own if n not in {"schedule", "tries"}}
+        found[schedule] = {"schedule": schedule} | own | sizes
+    return found
+
+
+CASES = [
+    (name, kind, schedule)
+    for name in PROGRAMS
+    for kind in KINDS
+    for schedule in schedules_of(name, kind)
+]
+
+
 def graph_of(kind: str, count: int, edges: int, seed: int) -> fg.Graph:
     """Return a random graph with hubs: "directed", "undirected" or "sides"."""
     rng = np.random.default_rng(seed)
@@ -100,7 +136,7 @@ def graph_of(kind: str, count: int, edges: int, seed: int) -> fg.Graph:
     )
 
 
-def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
+def state_of(graph: fg.Graph, k: int, seed: int = 0, **more: Any) -> fg.State:
     """Return a State for all programs."""
     rng = np.random.default_rng(seed)
     count, given = graph.vertex_count, graph.given_edge_count
@@ -114,6 +150,7 @@ def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
         w=fg.edge_property(rng.integers(0, 99, given)),
         runs=fg.edge_property(np.zeros(rows, np.int64), **both),
         turn=fg.edge_property(np.zeros((rows, 2), np.int32), **both),
+        **more,
     )
 
 
@@ -169,15 +206,19 @@ def run(
 
 
 def check_run(
-    name: str, state: fg.State, committed: Any, active: Any = None
+    step: Any, state: fg.State, committed: Any, active: Any = None, seed: int = 0
 ) -> list[int]:
-    """See that a run was serialisable, and exact; return its order."""
+    """See that a run of a foldmap, or of one by name, was serialisable and exact.
+
+    Returns its order.
+    """
     graph, k = state.graph, state["x"].shape[1]
     order = order_of(graph, state["turn"])
-    given = reference.from_state(state_of(graph, k))
+    given = reference.from_state(state_of(graph, k, seed))
     out = reference.superstep(
-        PROGRAMS[name].program, *given, active=active, order=order, record_order="turn"
-    )
+        PROGRAMS.get(step, step).program, *given, active=active, order=order,
+        record_order="turn",
+    )  # fmt: skip
     for of in ("turn", "x", "n", "y", "runs"):
         np.testing.assert_array_equal(state[of], out.values[of], err_msg=of)
     assert committed.vertices.tolist() == out.active_out.vertices.tolist()
@@ -218,20 +259,27 @@ def factors_of(graph: fg.Graph, k: int, dtype: Any = np.float32) -> fg.State:
     )  # fmt: skip
 
 
+def descend(
+    edges: Any, x: Any, bias: Any, mean: float, rate: float, ridge: float, *,
+    ends: int = 2, has_biases: bool = True, least: float = -np.inf,
+) -> None:  # fmt: skip
+    """Take the steps of SGD for edges (u, v, rating), at both ends or u, in place."""
+    for u, v, rating in edges:
+        p, q, a, b = x[u].copy(), x[v].copy(), bias[u], bias[v]
+        miss = rating - (mean + a + b + p @ q)
+        for end, row, other, own in ((u, p, q, a), (v, q, p, b))[:ends]:
+            x[end] = np.maximum(row + rate * (miss * other - ridge * row), least)
+            bias[end] = own + rate * (miss - ridge * own) * has_biases
+
+
 def learned(state: fg.State, order: list[int]) -> dict[str, Any]:
     """Return the result of `learn` in float64, computed edge by edge."""
     graph = state.graph
     x, bias = state["x"].astype(np.float64), state["bias"].astype(np.float64)
-    for row in order:
-        e = row % max(graph.given_edge_count, 1)
-        u, v = graph.sources[e], graph.targets[e]
-        u, v = (u, v) if row < graph.given_edge_count else (v, u)
-        p, q, a, b = x[u].copy(), x[v].copy(), bias[u], bias[v]
-        miss = state["rating"][e] - (3.0 + a + b + p @ q)
-        x[u] = p + 0.05 * (miss * q - 0.1 * p)
-        x[v] = q + 0.05 * (miss * p - 0.1 * q)
-        bias[u] = a + 0.05 * (miss - 0.1 * a)
-        bias[v] = b + 0.05 * (miss - 0.1 * b)
+    ends = np.c_[graph.sources, graph.targets]
+    ends, ratings = np.r_[ends, ends[:, ::-1]], np.tile(state["rating"], 2)
+    edges = ((*ends[row], ratings[row]) for row in order)
+    descend(edges, x, bias, 3.0, 0.05, 0.1)
     return {"x": x, "bias": bias}
 
 
@@ -247,6 +295,14 @@ def check_learning(graph: fg.Graph, k: int, target: str, **options: Any) -> fg.S
         bound = (k + 8) * np.finfo(np.float32).eps * chain * largest
         np.testing.assert_allclose(state[name], values, rtol=0, atol=bound)
     return state
+
+
+def check_levels(graph: fg.Graph, k: int, target: str) -> None:
+    """See that `levels` and `serial` learn the same bits."""
+    names = "serial", "levels"
+    one, other = (check_learning(graph, k, target, schedule=name) for name in names)
+    for name in ("x", "bias"):
+        np.testing.assert_array_equal(one[name], other[name])
 
 
 def replayed(graph: fg.Graph, k: int, order: list[int]) -> dict[str, Any]:

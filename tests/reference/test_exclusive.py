@@ -9,22 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
-
-
-@fg.edge(exclusive=True)
-def mix(f, u, v, e, d):
-    a = d.x[u]
-    b = d.x[v]
-    d.x[u] = 31 * a + b + d.w[e]
-    d.x[v] = (17 * a) ^ b
-    d.runs[e] = d.runs[e] + 1
-    return d.w[e] % 3 != 0
-
-
-@fg.edge(exclusive=True)
-def take(f, u, v, e, d):
-    d.y[v] = d.y[v] + d.x[u]
-    return True
+from tests.programs.exclusive import mix, mix_targets, state_of
 
 
 @fg.vertex
@@ -32,21 +17,10 @@ def is_even(f, v, d):
     return v % 2 == 0
 
 
-def state_of(graph: fg.Graph, **more: Any) -> fg.State:
-    edges = graph.given_edge_count * (1 if graph.directed else 2)
-    return fg.State(
-        graph,
-        x=fg.vertex_property(np.arange(1, 1 + graph.vertex_count)),
-        y=fg.vertex_property(np.arange(graph.vertex_count)),
-        w=fg.edge_property(np.arange(graph.given_edge_count)),
-        runs=fg.edge_property(np.zeros(edges, np.int64)),
-        turn=fg.edge_property(np.zeros((edges, 2), np.int32)),
-        **more,
-    )
-
-
 def run(step: Any, graph: fg.Graph, **options: Any) -> Any:
-    given = reference.from_state(state_of(graph))
+    state = state_of(graph, 1)
+    state["w"] = np.arange(graph.given_edge_count)
+    given = reference.from_state(state)
     return reference.superstep(step.program, *given, record_order="turn", **options)
 
 
@@ -56,7 +30,7 @@ LOOPED = fg.Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 2])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 def test_runs_edges_in_the_given_order(order: list[int]) -> None:
     out = run(fg.foldmap(mix), LOOPED, order=order)
-    x, turns = [1, 2, 3], [0, 0, 0]
+    x, turns = state_of(LOOPED, 1)["x"][:, 0].tolist(), [0, 0, 0]
     ends, expected = [(0, 1), (1, 2), (2, 0), (2, 2)], np.empty((4, 2), np.int32)
     for row in order:
         u, v = ends[row]
@@ -66,19 +40,15 @@ def test_runs_edges_in_the_given_order(order: list[int]) -> None:
         a, b = x[u], x[v]
         x[u] = 31 * a + b + row
         x[v] = (17 * a) ^ b
-    assert out.values["x"].tolist() == x
+    assert out.values["x"][:, 0].tolist() == x
     assert out.values["turn"].tolist() == expected.tolist()
     assert out.values["runs"].tolist() == [1, 1, 1, 1]
 
 
 def test_makes_both_ends_due() -> None:
     out = run(fg.foldmap(mix), fg.Graph.from_edges([0, 2, 4, 4], [1, 3, 5, 2]))
-    assert out.active_out.vertices.tolist() == [
-        2,
-        3,
-        4,
-        5,
-    ]  # edges 0 and 3 return False
+    due = out.active_out.vertices.tolist()
+    assert due == [2, 3, 4, 5]  # edges 0 and 3 return False
 
 
 def test_vertex_functions_filter_sources() -> None:
@@ -97,14 +67,12 @@ def test_runs_both_directions_of_an_undirected_edge() -> None:
     assert turns[1] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("sides", "expected"), [((2, 2), [[-1, 0], [-1, 1]]), (None, [[-1, 0], [-1, 1]])]
-)
-def test_conflicts_are_at_the_ends_that_it_writes(sides: Any, expected: Any) -> None:
+@pytest.mark.parametrize("sides", [(2, 2), None])
+def test_conflicts_are_at_the_ends_that_it_writes(sides: Any) -> None:
     graph = fg.Graph.from_edges([0, 1], [3, 3], vertex_count=4, sides=sides)
-    out = run(fg.foldmap(take), graph)
-    assert out.values["turn"].tolist() == expected
-    assert out.values["y"][3] == 3 + 1 + 2
+    out = run(fg.foldmap(mix_targets), graph)
+    assert out.values["turn"].tolist() == [[-1, 0], [-1, 1]]
+    assert out.values["n"][3] == 5 * 5 * state_of(graph, 1)["n"][3] + 1
 
 
 def test_an_order_has_each_edge_of_the_domain_once() -> None:
@@ -130,13 +98,13 @@ def write_shared(f, u, v, e, d):
 
 @fg.edge(exclusive=True)
 def write_elsewhere(f, u, v, e, d):
-    d.x[(u + 1) % 3] = 1
+    d.n[(u + 1) % 3] = 1
     return True
 
 
 @fg.edge(exclusive=True)
 def read_elsewhere(f, u, v, e, d):
-    d.x[u] = d.x[(u + 1) % 3]
+    d.n[u] = d.n[(u + 1) % 3]
     return True
 
 
@@ -148,28 +116,28 @@ def read_twin(f, u, v, e, d):
 
 @fg.edge(exclusive=True)
 def read_late(f, u, v, e, d):
-    d.x[u] = d.x[u] + 1
-    d.y[v] = d.x[v]
+    d.n[u] = d.n[u] + 1
+    d.runs[e] = d.n[v]
     return True
 
 
 @fg.edge(exclusive=True)
 def read_in_a_loop(f, u, v, e, d):
     for n in range(2):
-        d.x[u] = d.x[v] + n
+        d.n[u] = d.n[v] + n
     return True
 
 
 @fg.edge(exclusive=True)
 def update(f, u, v, e, d):
-    d.x[u] = 1
-    fg.atomic.add(d.x, v, 1)
+    d.n[u] = 1
+    fg.atomic.add(d.n, v, 1)
     return True
 
 
 @fg.edge(exclusive=True)
 def other_feature(f, u, v, e, d):
-    d.rows[u, f] = d.rows[v, 0]
+    d.x[u, f] = d.x[v, 0]
     return True
 
 
@@ -189,11 +157,7 @@ REFUSED = {
 @pytest.mark.parametrize("function", REFUSED, ids=lambda function: function.name)
 def test_the_folder_refuses(function: Any) -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
-    state = state_of(
-        graph,
-        z=fg.vertex_property([1, 2, 3], iterated=True),
-        rows=fg.vertex_property(np.zeros((3, 4), np.int64)),
-    )
+    state = state_of(graph, 4, z=fg.vertex_property([1, 2, 3], iterated=True))
     before = {name: state[name] for name in state}
     with pytest.raises(fg.UserFunctionError, match=REFUSED[function]) as caught:
         fg.foldmap(function)(state, target="cpu")
@@ -210,7 +174,7 @@ def test_the_folder_refuses(function: Any) -> None:
 )
 def test_the_interpreter_refuses(function: Any) -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
-    state = state_of(graph, z=fg.vertex_property([1, 2, 3], iterated=True))
+    state = state_of(graph, 4, z=fg.vertex_property([1, 2, 3], iterated=True))
     with pytest.raises(fg.UserFunctionError):
         reference.superstep(fg.foldmap(function).program, *reference.from_state(state))
 
@@ -222,10 +186,10 @@ def also(f, u, v, e, d):
 
 @fg.triangle
 def corners(u, v, w, e_uv, e_uw, e_vw, d):
-    fg.atomic.add(d.y, u, 1)
+    fg.atomic.add(d.n, u, 1)
 
 
-@pytest.mark.parametrize("other", [also, corners, take])
+@pytest.mark.parametrize("other", [also, corners, mix_targets])
 def test_is_alone_on_edges(other: Any) -> None:
     for functions in ((mix, other), (other, mix)):
         with pytest.raises(fg.UserFunctionError, match="the only one on edges"):
@@ -239,7 +203,7 @@ SIDES = fg.Graph.from_edges([0, 0, 1], [2, 3, 3], sides=(2, 2))
 OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "asynchronous": (mix, {"asynchronous": True}, "runs once on each edge"),
     "dense": (mix, {"change_driven": False}, "writes runs in place"),
-    "near_far": (mix, {"near_far": fg.NearFar("x")}, "is an edge function"),
+    "near_far": (mix, {"near_far": fg.NearFar("n")}, "is an edge function"),
     "not repeatable": (
         mix, {"deterministic": True, "schedule": "edge_locked"}, "not repeatable",
     ),
@@ -266,7 +230,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_that_do_not_fit(name: str) -> None:
     function, options, message = OPTIONS[name]
-    state = state_of(SIDES)
+    state = state_of(SIDES, 1)
     before = {name: state[name] for name in state}
     step = fg.foldmap(function)
     with pytest.raises(fg.PlanError, match=message) as caught:
@@ -291,13 +255,13 @@ def test_schedules_of_two_sides_refuse_other_graphs(graph: fg.Graph, got: str) -
     names = "blocks diagonal block_diagonal subgraph_matching node_locked hybrid"
     for schedule in names.split():
         with pytest.raises(fg.PlanError, match="from the first of two sides") as caught:
-            fg.foldmap(mix)(state_of(graph), target="cpu", schedule=schedule)
+            fg.foldmap(mix)(state_of(graph, 1), target="cpu", schedule=schedule)
         assert got in str(caught.value)
         assert caught.value.fix
 
 
 def test_ranks_are_refused() -> None:
-    function = fg.foldmap(mix).fold(state_of(SIDES), target="cpu")
+    function = fg.foldmap(mix).fold(state_of(SIDES, 1), target="cpu")
     refused = function.plan.facts.not_shared
     assert refused is not None
     assert "both ends" in refused.why

@@ -17,49 +17,26 @@ if not dialect.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from tests.programs.exclusive import (
+    ANY,
     LEARN,
-    PROGRAMS,
+    UNORDERED,
     check_learning,
     factors_of,
     graph_of,
     order_of,
     replayed,
     run,
-    state_of,
+    schedules_of,
 )
 
 pytestmark = pytest.mark.gpu
 
-ANY: dict[str, dict[str, Any]] = {
-    "serial": {}, "levels": {}, "matching_edges": {}, "edge_locked": {},
-    "ticketed": {},
-}  # fmt: skip
-TWO_SIDES: dict[str, dict[str, Any]] = {
-    "blocks": {"parts": 64},
-    "matching_nodes": {"block_vertices": 100},
-    "subgraph_matching": {"block_vertices": 100},
-    "diagonal": {},
-    "block_diagonal": {"block_vertices": 50},
-    "node_locked": {},
-    "hybrid": {},
-    "hubs apart": {"schedule": "hybrid", "hubs": 9},
-}
 CASES = [
     (kind, schedule, options)
-    for kind, schedules in (("directed", ANY), ("sides", ANY | TWO_SIDES))
-    for schedule, options in schedules.items()
+    for kind in ("directed", "sides")
+    for schedule, options in schedules_of("mix_all", kind, 20).items()
 ]
-UNORDERED = {"edge_locked", "node_locked", "hybrid", "hubs apart"}
 RUNS = 100
-
-
-def _replays(kind: str, k: int, vertices: int, edges: int, **options: Any) -> None:
-    graph = graph_of(kind, vertices, edges, 7)
-    state, _ = run("mix_all", graph, k, "cuda", **options)
-    assert state["runs"].tolist() == [1] * edges
-    meant = replayed(graph, k, order_of(graph, state["turn"]))
-    for name, values in meant.items():
-        np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize("k", [1, 16])
@@ -67,7 +44,12 @@ def _replays(kind: str, k: int, vertices: int, edges: int, **options: Any) -> No
 def test_replays_on_large_graphs(
     kind: str, schedule: str, options: dict[str, Any], k: int
 ) -> None:
-    _replays(kind, k, 2_000, 20_000, **{"schedule": schedule, **options})
+    graph = graph_of(kind, 2_000, 20_000, 7)
+    state, _ = run("mix_all", graph, k, "cuda", **options)
+    assert state["runs"].tolist() == [1] * graph.edge_count
+    meant = replayed(graph, k, order_of(graph, state["turn"]))
+    for name, values in meant.items():
+        np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "schedule", "options"), CASES)
@@ -77,8 +59,7 @@ def test_replays_again_and_again(
     graph = graph_of(kind, 200, 2_000, 3)
     first = None
     for _ in range(RUNS):
-        more = {"schedule": schedule, **options}
-        state, _ = run("mix_all", graph, 16, "cuda", **more)
+        state, _ = run("mix_all", graph, 16, "cuda", **options)
         turns = state["turn"]
         if first is None or schedule in UNORDERED:
             meant = replayed(graph, 16, order_of(graph, turns))
@@ -112,10 +93,3 @@ def test_rows_agree_with_the_cpu() -> None:
     found = [run("mix_targets", graph, 8, target)[0] for target in ("cpu", "cuda")]
     for name in ("x", "n", "runs", "turn"):
         np.testing.assert_array_equal(found[0][name], found[1][name])
-
-
-def test_racy_runs_each_edge_once() -> None:
-    graph = graph_of("sides", 2_000, 20_000, 4)
-    state = state_of(graph, 16)
-    PROGRAMS["mix_all"](state, target="cuda", racy=True)
-    assert state["runs"].tolist() == [1] * graph.edge_count

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from bench.sgd import counters
-from bench.sgd.locks import APART, text_of
+from bench.sgd.locks import APART, kernels_of, text_of
 from bench.sgd.sweeps import state_of
 from featgraph.cuda import dialect
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
@@ -57,8 +55,6 @@ def test_kernels_compile(k: int) -> None:
     pytest.importorskip("numba.cuda")
     from numba import types
 
-    kernels: dict[str, Any] = {}
-    exec(text_of(k), kernels)  # noqa: S102
     words, ids = types.int32[::1], types.int32[::1]
     number, counts = types.int64, types.int64[::1]
     texts = {
@@ -66,7 +62,8 @@ def test_kernels_compile(k: int) -> None:
         "barriers": (counts, number),
         "updates": (types.float32[:, ::1], ids, ids, number),
     }
-    ptx = {n: dialect.compile_ptx(kernels[n], t, (9, 0)) for n, t in texts.items()}
+    made = kernels_of(k)
+    ptx = {n: dialect.compile_ptx(made[n], t, (9, 0)) for n, t in texts.items()}
     assert "cas.b32" in ptx["locks"]
     assert "membar" in ptx["locks"] or "fence" in ptx["locks"]
     assert "ld.global.v4.f32" in ptx["updates"]

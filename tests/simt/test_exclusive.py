@@ -25,18 +25,19 @@ from featgraph.fold.schedules.exclusive_groups import LevelSchedule, SerialSched
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.tree.statements import code
 from tests.programs.exclusive import (
+    CASES,
     LEARN,
     PROGRAMS,
-    check_learning,
+    SERIAL,
+    TWO_SIDES,
+    check_levels,
     check_run,
     graph_of,
     run,
+    schedules_of,
     state_of,
 )
 from tests.reference.test_exclusive_runs import (
-    SERIAL,
-    TWO_SIDES,
-    schedules_of,
     test_explain_has_the_figures_of_what_is_prepared,
 )
 from tests.simt import lanes
@@ -57,20 +58,12 @@ def _be_impatient(gpu: Gpu, patch: pytest.MonkeyPatch, most_ns: int = 1) -> None
     patch.setattr(queues, "POLLS", 2)
 
 
-CASES = [
-    (name, kind, schedule)
-    for name in PROGRAMS
-    for kind in ("directed", "undirected", "sides")
-    for schedule in schedules_of(name, kind)
-]
-
-
 @pytest.mark.drawn(40)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, rng: np.random.Generator
 ) -> None:
-    more: dict[str, Any] = {"schedule": schedule, **schedules_of(name, kind)[schedule]}
+    more = schedules_of(name, kind)[schedule]
     for k in (1, 3, 8, 10):
         graph = graph_of(kind, 9, 16, int(rng.integers(1 << 30)))
         state, told = run(name, graph, k, "cuda", **more)
@@ -82,13 +75,7 @@ def test_runs_are_serialisable(
 
 @pytest.mark.parametrize("k", [1, 4, 7, 16])
 def test_learns(k: int) -> None:
-    graph = graph_of("undirected", 9, 16, k)
-    found = [
-        check_learning(graph, k, "cuda", schedule=schedule)
-        for schedule in ("serial", "levels")
-    ]
-    for name in ("x", "bias"):
-        np.testing.assert_array_equal(found[0][name], found[1][name])
+    check_levels(graph_of("undirected", 9, 16, k), k, "cuda")
 
 
 # -- planted faults, each of which is seen
@@ -196,14 +183,12 @@ SLOW = ("levels", "serial", "matching_edges", "edge_locked", "ticketed",
 @pytest.mark.parametrize("schedule", SLOW)
 @pytest.mark.parametrize("k", [1, 8])
 def test_lanes_that_take_their_time(schedule: str, k: int) -> None:
-    own = TWO_SIDES.get(schedule, {})
     kind = "sides" if schedule in TWO_SIDES else "directed"
+    more = schedules_of("mix_all", kind)[schedule]
     for seed in range(5):
         graph = graph_of(kind, 6, 14, seed)
         with pauses(seed):
-            state, told = run(
-                "mix_all", graph, k, "cuda", **{"schedule": schedule, **own}
-            )
+            state, told = run("mix_all", graph, k, "cuda", **more)
         check_run("mix_all", state, told)
 
 
@@ -269,9 +254,7 @@ def test_faults_of_locks_are_seen(
     if more is _TICKETS:  # edges that wait for a ticket that has passed
         _be_impatient(gpu, monkeypatch, 10**9)
     has_sides = more["schedule"] in {"node_locked", "hybrid"}
-    graph = graph_of("directed", 5, 14, 1)
-    if has_sides:
-        graph = graph_of("sides", 5, 40, 1)
+    graph = graph_of(*(("sides", 5, 40) if has_sides else ("directed", 5, 14)), 1)
     for seed in range(5):
         with pauses(seed):
             state, told = run("mix_all", graph, 1, "cuda", **more)
@@ -356,17 +339,14 @@ def test_entries_that_lanes_store_at_once_are_seen(
 
 @pytest.mark.parametrize("schedule", ["levels", "block_diagonal", "ticketed"])
 def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
-    graph = graph_of("sides", 9, 16, 2)
+    graph, more = graph_of("sides", 9, 16, 2), schedules_of("mix", "sides")[schedule]
     found = {}
     for target in ("cpu", "cuda"):
         state = state_of(graph, 5)
-        blocks = schedule == "block_diagonal"
-        more: dict[str, Any] = {"block_vertices": 3} if blocks else {}
         with pytest.warns(fg.ConvergenceWarning):
             run = fg.iterate(
-                PROGRAMS["mix_all"], state, target=target, max_supersteps=7,
-                schedule=schedule, **more,
-            )  # fmt: skip
+                PROGRAMS["mix_all"], state, target=target, max_supersteps=7, **more
+            )
         assert run.supersteps == 7
         found[target] = state
     for name in ("x", "n", "runs"):

@@ -126,6 +126,8 @@ class ExclusiveSchedule(Schedule):
         Resident blocks a multiprocessor; barriers of more blocks are slower.
     prepare_ns : float
         Time an edge to shuffle and group the order, on one core of the host.
+    locks : float
+        Locks an edge off the longest chain, or tickets (CUDA).
     """
 
     targets = ("cpu", "cuda")
@@ -140,6 +142,7 @@ class ExclusiveSchedule(Schedule):
     resident: ClassVar[int] = 2
     in_tasks: ClassVar[bool] = False
     prepare_ns: ClassVar[float] = 60
+    locks: ClassVar[float] = 0
     does: ClassVar[str]
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -164,11 +167,8 @@ class ExclusiveSchedule(Schedule):
         """Return the predicted time of a sweep (CUDA)."""
         if self.needs_sides and not sweep.two_sides:
             return math.inf
-        return sweep.time_ms(*self.steps(sweep), self.resident, self.edge_us(sweep))
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return the us of an edge off the longest chain; 0 in tasks."""
-        return 0.0 if self.in_tasks else sweep.free_us
+        own = self.resident, None if self.in_tasks else self.locks
+        return sweep.time_ms(*self.steps(sweep), *own)
 
     def cost(self, work: Work) -> float:
         """Return the predicted ms of a sweep, plus its share of preparation."""

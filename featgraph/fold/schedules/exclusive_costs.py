@@ -8,7 +8,8 @@ d (p + l) + b / f where locks take l and a pass runs a share f of the edges. ::
     sweep = barriers b + chain + edges p / workers + bytes / bandwidth
     cost  = sweep + preparation / 20
 
-Where workers take tasks, their edges are in the chain, and bytes move meanwhile.
+Where workers take tasks, the chain is at least a worker's share of all edges, and bytes
+move meanwhile.
 
 Each schedule returns its number of barriers, and its chain (`steps`). The constants of
 a card stand in `CARDS`; ``python -m bench.run sgd-locks`` measures them.
@@ -26,10 +27,11 @@ __all__ = ["CARDS", "SWEEPS", "Card", "EdgeSizes", "EdgeSweep"]
 
 #: Sweeps over which the cost of a preparation is spread.
 SWEEPS = 20
-#: Of a block of such a kernel.
-THREADS = 128
-#: To launch a kernel that goes over the order of all edges.
-LAUNCH_MS = 0.05
+#: Threads of a block of such a kernel; warps of its two blocks a multiprocessor.
+THREADS, WARPS = 128, 8
+#: To launch a kernel that goes over the order of all edges, and to wait for its end:
+#: `racy` takes 0.17 ms for 0.24M edges (`sgd-sweeps`, luxembourg_osm).
+LAUNCH_MS = 0.12
 #: Of an edge of the order: two ids.
 _ORDER_BYTES = 8
 
@@ -152,6 +154,11 @@ class EdgeSweep:
         return max(ends, default=0) if self.two_sides else sum(ends)
 
     @property
+    def warps(self) -> int:
+        """Warps that take tasks."""
+        return WARPS * self.card.multiprocessors
+
+    @property
     def free_us(self) -> float:
         """Time of an update with both rows in memory."""
         return self.card.at(self.width, self.card.free_us)
@@ -168,7 +175,7 @@ class EdgeSweep:
         return moved / self.card.at(self.width, self.card.gb_per_s) * 1e-6
 
     def time_ms(
-        self, barriers: float, chain_us: float, blocks: int, edge_us: float
+        self, barriers: float, chain_us: float, blocks: int, locks: float | None
     ) -> float:
         """Return the time of a sweep with some barriers and a chain.
 
@@ -179,13 +186,15 @@ class EdgeSweep:
             Updates and locks of edges that wait for each other.
         blocks : int
             Of each multiprocessor.
-        edge_us : float
-            Time of an edge off the chain; 0 if all are in the chain.
+        locks : float or None
+            Of an edge off the chain; None if warps take tasks.
         """
-        card, grid = self.card, blocks * self.card.multiprocessors
-        meets = barriers * (card.barrier_us + grid * card.block_us)
-        groups = grid * THREADS // self.lanes
-        shared = self.sizes.edges * edge_us / groups
-        found = (meets + chain_us + shared) / 1e3
-        both = found + self.bytes_ms if edge_us else max(found, self.bytes_ms)
-        return LAUNCH_MS + both
+        card, edges = self.card, self.sizes.edges
+        grid = blocks * card.multiprocessors
+        chain_us += barriers * (card.barrier_us + grid * card.block_us)
+        if locks is None:
+            chain_us = max(chain_us, edges * self.held_us / self.warps)
+            return LAUNCH_MS + max(chain_us / 1e3, self.bytes_ms)
+        edge_us = self.free_us + locks * card.lock_us
+        chain_us += edges * edge_us / (grid * THREADS // self.lanes)
+        return LAUNCH_MS + chain_us / 1e3 + self.bytes_ms

@@ -73,34 +73,25 @@ class LevelSchedule(ExclusiveSchedule):
     prepare_ns = 80
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return the levels; all edges where none conflict."""
-        from featgraph.graph.views.edge_orders import levels
+        """Return the levels, or matchings; all edges where none conflict."""
+        from featgraph.graph.views import edge_orders
 
         if not edges.conflicts:
             return at_once(edges)
-        ends = edges.sources, edges.targets, edges.order
-        return levels(*ends, edges.vertex_count, edges.conflicts)
+        ends, grouped = (edges.sources, edges.targets), getattr(edge_orders, self.name)
+        return grouped(*ends, edges.order, edges.vertex_count, edges.conflicts)  # type: ignore[no-any-return]
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return those of the levels: in shuffled order 1.01 to 1.13 d."""
         return in_groups(sweep, 1.05 * sweep.degree, 0.0)
 
 
-class MatchingEdgeSchedule(ExclusiveSchedule):
+class MatchingEdgeSchedule(LevelSchedule):
     """Repeated maximal matchings of the remaining edges (AGM-E)."""
 
     name = "matching_edges"
     does = "maximal matchings, one after the other"
     prepare_ns = 260
-
-    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return the matchings; all edges where none conflict."""
-        from featgraph.graph.views.edge_orders import matching_edges
-
-        if not edges.conflicts:
-            return at_once(edges)
-        ends = edges.sources, edges.targets, edges.order
-        return matching_edges(*ends, edges.vertex_count, edges.conflicts)
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return those of the matchings: first fit takes d on real ratings."""
@@ -127,8 +118,11 @@ class MatchingNodeSchedule(ExclusiveSchedule):
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return those of the matchings that some edge of a block is in."""
-        sizes = sweep.sizes
-        most = max(-(-sizes.vertices[1] // BLOCK_VERTICES) * sweep.degree, 1)
+        sizes, count = sweep.sizes, max(sweep.sizes.vertices[1], BLOCK_VERTICES)
+        # The highest degree of T vertices of V, if V vertices reach d and if numbers of
+        # vertices fall exponentially with the degree: 5.96 of 12 on a road, for 6.87.
+        mean, share = sizes.edges / count, math.log(BLOCK_VERTICES) / math.log(count)
+        most = -(-count // BLOCK_VERTICES) * (mean + (sweep.degree - mean) * share)
         # Fewer than of edges at random: blocks of light vertices have few colors.
         return in_groups(sweep, most * -math.expm1(-0.4 * sizes.edges / most))
 
@@ -280,7 +274,7 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
         sizes, turns = sweep.sizes, sweep.sizes.diagonals_of(BLOCK_VERTICES)
         even = sizes.edges * BLOCK_VERTICES / max(min(sizes.vertices), BLOCK_VERTICES)
         # A block of a hub, an even block, and a few edges of thin diagonals, fitted to
-        # seven shapes of `bench.sgd.shapes`; far off where few diagonals have edges.
+        # seven shapes of `bench.sgd.shapes`; too few where edges gather in few blocks.
         chain = (3 * sweep.degree + even + 3 * turns) * sweep.held_us
         return turns, chain + turns * START_US
 

@@ -9,6 +9,7 @@ whose lock is taken is deferred to a later pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping as Dict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from featgraph.fold.schedules.exclusive import (
     EdgesToGroup,
     ExclusiveSchedule,
 )
-from featgraph.fold.schedules.exclusive_costs import THREADS, EdgeSweep
+from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES, at_once
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
@@ -102,6 +103,7 @@ class EdgeLockedSchedule(_HeldSchedule):
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
     prepare_ns = 80
+    locks = 3  # they are polled, taken and released
     does = "edges in the order, both ends locked"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -113,10 +115,6 @@ class EdgeLockedSchedule(_HeldSchedule):
         degree = sweep.degree
         passes = degree / (EDGES_A_TRY * TRIES)
         return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return the us of an update, and of polling, taking and releasing locks."""
-        return sweep.free_us + 3 * sweep.card.lock_us
 
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
@@ -195,6 +193,7 @@ class TicketedSchedule(_HeldSchedule):
     is_repeatable = True
     does = "edges in the order, each in its turn at both ends"
     prepare_ns = 100
+    locks = 1
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return all edges as one group, ordered by level."""
@@ -207,10 +206,6 @@ class TicketedSchedule(_HeldSchedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return a chain of updates; a ticket costs as much as a lock."""
         return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return the us of an update and of its tickets."""
-        return sweep.free_us + sweep.card.lock_us
 
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
@@ -337,9 +332,8 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
 
 def first_pass(sweep: EdgeSweep) -> float:
     """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
-    workers = 2 * sweep.card.multiprocessors * THREADS // WARP
-    tasks = sweep.sizes.vertices[1] * VERTEX_US / workers
-    return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
+    sizes, update_us = sweep.sizes, CHAIN * sweep.held_us
+    return sizes.vertices[1] * VERTEX_US / sweep.warps + sizes.degrees[1] * update_us
 
 
 def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
@@ -429,9 +423,11 @@ class NodeLockedSchedule(_HeldSchedule):
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return the passes, whose number grows with the first degree, and a pass."""
-        passes = PASSES_A_DEGREE * sweep.sizes.degrees[0]
-        workers = 2 * sweep.card.multiprocessors * THREADS // WARP
-        return passes, first_pass(sweep) + passes * sweep.sizes.vertices[1] / workers
+        first, degree = first_pass(sweep), sweep.sizes.degrees[0]
+        # So many of its edges wait for each other, if each is locked while a warp runs
+        # a vertex, and they are spread over the first pass.
+        passes = -PASSES_A_DEGREE * degree * math.expm1(-degree * VERTEX_US / first)
+        return passes, first + passes * sweep.sizes.vertices[1] / sweep.warps
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return the run of an edge with its source locked (CPU)."""
@@ -502,10 +498,6 @@ class HybridSchedule(EdgeLockedSchedule):
         left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
         locked = sweep.free_us + CONTENDED * sweep.card.lock_us
         return left / EDGES_A_TRY, first_pass(sweep) + left * locked
-
-    def edge_us(self, sweep: EdgeSweep) -> float:
-        """Return 0: all edges are in tasks of the first pass."""
-        return 0.0
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
