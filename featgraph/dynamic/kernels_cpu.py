@@ -67,7 +67,7 @@ _AHEAD, _FETCHED = 12, 64
 _WORDS, _BLOCK = 128, 64
 #: Columns of the entries of a row: the first entry of their pair; and of a pair, the
 #: edges that deletions take, those that were found, and the next state and place.
-PAIR, NEED, FOUND, STATE, PLACE = range(5)
+PAIR, NEED, FOUND, STATE, PLACE, NEXT = range(6)
 #: Rows with more entries look for ends in a table; larger tables leave the cache.
 _FEW, _LARGE = 8, 4096
 _MANY = 2**31 - 1
@@ -162,19 +162,6 @@ def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
             row, first[count] = keys[i] >> 32, i
             count += 1
     first[count:] = keys.size
-    return count
-
-
-@jit
-def number_bits(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
-    """Store the first word of each row's bits; return how many words there are."""
-    count = 0
-    for j in range(rows.size):
-        ahead = rows[min(j + _AHEAD, rows.size - 1)]
-        _fetch(starts, ahead)
-        _fetch(stops, ahead)
-        bits_at[j] = count
-        count += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
     return count
 
 
@@ -275,9 +262,9 @@ def _group(
 def _match(
     start: int, stop: int, begin: int, count: int, ends: _Array, numbers: _Array,
     is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
-    pairs: _Array, filter_: _Array, bits: _Array, bits_at: int,
+    pairs: _Array, filter_: _Array, gone_places: _Array, gone_at: int,
 ) -> int:  # fmt: skip
-    """Find the edges of a row that have entries; mark those that deletions take.
+    """Find the edges of a row that have entries; list places that deletions take.
 
     Return how many are taken.
     """
@@ -323,103 +310,71 @@ def _match(
         if pair < 0:
             continue
         if pairs[FOUND, pair] < pairs[NEED, pair]:
-            bits[bits_at + (place >> 6)] |= np.uint64(1) << np.uint64(place & 63)
+            gone_places[gone_at + gone] = place
             gone += 1
         pairs[FOUND, pair] += 1
         pairs[PLACE, pair] = place
         most -= 1
+    for k in range(gone // 2 if is_backward else 0):
+        low, high = gone_at + k, gone_at + gone - 1 - k
+        gone_places[low], gone_places[high] = gone_places[high], gone_places[low]
     return gone
 
 
 @njit(nogil=True, inline="always")
-def _decide_single(
-    begin: int, count: int, policy: int, order: _Array, pairs: _Array, start: int,
-    places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
+def _decide(
+    begin: int, count: int, policy: int, copies: int, order: _Array, pairs: _Array,
+    start: int, places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
     tally: _Array,
 ) -> int:  # fmt: skip
-    """Take the updates of a row one by one where no pair has two edges.
+    """Apply the entries of a row one by one; return how many edges it gains at its end.
 
-    `STATE` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
-    last inserted the edge or first replaced its value.
-
-    Return how many edges the row gains at its end.
-    """
-    gained = 0
-    for i in range(count):
-        pairs[STATE, i] = pairs[FOUND, i]
-    for i in range(count):
-        pair, e = pairs[PAIR, i], begin + i
-        now = pairs[STATE, pair]
-        outcome, head, kind = INSERTED, -1, fates[e]
-        fates[e] = NOTHING
-        if not kind:
-            outcome = MISSING
-            if now > 0:
-                outcome, pairs[STATE, pair] = DELETED, 0
-            if now > 1:
-                gained -= fates[begin + now - 2] == APPENDS
-                fates[begin + now - 2] |= DEAD
-        elif now == 0:
-            fates[e], head, pairs[STATE, pair] = APPENDS, e, i + 2
-            gained += 1
-        elif policy == REFUSE:
-            outcome = REPEATED
-        elif policy == IGNORE:
-            outcome = IGNORED
-        elif now == 1:
-            fates[e], head, pairs[STATE, pair] = REPLACES, e, i + 2
-            outcome, places[e] = REPLACED, start + pairs[PLACE, pair]
-        else:
-            outcome, head = REPLACED, begin + now - 2
-        if policy == COMBINE:
-            heads[e] = head
-        if not order[e] & 1:
-            outcomes[order[e] >> 1] = outcome
-            tally[outcome] += 1
-            tally[EDGES] += outcome == DELETED
-    return gained
-
-
-@njit(nogil=True, inline="always")
-def _decide_copies(
-    begin: int, count: int, copies: int, order: _Array, pairs: _Array, fates: _Array,
-    outcomes: _Array, tally: _Array,
-) -> int:  # fmt: skip
-    """Take the updates of a row one by one where pairs may have several edges.
-
-    `FOUND` counts the copies of the graph that are left. Those of the batch are a list
-    through `PLACE` that begins at `STATE` - 1: the last one first, but where deletions
-    take the first, which have its end at `NEED` - 1.
+    `FOUND` counts the edges of the graph that are left of a pair, at most one unless
+    `policy` is `KEEP`. Entries that insert an edge of the pair, or first replace its
+    value, are a linked list that begins at ``STATE - 1`` and goes on at `NEXT`: the
+    last entry is first, or, where deletions take the first copy, the first one, and the
+    list ends at ``NEED - 1``.
     """
     gained = 0
     pairs[STATE, :count] = 0
     for i in range(count):
         pair, e = pairs[PAIR, i], begin + i
-        outcome, taken = INSERTED, 0
-        pairs[PLACE, i] = -1
-        if fates[e]:
+        own, outcome, head, taken = pairs[STATE, pair] - 1, INSERTED, e, 0
+        pairs[NEXT, i] = -1
+        if fates[e] and (policy == KEEP or (own < 0 and pairs[FOUND, pair] == 0)):
             gained += 1
             if copies != FIRST:
-                pairs[PLACE, i], pairs[STATE, pair] = pairs[STATE, pair] - 1, i + 1
-            elif pairs[STATE, pair] == 0:
+                pairs[NEXT, i], pairs[STATE, pair] = own, i + 1
+            elif own < 0:
                 pairs[STATE, pair] = pairs[NEED, pair] = i + 1
             else:
-                pairs[PLACE, pairs[NEED, pair] - 1], pairs[NEED, pair] = i, i + 1
+                pairs[NEXT, pairs[NEED, pair] - 1], pairs[NEED, pair] = i, i + 1
+        elif fates[e]:
+            fates[e], outcome, head = NOTHING, IGNORED, -1
+            if policy == REFUSE:
+                outcome = REPEATED
+            elif policy == COMBINE:
+                outcome, head = REPLACED, begin + own
+                if own < 0:
+                    fates[e], head, pairs[STATE, pair] = REPLACES, e, i + 1
+                    places[e] = start + pairs[PLACE, pair]
         else:
+            head = -1
             if copies == ALL:
                 taken, pairs[FOUND, pair] = pairs[FOUND, pair], 0
-            elif pairs[FOUND, pair] > 0 and (
-                copies == FIRST or pairs[STATE, pair] == 0
-            ):
+            elif pairs[FOUND, pair] > 0 and (copies == FIRST or own < 0):
                 taken = 1
                 pairs[FOUND, pair] -= 1
             while pairs[STATE, pair] > 0 and (copies == ALL or taken == 0):
                 own = pairs[STATE, pair] - 1
-                fates[begin + own] = APPENDS | DEAD
-                pairs[STATE, pair] = pairs[PLACE, own] + 1
-                gained -= 1
-                taken += 1
+                is_new = fates[begin + own] == APPENDS
+                fates[begin + own] |= DEAD
+                pairs[STATE, pair] = pairs[NEXT, own] + 1
+                gained -= is_new
+                taken += is_new
             outcome = DELETED if taken else MISSING
+        if policy == COMBINE:
+            heads[e] = head
         if not order[e] & 1:
             outcomes[order[e] >> 1] = outcome
             tally[outcome] += 1
@@ -432,7 +387,7 @@ def plan_rows(
     part: int, low: int, high: int, rows: _Array, first: _Array, order: _Array,
     keys: _Array, starts: _Array, stops: _Array, classes: _Array, ends: _Array,
     numbers: _Array, is_sided: bool, is_dense: bool, looks: bool, policy: int,
-    copies: int, bits_at: _Array, bits: _Array, places: _Array, fates: _Array,
+    copies: int, gone_at: _Array, gone_places: _Array, places: _Array, fates: _Array,
     heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
     tallies: _Array,
 ) -> None:  # fmt: skip
@@ -446,7 +401,7 @@ def plan_rows(
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int64)
     filter_ = np.empty(_WORDS, np.uint64)
-    pairs = np.empty((5, most), np.int32)
+    pairs = np.empty((6, most), np.int32)
     for j in range(low, high):
         _fetch(classes, rows[min(j + _AHEAD, high - 1)])
         if looks:
@@ -460,17 +415,12 @@ def plan_rows(
                 left = _match(
                     start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
                     _MANY if policy == KEEP else different, keys, table, pairs, filter_,
-                    bits, bits_at[j],
+                    gone_places, gone_at[j],
                 )  # fmt: skip
-            if policy == KEEP:
-                gained = _decide_copies(
-                    begin, count, copies, order, pairs, fates, outcomes, tally
-                )
-            else:
-                gained = _decide_single(
-                    begin, count, policy, order, pairs, start, places, fates, heads,
-                    outcomes, tally,
-                )  # fmt: skip
+            gained = _decide(
+                begin, count, policy, copies, order, pairs, start, places, fates, heads,
+                outcomes, tally,
+            )  # fmt: skip
         for e in range(begin, begin + count):
             tally[BORN] += fates[e] == APPENDS and not order[e] & 1
         tally[CAME] += gained
@@ -532,71 +482,28 @@ def place_runs(
 @jit
 def list_gone(
     part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
-    gone_at: _Array, bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array,
-    ids: _Array, gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array,
-    gone_ids: _Array,
+    gone_at: _Array, gone_places: _Array, begins: _Array, ends: _Array,
+    numbers: _Array, ids: _Array, gone_rows: _Array, gone_ends: _Array,
+    gone_numbers: _Array, gone_ids: _Array,
 ) -> None:  # fmt: skip
-    """List the edges that are deleted, in the order of rows."""
+    """List the edges that are deleted, in the order of rows: from ``begins[j]`` on."""
     for j in range(low, high):
         _fetch_row(j, high, rows, starts, starts, numbers, 1)
-        if gone[j] == 0:
-            continue
-        start, at, left = _int64(starts[rows[j]]), gone_at[j], gone[j]
-        place = 0
-        while left:
-            word = bits[bits_at[j] + (place >> 6)] >> np.uint64(place & 63)
-            if word == 0:
-                place = (place | 63) + 1
-                continue
-            if word & np.uint64(1):
-                slot = start + place
-                gone_rows[at], gone_ends[at] = rows[j], ends[slot]
-                gone_numbers[at] = numbers[slot]
-                if ids.size:
-                    gone_ids[at] = ids[slot]
-                at += 1
-                left -= 1
-            place += 1
-
-
-@njit(nogil=True, inline="always")
-def _close_gaps(
-    start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
-    new: _Array, width: int, moves: bool,
-) -> int:  # fmt: skip
-    """Copy the edges of a row that stay; return the slot behind them."""
-    to, place = target, 0
-    while place < count:
-        behind = place
-        while behind < count:
-            word = bits[bits_at + (behind >> 6)] >> np.uint64(behind & 63)
-            if word & np.uint64(1):
-                break
-            behind = behind + 1 if word else min((behind | 63) + 1, count)
-        if moves or to != start + place:
-            for k in range((behind - place) * width):
-                new[to * width + k] = old[(start + place) * width + k]
-        to += behind - place
-        place = behind + 1
-    return to
-
-
-@njit(nogil=True, inline="always")
-def _place_now(place: int, bits: _Array, bits_at: int) -> int:
-    """Return where an edge is in its row once edges before it have gone."""
-    now = 0
-    for before in range(place):
-        word = bits[bits_at + (before >> 6)]
-        now += not (word >> np.uint64(before & 63)) & np.uint64(1)
-    return now
+        for k in range(gone[j]):
+            at = begins[j] + k
+            slot = _int64(starts[rows[j]]) + gone_places[gone_at[j] + k]
+            gone_rows[at], gone_ends[at] = rows[j], ends[slot]
+            gone_numbers[at] = numbers[slot]
+            if ids.size:
+                gone_ids[at] = ids[slot]
 
 
 @jit
 def write_values(
     part: int, low: int, high: int, rows: _Array, first: _Array, fates: _Array,
     places: _Array, starts: _Array, stops: _Array, targets: _Array, gone: _Array,
-    bits_at: _Array, bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool,
-    values: _Array, sources: _Array, replaces: bool,
+    gone_at: _Array, gone_places: _Array, old: _Array, new: _Array, width: int,
+    is_fresh: bool, values: _Array, sources: _Array, replaces: bool,
 ) -> None:  # fmt: skip
     """Write an array of each row: edges that stay, then those that are inserted.
 
@@ -610,31 +517,27 @@ def write_values(
     for j in range(low, high):
         if not is_fresh:
             _fetch_row(j, high, rows, starts, stops, old, width)
-        row, target = rows[j], _int64(targets[j])
-        start = _int64(starts[row])
-        count = _int64(stops[row]) - start
-        moves = is_fresh or target != start
-        if gone[j]:
-            at = _close_gaps(
-                start, count, target, bits, bits_at[j], old, new, width, moves
-            )
-        else:
-            at = target + count
-            if moves:
-                for k in range(count * width):
-                    new[target * width + k] = old[start * width + k]
+        start, target = _int64(starts[rows[j]]), _int64(targets[j])
+        count, at, place = _int64(stops[rows[j]]) - start, target, _int64(0)
+        for k in range(gone[j] + 1):  # edges before each that leaves, and the last ones
+            behind = _int64(gone_places[gone_at[j] + k]) if k < gone[j] else count
+            if is_fresh or at != start + place:
+                for x in range((behind - place) * width):
+                    new[at * width + x] = old[(start + place) * width + x]
+            at += behind - place
+            place = behind + 1
         for e in range(first[j], first[j + 1]):
-            source = _int64(sources[e]) if sources.size else e
-            if fates[e] == APPENDS:
-                for k in range(width):
-                    new[at * width + k] = values[source * width + k]
+            source, to = _int64(sources[e]) if sources.size else e, at
+            if fates[e] == REPLACES and replaces:
+                to, k = target + places[e] - start, gone_at[j]
+                while k < gone_at[j] + gone[j] and gone_places[k] < places[e] - start:
+                    to, k = to - 1, k + 1
+            elif fates[e] == APPENDS:
                 at += 1
-            elif fates[e] == REPLACES and replaces:
-                place = places[e] - start
-                if gone[j]:
-                    place = _place_now(place, bits, bits_at[j])
-                for k in range(width):
-                    new[(target + place) * width + k] = values[source * width + k]
+            else:
+                continue
+            for x in range(width):
+                new[to * width + x] = values[source * width + x]
 
 
 @jit

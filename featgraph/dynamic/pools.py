@@ -157,7 +157,8 @@ class HostPlan(Plan):
     ends : uint32, by entry
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
-    bits_at, bits : which edges leave
+    gone_at, gone_places : places in their rows of edges that leave, ascending; those of
+        row j begin at ``gone_at[j]``
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
     left_ends : other ends of edges that leave, where degrees go by them
@@ -168,7 +169,7 @@ class HostPlan(Plan):
     starts: Array
     stops: Array
     classes: Array
-    bits: Array
+    gone_places: Array = _NONE
     targets: Array
     left_ends: Array = _NONE
     degrees: Array
@@ -188,7 +189,8 @@ class HostPlan(Plan):
         self.fates = np.empty(count, np.uint8)
         entries = count if combines else 0
         self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
-        self.lengths, self.gone, self.bits_at = np.zeros((3, rows.size), np.int64)
+        self.lengths, self.gone = np.zeros((2, rows.size), np.int64)
+        self.gone_at = np.zeros(rows.size + 1, np.int64)
         self.chosen = np.empty(rows.size, np.uint8)
 
     @property
@@ -298,18 +300,18 @@ class RowPool(HostRows):
         )  # fmt: skip
         for name in ("starts", "stops", "classes"):
             setattr(plan, name, grown(getattr(self, name), room[1]))
-        words = 0
-        if updates.deletes:
-            words = kernels.number_bits(rows, plan.starts, plan.stops, plan.bits_at)
-        plan.bits = np.zeros(words, np.uint64)
+        if updates.deletes:  # there is room for all edges of the rows
+            lengths = plan.stops[rows] - plan.starts[rows]
+            lengths.cumsum(out=plan.gone_at[1:])
+            plan.gone_places = np.empty(plan.gone_at[-1], np.int32)
         pairs = plan.ends << 1 | plan.order & 1 if self.is_sided else plan.ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         plan.share(
             kernels.plan_rows, rows, first, plan.order, pairs, plan.starts,
             plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
-            updates.looks, updates.policy, updates.copies, plan.bits_at, plan.bits,
-            plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
-            plan.gone, plan.chosen, tallies,
+            updates.looks, updates.policy, updates.copies, plan.gone_at,
+            plan.gone_places, plan.places, plan.fates, plan.heads, updates.outcomes,
+            plan.lengths, plan.gone, plan.chosen, tallies,
         )  # fmt: skip
         plan.tally = tally = np.add.reduce(tallies)
         plan.came, plan.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
@@ -471,8 +473,8 @@ class RowPool(HostRows):
         if plan.left:
             plan.share(
                 numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
-                np.cumsum(plan.gone) - plan.gone, plan.bits_at, plan.bits, self.ends,
-                self.numbers, ids, *left,
+                plan.gone_at, plan.gone_places, np.cumsum(plan.gone) - plan.gone,
+                self.ends, self.numbers, ids, *left,
             )  # fmt: skip
         plan.left_ends = left[1]
         return left
@@ -557,8 +559,9 @@ class RowPool(HostRows):
         for old, to, width, values, sources, replaces in plan.writes:
             plan.share(
                 kernels.write_values, plan.rows, plan.first, plan.fates, plan.places,
-                plan.starts, plan.stops, plan.targets, plan.gone, plan.bits_at,
-                plan.bits, old, to, width, new is not self, values, sources, replaces,
+                plan.starts, plan.stops, plan.targets, plan.gone, plan.gone_at,
+                plan.gone_places, old, to, width, new is not self, values, sources,
+                replaces,
             )  # fmt: skip
         if new is self:
             self.starts, self.stops = plan.starts, plan.stops
