@@ -30,7 +30,7 @@ from featgraph.dynamic.rows import (
     SHARED,
     Array,
     HostRows,
-    Runs,
+    Queues,
     Spec,
     Threads,
     grown,
@@ -252,7 +252,7 @@ class RowPool(HostRows):
         #: `EdgeStore` counts them, and how many vertices have each but 0.
         self.degrees = self.out_degrees = self.out_counts = _NONE
         self.longest_out = 0
-        self.queues = Runs(self.memory)
+        self.queues = Queues(np.int64, self.memory, kernels.CLASS_COUNT)
         #: Free memory that rows are laid into next, and where nothing has been yet.
         self.region, self.top = (0, 0), 0
         #: Slots that are too few for a run; compaction gains them back.
@@ -613,7 +613,8 @@ def _regions(pool: RowPool, short: int, used: Array) -> Array:
     for size in counts[kernels.LONG_CLASS :].nonzero()[0] + kernels.LONG_CLASS:
         while room < short and used[size] < counts[size]:
             slots = int(kernels.SIZES[size])
-            (start,) = pool.queues.next(size, 1, int(used[size])).tolist()
+            found = pool.queues.next(1, size, int(used[size]))
+            (start,) = pool.memory.read(found).tolist()
             regions.append((start, start + slots))
             used[size] += 1
             room += slots
@@ -642,8 +643,8 @@ def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
     if new is pool:
         if plan.drops is not None:
             pool.queues.table[0] += plan.drops
-        for put in plan.puts:
-            pool.queues.put(*put)
+        for size, start in plan.puts:
+            pool.queues.put(np.array([start]), size)
         pool.region, pool.top = plan.region, plan.top
         pool.lost += plan.lost
 

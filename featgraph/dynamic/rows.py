@@ -20,8 +20,7 @@ __all__ = [
     "Array",
     "HostMemory",
     "HostRows",
-    "Queue",
-    "Runs",
+    "Queues",
     "Spec",
     "Threads",
     "edges_of",
@@ -114,118 +113,84 @@ def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
     return made
 
 
-class Queue:
-    """Numbers that leave in the order in which they came.
+class Queues:
+    """Queues of free ids or free runs, in one array; the oldest leave first.
 
     Parameters
     ----------
     dtype : dtype
     memory : {HostMemory, GpuMemory}, optional
-    """
-
-    __slots__ = ("_array", "_first", "_last", "_memory")
-
-    def __init__(self, dtype: Any, memory: Any = HostMemory) -> None:
-        self._memory, self._array = memory, memory.empty(0, dtype)
-        self._first = self._last = 0
-
-    def __len__(self) -> int:
-        return self._last - self._first
-
-    def next(self, count: int, skip: int = 0) -> Any:
-        """Return the next numbers; all where there are fewer. They stay."""
-        first = self._first + skip
-        return self._memory.part(self._array, first, min(count, self._last - first))
-
-    def drop(self, count: int) -> None:
-        """Remove the next numbers."""
-        self._first += count
-
-    def reserve(self, count: int) -> None:
-        """Make room for so many numbers; this alone can fail."""
-        if self._last + count > self._array.size:
-            size, kept = len(self), self.next(len(self))
-            self._array = self._memory.empty(2 * (size + count), self._array.dtype)
-            self._first = self._last = 0
-            self.put(kept)
-
-    def put(self, numbers: Any) -> None:
-        """Add numbers, for which there is room."""
-        if numbers.size:
-            room = self._memory.part(self._array, self._last, numbers.size)
-            self._memory.copy(room, numbers)
-            self._last += numbers.size
-
-    def copy(self) -> Queue:
-        """Return a queue with the same numbers."""
-        made = Queue(self._array.dtype, self._memory)
-        made.reserve(len(self) or 1)
-        made.put(self.next(len(self)))
-        return made
-
-
-class Runs:
-    """The queues of free runs of all classes, in one array.
+    count : int, optional
+        How many queues there are.
 
     Attributes
     ----------
-    table : int64, (3, classes)
-        Where the runs of a class begin, where they end, and up to where there is room.
-    runs : array of int64
-        First slots.
+    table : int64, (3, count)
+        Where each queue begins in `runs`, where it ends, and where its room ends.
+    runs : array
+        Ids, or first slots of runs, in the memory.
     """
 
-    def __init__(self, memory: Any = HostMemory) -> None:
-        self.table = np.zeros((3, numba_kernels().CLASS_COUNT), np.int64)
-        self._memory, self.runs = memory, memory.empty(1, np.int64)
+    def __init__(self, dtype: Any, memory: Any = HostMemory, count: int = 1) -> None:
+        self.table = np.zeros((3, count), np.int64)
+        self._memory, self.runs = memory, memory.empty(1, dtype)
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
 
     @property
     def counts(self) -> Array:
-        """How many runs of each class are free."""
+        """The length of each queue."""
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
-    def next(self, size: int, count: int, skip: int = 0) -> Array:
-        """Return the next runs of a class on the host; they stay."""
-        first, stop = self.table[:2, size].tolist()
-        count = min(count, stop - first - skip)
-        return self._memory.read(self._memory.part(self.runs, first + skip, count))  # type: ignore[no-any-return]
+    def next(self, count: int, queue: int = 0, skip: int = 0) -> Any:
+        """Return the next entries of a queue, at most `count`, without removal."""
+        first, stop = self.table[:2, queue].tolist()
+        first += skip
+        return self._memory.part(self.runs, first, min(count, stop - first))
 
     def listed(self) -> list[Array]:
-        """Return all runs by class, on the host."""
-        return [self.next(size, n) for size, n in enumerate(self.counts.tolist())]
+        """Return all entries by queue, on the host."""
+        lengths = enumerate(self.counts.tolist())
+        return [self._memory.read(self.next(n, queue)) for queue, n in lengths]
 
-    def reserve(self, more: Array) -> None:
-        """Make room for more runs of each class; this alone can fail."""
+    def drop(self, count: int) -> None:
+        """Remove the next entries of the first queue."""
+        self.table[0, 0] += count
+
+    def reserve(self, more: Any) -> None:
+        """Make room for more entries of each queue; this alone can fail."""
         if (self.table[1] + more <= self.table[2]).all():
             return
         counts = self.counts  # all queues move where one has no room
         spare = self._memory.spare + int(counts.sum()) // counts.size
         room = 2 * (counts + more) + spare
         begins, part = np.cumsum(room) - room, self._memory.part
-        runs = self._memory.empty(max(int(room.sum()), 1), np.int64)
-        for size in counts.nonzero()[0].tolist():
-            old = part(self.runs, self.table[0, size], counts[size])
-            self._memory.copy(part(runs, begins[size], counts[size]), old)
+        runs = self._memory.empty(int(room.sum()), self.runs.dtype)
+        for queue in counts.nonzero()[0].tolist():
+            to = part(runs, begins[queue], counts[queue])
+            self._memory.copy(to, self.next(counts[queue], queue))
         self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
 
-    def put(self, size: int, start: int) -> None:
-        """Add a run, for which there is room."""
-        to = self._memory.part(self.runs, self.table[1, size], 1)
-        self._memory.write(to, np.array([start]))
-        self.table[1, size] += 1
+    def put(self, entries: Any, queue: int = 0) -> None:
+        """Append entries, for which there is room, to a queue."""
+        if entries.size:
+            room = self._memory.part(self.runs, self.table[1, queue], entries.size)
+            is_here = isinstance(entries, np.ndarray)
+            (self._memory.write if is_here else self._memory.copy)(room, entries)
+            self.table[1, queue] += entries.size
 
-    def copy(self) -> Runs:
-        """Return queues with the same runs."""
+    def copy(self, memory: Any = None) -> Queues:
+        """Return queues with the same entries, in `memory` if that is given."""
         made = copy(self)
-        made.table, made.runs = self.table.copy(), self._memory.copy_of(self.runs)
+        made.table, made._memory = self.table.copy(), memory or self._memory
+        copies = self._memory.read if memory else self._memory.copy_of
+        made.runs = copies(self.runs)
         return made
 
-    def on_host(self) -> Runs:
-        """Return queues with the same runs on the host."""
-        made = copy(self)
-        made.table, made.runs = self.table.copy(), self._memory.read(self.runs)
-        made._memory = HostMemory
-        return made
+    def on_host(self) -> Queues:
+        """Return queues with the same entries on the host."""
+        return self.copy(HostMemory)
 
 
 class Threads:

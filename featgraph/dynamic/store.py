@@ -33,7 +33,7 @@ from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates
 from featgraph.dynamic.rows import (
     Array,
-    Queue,
+    Queues,
     Spec,
     Threads,
     edges_of,
@@ -118,7 +118,7 @@ class EdgeStore:
         laid out anew.
     pools : dict of str to RowPool
         Those that exist; "in" does.
-    free_vertices, free_ids : Queue
+    free_vertices, free_ids : Queues
         Ids to be given out again; None where edges have no ids.
     """
 
@@ -159,8 +159,8 @@ class EdgeStore:
         #: Updates since rows were laid out.
         self._aged = 0
         self._log = Log()
-        self.free_vertices = Queue(np.int32)
-        self.free_ids: Queue | None = None
+        self.free_vertices = Queues(np.int32)
+        self.free_ids: Queues | None = None
         self.next_id = self.id_capacity = 0
         self.by_id: WeakSet[Any] = WeakSet()
 
@@ -299,7 +299,7 @@ class EdgeStore:
                 own = order[np.searchsorted(by_number, wanted, sorter=order)]
             made[slots] = own
             ready[along] = pool.memory.placed(made)
-        free_ids = Queue(np.uint32, self.pools["in"].memory)
+        free_ids = Queues(np.uint32, self.pools["in"].memory)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
             for along, ids in ready.items():
@@ -583,7 +583,8 @@ class _Step:
             own.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
         living, turned = self._living()
-        store.free_vertices.reserve(batch.deaths.size)
+        if batch.deaths.size:
+            store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():

@@ -71,9 +71,10 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "count_ends", "= degree - 1", "= degree"),
     # queues
     "numbers are given out again": (
-        "rows Queue", "drop", "+= count", "+= count // 2"),
+        "rows Queues", "drop", "+= count", "+= count // 2"),
     "numbers are lost where a queue grows": (
-        "rows Queue", "reserve", "self.put(kept)", "self.put(0 * kept)"),
+        "rows Queues", "reserve", "self.next(counts[queue], queue))",
+        "0 * self.next(counts[queue], queue))"),
     "ids are given out twice": (
         _POOL, "ids_for", "(at.size - free.size)", "(free.size, at.size)"),
     # log
