@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from featgraph.base.errors import StateError
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.rows import living_slots, numba_kernels
+from featgraph.dynamic.rows import HUB, living_slots, numba_kernels
 from featgraph.dynamic.store import EdgeStore
 
 __all__ = ["audit"]
@@ -109,10 +109,9 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
         _require_same(pool.out_degrees, degrees, "out-degrees", where)
         longest = degrees.max(initial=0)
         _require_same(pool.longest_out, longest, "the highest out-degree", where)
-    hub = kernels.HUB
-    counted = np.bincount(np.minimum(lengths[:count], hub), minlength=hub + 1)
+    counted = np.bincount(np.minimum(lengths[:count], HUB), minlength=HUB + 1)
     _require_same(pool.length_counts, counted, "counts of lengths", where)
-    _require_same(pool.hubs, np.flatnonzero(lengths >= hub), "hubs", where)
+    _require_same(pool.hubs, np.flatnonzero(lengths >= HUB), "hubs", where)
     numbers = pool.numbers[slots].astype(np.int64)
     _require(numbers < 2 * store.next_number, "numbers of insertions to come", where)
     _require(np.diff(np.sort(numbers)) > 0, "numbers that repeat", where)

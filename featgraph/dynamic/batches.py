@@ -219,8 +219,6 @@ class Record:
 
     Attributes
     ----------
-    version : int
-        The version before it.
     number : int
         The number of its first insertion.
     births, deaths : int32
@@ -242,7 +240,6 @@ class Record:
         How many entries of the log it takes.
     """
 
-    version: int
     number: int
     births: Array
     deaths: Array

@@ -26,6 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from featgraph.base.interrupts import jit, njit
+from featgraph.dynamic.rows import HUB
 
 _Array: TypeAlias = Any
 #: Offsets of slots are computed in it; ids and numbers may be unsigned.
@@ -71,8 +72,6 @@ PAIR, NEED, FOUND, STATE, PLACE, NEXT = range(6)
 #: Rows with more entries look for ends in a table; larger tables leave the cache.
 _FEW, _LARGE = 8, 4096
 _MANY = 2**31 - 1
-#: Lengths from here on are counted together: rows of hubs.
-HUB = 2048
 
 #: The number of an entry in its key.
 _LOW = 2**32 - 1
@@ -146,22 +145,15 @@ def read_entries(
 
 
 @jit
-def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
-    """List the rows among sorted keys, unless `is_dense`, and where each begins.
-
-    Return how many there are.
-    """
+def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
+    """List the rows of sorted keys, and the first key of each; return the count."""
     count, row = 0, -1
     for i in range(keys.size):
         if keys[i] >> 32 != row:
-            if is_dense:
-                first[row + 1 : keys[i] >> 32] = i
-                count = keys[i] >> 32
-            else:
-                rows[count] = keys[i] >> 32
-            row, first[count] = keys[i] >> 32, i
+            row = keys[i] >> 32
+            rows[count], first[count] = row, i
             count += 1
-    first[count:] = keys.size
+    first[count] = keys.size
     return count
 
 
@@ -603,13 +595,11 @@ def top_of(counts: _Array, most: int) -> int:
 def find_ends(
     starts: _Array, stops: _Array, ends: _Array, is_dead: _Array, rows: _Array,
     others: _Array,
-) -> int:  # fmt: skip
-    """Count edges whose other end is in a set, and list them where arrays have room."""
+) -> None:  # fmt: skip
+    """List rows and other ends of all edges whose other end is in a set."""
     count = 0
     for row in range(starts.size):
         for slot in range(_int64(starts[row]), _int64(stops[row])):
             if is_dead[ends[slot]]:
-                if rows.size:
-                    rows[count], others[count] = row, ends[slot]
+                rows[count], others[count] = row, ends[slot]
                 count += 1
-    return count

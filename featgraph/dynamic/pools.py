@@ -27,6 +27,7 @@ import numpy as np
 from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic.rows import (
+    HUB,
     SHARED,
     Array,
     HostRows,
@@ -246,7 +247,7 @@ class RowPool(HostRows):
         self.ids: Array | None = None
         #: Rows that are counted; more have room.
         self.vertex_count = 0
-        self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
+        self.length_counts = np.zeros(HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
         #: Lengths of rows where they have been asked for, degrees at other ends where
         #: `EdgeStore` counts them, and how many vertices have each but 0.
@@ -286,10 +287,12 @@ class RowPool(HostRows):
             keys.sort()
         else:
             keys = building.sorted_keys(keys, 32, room[0])
-        size = room[0] if dense else count
-        rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
-        touched = kernels.list_rows(keys, rows, first, dense)
-        if not dense:
+        if dense:
+            rows = np.arange(room[0], dtype=np.int32)
+            first = np.append(0, np.bincount(keys >> 32, minlength=room[0]).cumsum())
+        else:
+            rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
+            touched = kernels.list_rows(keys, rows, first)
             rows, first = rows[:touched], first[: touched + 1]
         born = room[0] if dense else room[0] - self.vertex_count
         combines = updates.policy == kernels.COMBINE
@@ -338,7 +341,7 @@ class RowPool(HostRows):
         """
         from featgraph.graph.building import kernels as building  # loads Numba
 
-        sizes, hub, count = numba_kernels().SIZES, numba_kernels().HUB, sources.size
+        sizes, count = numba_kernels().SIZES, sources.size
         ends = (sources, targets) if self.along == "out" else (targets, sources)
         by_row: tuple[Array, ...] = ends[:1]
         loops = "count_one", "fill_columns", "fill_given"
@@ -372,9 +375,9 @@ class RowPool(HostRows):
             building.count_one(sources, new.out_degrees)
             new.out_counts = np.bincount(new.out_degrees).astype(np.int32)
             new.longest_out = new.out_counts.size - 1
-        counted = np.minimum(lengths[:vertex_count], hub)
-        new.length_counts = np.bincount(counted, minlength=hub + 1)
-        new.hubs = np.flatnonzero(lengths >= hub).astype(np.int32)
+        counted = np.minimum(lengths[:vertex_count], HUB)
+        new.length_counts = np.bincount(counted, minlength=HUB + 1)
+        new.hubs = np.flatnonzero(lengths >= HUB).astype(np.int32)
         return new
 
     def fit(self, plan: Any) -> bool:
@@ -420,7 +423,7 @@ class RowPool(HostRows):
         kernels, plan.hubs = numba_kernels(), self.hubs
         if plan.is_dense or plan.tally[kernels.HUBS]:
             kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            found = np.append(kept, plan.rows[plan.lengths >= HUB])
             plan.hubs = np.sort(found).astype(np.int32)
 
     def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:

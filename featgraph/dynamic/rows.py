@@ -34,7 +34,7 @@ Array: TypeAlias = NDArray[Any]
 #: Type and width of each column of the edges; None for scalars.
 Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
 
-#: The length from which on rows are hubs, `kernels_cpu.HUB`.
+#: The length from which on rows are hubs; these are counted together.
 HUB = 2048
 #: Loops over fewer entries and rows are run by one thread.
 SHARED = 1 << 14
@@ -271,6 +271,7 @@ class HostRows:
     ids: Array | None
     hubs: Array
     length_counts: Array
+    out_degrees: Array
     out_counts: Array
     longest_out: int
     #: `RowPool._bits`, and a copy of rows of a GPU on the host, until arrays change.
@@ -287,13 +288,13 @@ class HostRows:
 
         Of out-degrees as well, where batches count them.
         """
-        top, hub = numba_kernels().top_of, numba_kernels().HUB
-        most = below = top(self.length_counts, hub - 1)
+        top = numba_kernels().top_of
+        most = below = top(self.length_counts, HUB - 1)
         if self.hubs.size:
             most = int(self.hub_lengths.max())
         out = self.longest_out
-        if out >= hub:
-            most, out = max(most, out), top(self.out_counts, hub - 1)
+        if out >= HUB:
+            most, out = max(most, out), top(self.out_counts, HUB - 1)
         return max(most, out), max(below, out)
 
     def taken_at(self, name: str, places: Array) -> Array:
@@ -331,13 +332,10 @@ class HostRows:
 
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
         """Return other ends and rows of edges whose other ends are in a set."""
-        kernels = numba_kernels()
-        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
-        none = np.empty(0, np.int32)
-        count = kernels.find_ends(*rows, none, none)
+        count = int(self.out_degrees[is_in_set].sum())
         targets, sources = np.empty((2, count), np.int32)
-        if count:
-            kernels.find_ends(*rows, targets, sources)
+        rows = self.starts[:vertex_count], self.stops, self.ends
+        numba_kernels().find_ends(*rows, is_in_set, targets, sources)
         return sources, targets
 
     def on_host(self) -> Any:

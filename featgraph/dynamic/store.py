@@ -167,7 +167,7 @@ class EdgeStore:
     @classmethod
     def from_edges(
         cls, sources: Any, targets: Any, columns: Mapping[str, object] | None = None, *,
-        vertex_count: int | None, spec: Spec | None = None, **options: Any,
+        vertex_count: int | None, **options: Any,
     ) -> EdgeStore:  # fmt: skip
         """Make a store of some edges.
 
@@ -177,8 +177,6 @@ class EdgeStore:
         columns : mapping of str to array, (E,) or (E, width), optional
         vertex_count : int or None
             None: the highest id plus one.
-        spec : Spec, optional
-            Types of columns. Default: those of the arrays.
         **options
             Of `EdgeStore`.
 
@@ -186,10 +184,7 @@ class EdgeStore:
         ------
         GraphInputError
         """
-        given = columns or {}
-        if spec is None:
-            given = {name: _array_of(name, given[name]) for name in given}
-            spec = _spec_of(given, options.get("duplicates", "keep"))
+        given, spec = _typed(columns or {}, options.get("duplicates", "keep"))
         if not is_on_gpu(sources):
             ends = sources, targets = ids_of(
                 sources, targets, vertex_count, MORE_VERTICES
@@ -441,7 +436,7 @@ class _Step:
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
         self.vertices = store.next_vertices(batch.births)
-        self.freed = min(batch.births, len(store.free_vertices))
+        self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
             raise GraphInputError(
@@ -632,7 +627,7 @@ class _Step:
         gone = born - (inserted - counts[kernels.EDGES])
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
-            store.version, store.next_number, self.vertices, batch.deaths,
+            store.next_number, self.vertices, batch.deaths,
             (updates.sources, updates.targets), updates.has_twins, plan.entries,
             plan.shift, left[:3], other, size,
         )  # fmt: skip
@@ -654,20 +649,17 @@ def _padded(count: int) -> int:
     return max(-(-count // 64), 1) * 64
 
 
-def _array_of(name: str, values: Any) -> Any:
-    """Return the values of a column as an array, which may be one of the GPU."""
-    return values if is_on_gpu(values) else number_array(values, argument_of(name))
-
-
-def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
-    """Return the types of columns that are given as arrays; sums have 64 bits."""
-    spec: Spec = {}
+def _typed(columns: Mapping[str, Any], duplicates: str) -> tuple[dict[str, Any], Spec]:
+    """Return columns as arrays, host or device, and their types; sums have 64 bits."""
+    arrays, spec = {}, Spec()
     for name, given in columns.items():
-        dtype = given.dtype.newbyteorder("=")
+        if not is_on_gpu(given):
+            given = number_array(given, argument_of(name))
+        arrays[name], dtype = given, given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
         spec[name] = dtype, None if len(given.shape) < 2 else int(given.shape[1])
-    return spec
+    return arrays, spec
 
 
 class _HostMemoryErrors(AbstractContextManager[None]):
