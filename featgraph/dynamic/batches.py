@@ -22,16 +22,9 @@ from featgraph.graph.building.check import flat_array, require_numbers
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
-    "Batch",
-    "Changes",
-    "Log",
-    "Record",
-    "UpdateResult",
-    "checked_batch",
-    "checked_columns",
-    "on_host",
-    "require_choice",
-]
+    "Batch", "Changes", "Log", "Record", "UpdateResult", "checked_batch",
+    "checked_columns", "on_host", "require_choice",
+]  # fmt: skip
 
 Pairs: TypeAlias = tuple[Array, Array]
 

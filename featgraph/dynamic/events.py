@@ -356,12 +356,9 @@ class WindowBatch:
 
 @loading
 def read_temporal(
-    path: str | os.PathLike[str],
-    *,
-    comments: str = "#%",
-    separator: str = "auto",
+    path: str | os.PathLike[str], *, comments: str = "#%", separator: str = "auto",
     max_bytes: int | None = None,
-) -> TemporalEdges:
+) -> TemporalEdges:  # fmt: skip
     r"""Read a text file with an event on each line: ``u v t`` or ``u v t w``.
 
     Parameters
@@ -408,11 +405,10 @@ def read_temporal(
         text.fail("no events", len(text.data), got="the end of the file")
     if field_count > 4:
         text.fail(
-            "too many fields",
-            got=f"{field_count} in each line",
+            "too many fields", got=f"{field_count} in each line",
             expected="u v t, or u v t w",
             fix="read the columns that you mean, and give them to TemporalEdges",
-        )
+        )  # fmt: skip
     try:
         weights = columns(3)[3] if field_count == 4 else None
         return TemporalEdges(sources, targets, times, weights)

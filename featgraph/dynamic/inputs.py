@@ -57,11 +57,10 @@ class Turns(AbstractContextManager["Turns"]):
         if other:
             raise StateError(
                 f"{'a batch' if is_batch else 'supersteps'} on a graph while another "
-                f"thread is at {other}",
-                where=doing,
+                f"thread is at {other}", where=doing,
                 expected="batches between supersteps",
                 fix="apply batches in callback= or then=, or in the thread that runs",
-            )
+            )  # fmt: skip
 
     def leave(self) -> None:
         """End the supersteps that `enter` has begun."""

@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from featgraph.base.interrupts import jit, njit
-from featgraph.dynamic.rows import HUB
+from featgraph.dynamic.rows import HUB as HUB
 
 _Array: TypeAlias = Any
 #: Offsets of slots are computed in it; ids and numbers may be unsigned.
@@ -308,8 +308,8 @@ def _match(
         pairs[PLACE, pair] = place
         most -= 1
     for k in range(gone // 2 if is_backward else 0):
-        low, high = gone_at + k, gone_at + gone - 1 - k
-        gone_places[low], gone_places[high] = gone_places[high], gone_places[low]
+        first, last = gone_at + k, gone_at + gone - 1 - k
+        gone_places[first], gone_places[last] = gone_places[last], gone_places[first]
     return gone
 
 

@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from threading import Barrier
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
-    "HUB",
-    "SHARED",
-    "Array",
-    "HostMemory",
-    "HostRows",
-    "Queues",
-    "Spec",
-    "Threads",
-    "edges_of",
-    "grown",
-    "living_slots",
-    "numba_kernels",
+    "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan", "Queues",
+    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "numba_kernels",
     "ranges",
-]
+]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
 #: Type and width of each column of the edges; None for scalars.
@@ -39,6 +30,8 @@ HUB = 2048
 #: Loops over fewer entries and rows are run by one thread.
 SHARED = 1 << 14
 _PIECES = 16
+#: No vertices.
+NONE = np.empty(0, np.int32)
 
 
 @cache
@@ -255,104 +248,148 @@ class Threads:
         return [0, *map(int, cuts), count]
 
 
-class HostRows:
-    """Rows in memory of the host; those of a GPU have the same methods.
+@dataclass(eq=False)
+class Updates:
+    """The updates of a batch, as pools take them.
 
-    `memory` makes arrays where the rows are.
+    Attributes
+    ----------
+    sources, targets : int32, (M,)
+        Negative for an update without effect.
+    kinds : uint8, (M,)
+        1: it inserts.
+    deletes : bool
+        Whether some update deletes.
+    policy, copies : int
+        See `kernels_cpu`.
+    looks : bool
+        Whether anything depends on the edges that are there.
+    number : int
+        The number of the first insertion.
+    rule : {"first", "last", "sum", "min", "max"}
+    columns : dict of arrays, (M,) or (M, width)
+    has_twins : bool
+    numbers, ids : uint32, (M,) and (2 M,), optional
+        Numbers in place of consecutive ones; ids by number of entry.
+    is_checked : bool
+        Whether the ids are those of vertices; else a plan refuses others.
+    outcomes : uint8, (M,)
+        Set by a plan.
     """
 
-    memory: Any = HostMemory
+    sources: Array
+    targets: Array
+    kinds: Array
+    deletes: bool
+    policy: int
+    copies: int
+    looks: bool
+    number: int
+    rule: str
+    columns: dict[str, Array]
+    has_twins: bool
+    numbers: Array | None = None
+    ids: Array | None = None
+    is_checked: bool = True
+    outcomes: Any = None
 
+
+class Plan:
+    """The changes that a batch makes to a pool.
+
+    Attributes
+    ----------
+    vertex_count, born : int
+        All vertices, and those that are new.
+    is_dense : bool
+        Whether all rows are laid out anew.
+    tally : int64
+        Counts of updates by outcome, then of others: see `kernels_cpu`.
+    came, left : int
+        Edges that come to rows, and that leave.
+    wanted, freed : int64
+        How many runs of each class are taken, and freed.
+    hubs : int32
+        `RowPool.hubs` afterwards.
+    writes, values : list of tuple
+        Arguments of the kernels that write edges and values.
+    fresh : RowPool or None
+        The pool into which all rows are laid out.
+    drops, puts : int64, list of (class, first slot)
+        Runs that leave the queues, by class, and free memory that comes to them.
+    region, top : tuple of int, int
+        Free memory that rows are laid into next, and where nothing has been yet.
+    lost : int
+        Slots that are too few for a run, of memory that was skipped.
+    """
+
+    tally: Any = None
+    came = left = 0
+    wanted: Any = None
+    freed: Any = None
+    hubs: Any = None
+    fresh: Any = None
+    drops: Any = None
+    region = (0, 0)
+    top = lost = 0
+
+    def __init__(self, vertex_count: int, born: int, is_dense: bool) -> None:
+        self.vertex_count, self.born, self.is_dense = vertex_count, born, is_dense
+        self.writes: list[tuple[Any, ...]] = []
+        self.values: list[tuple[Any, ...]] = []
+        self.puts: list[tuple[int, int]] = []
+
+
+class HostPlan(Plan):
+    """A plan for a pool of the host; see `kernels_cpu`.
+
+    Attributes
+    ----------
+    rows, first : touched rows, and their first entries
+    order : uint32, number of each entry in the batch
+    ends : uint32, by entry
+    fates, heads, places : by entry
+    lengths, gone : by row: edges afterwards, and those that leave
+    gone_at, gone_places : places in their rows of edges that leave, ascending; those of
+        row j begin at ``gone_at[j]``
+    starts, stops, classes : the rows as they are, with room for all vertices
+    chosen, targets : class and first slot of each row's run afterwards
+    left_ends : other ends of edges that leave, where degrees go by them
+    degrees, out_degrees, out_counts : those of the pool, with room for all
+    """
+
+    shift = 0
     starts: Array
     stops: Array
-    ends: Array
-    numbers: Array
-    columns: dict[str, Array]
-    ids: Array | None
-    hubs: Array
-    length_counts: Array
+    classes: Array
+    gone_places: Array = NONE
+    targets: Array
+    left_ends: Array = NONE
+    degrees: Array
     out_degrees: Array
     out_counts: Array
-    longest_out: int
-    #: `RowPool._bits`, and a copy of rows of a GPU on the host, until arrays change.
-    _flat: list[tuple[Any, int]] | None = None
-    _host: Any = None
+
+    def __init__(
+        self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
+        *sizes: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(*sizes)
+        self.threads, self.rows, self.first = threads, rows, first
+        self.bounds = threads.bounds(rows.size, first)
+        #: Run a kernel over the touched rows.
+        self.share = partial(threads.share, self.bounds)
+        self.order, self.ends = np.empty((2, count), np.uint32)
+        self.fates = np.empty(count, np.uint8)
+        entries = count if combines else 0
+        self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
+        self.lengths, self.gone = np.zeros((2, rows.size), np.int64)
+        self.gone_at = np.zeros(rows.size + 1, np.int64)
+        self.chosen = np.empty(rows.size, np.uint8)
 
     @property
-    def hub_lengths(self) -> Array:
-        """The number of edges of each hub."""
-        return self.stops[self.hubs] - self.starts[self.hubs]
-
-    def longest(self) -> tuple[int, int]:
-        """Return the highest degree, and that of a vertex that is no hub.
-
-        Of out-degrees as well, where batches count them.
-        """
-        top = numba_kernels().top_of
-        most = below = top(self.length_counts, HUB - 1)
-        if self.hubs.size:
-            most = int(self.hub_lengths.max())
-        out = self.longest_out
-        if out >= HUB:
-            most, out = max(most, out), top(self.out_counts, HUB - 1)
-        return max(most, out), max(below, out)
-
-    def taken_at(self, name: str, places: Array) -> Array:
-        """Return some entries of an array by its name, on the host."""
-        return getattr(self, name)[places]  # type: ignore[no-any-return]
-
-    def given_slots(
-        self, vertex_count: int, bound: int, is_undirected: bool
-    ) -> tuple[Array, Array]:
-        """Return rows and slots of edges as given, in the order of insertion.
-
-        Insertions are numbered below `bound`.
-        """
-        from featgraph.graph.building.kernels import order_of  # loads Numba
-
-        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
-        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
-        if is_undirected:
-            is_given = self.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (self.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=max(bound - 1, 0))
-        order = order_of(numbers)
-        return rows[order], slots[order]
-
-    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
-        """Return ends, numbers, columns and ids of edges by slot."""
-        columns = {name: column[slots] for name, column in self.columns.items()}
-        ids = None if self.ids is None else self.ids[slots]
-        return self.ends[slots], self.numbers[slots], columns, ids
-
-    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host, at least of some rows."""
-        return self.starts, self.stops, self.ends
-
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
-        count = int(self.out_degrees[is_in_set].sum())
-        targets, sources = np.empty((2, count), np.int32)
-        rows = self.starts[:vertex_count], self.stops, self.ends
-        numba_kernels().find_ends(*rows, is_in_set, targets, sources)
-        return sources, targets
-
-    def on_host(self) -> Any:
-        """Return a pool that the host reads: this one."""
-        return self
-
-    def put(self, name: str, array: Any) -> None:
-        """Write a placed array over one with a name; replace None, or by None."""
-        self._host = self._flat = None
-        if array is None or getattr(self, name) is None:
-            setattr(self, name, array)
-        else:
-            self.memory.copy(getattr(self, name), array)
-
-    def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each vertex."""
-        return self.stops[:vertex_count] - self.starts[:vertex_count]
+    def entries(self) -> tuple[Array, Array]:
+        """The number of each entry, and its fate."""
+        return self.order, self.fates
 
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:

@@ -118,13 +118,13 @@ def trim(
             known = state.signature.get(name) if isinstance(name, str) else None
             is_one = known and (name != source or known.item_shape in {(), (1,)})
             if known is None or known.kind is not PropertyKind.VERTEX or not is_one:
+                role = "source" if name is source else "reset"
                 raise StateError(
                     "vertices are reset, and have one source each",
-                    where=f"fg.trim, {'source' if name is source else 'reset'}="
-                    + shown(name),
+                    where=f"fg.trim, {role}={shown(name)}",
                     got="no property" if known is None else known.describe(),
                     expected="a property of vertices",
-                )
+                )  # fmt: skip
         now = state.follow()
         ends = _find_gone(state, along, values)
         lost = _find_lost(state, state[source].reshape(-1), ends, along, target)

@@ -281,11 +281,9 @@ class RunArrays:
             return then
         self._found = made, pool.slots
         self._traits = now = replace(
-            made,
-            layout=self.name,
-            wide_offsets=needs_wide_positions(pool.slots),
+            made, layout=self.name, wide_offsets=needs_wide_positions(pool.slots),
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )
+        )  # fmt: skip
         if then is not None and now != then:
             twice = traits_of_degrees(store, 2 * longest, below, short)
             self._traits = _lowered(then, now, twice)
@@ -361,9 +359,8 @@ class RunArrays:
         pools: Any = self._store.pools
         return {
             along: pool.hubs.tobytes() + pool.hub_lengths.tobytes()
-            for along, pool in pools.items()
-            if pool.hubs.size
-        }
+            for along, pool in pools.items() if pool.hubs.size
+        }  # fmt: skip
 
     def holds_exact(self, names: Iterable[str]) -> bool:
         """Whether some of these arrays have other sizes in other versions."""
@@ -430,10 +427,9 @@ class RunArrays:
         from featgraph.runtime.devices import gpu_arrays
 
         cut = {
-            of.hubs: gpu_arrays.longest_first,
-            of.hub_parts: gpu_arrays.parts_of_rows,
+            of.hubs: gpu_arrays.longest_first, of.hub_parts: gpu_arrays.parts_of_rows,
             of.joined_parts: gpu_arrays.joined_parts,
-        }[name.split(" ")[0]]
+        }[name.split(" ")[0]]  # fmt: skip
         pool: Any = self._store.pool(_along(of))
         least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
         if least >= HUB:
