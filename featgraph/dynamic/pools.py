@@ -1,18 +1,30 @@
-"""Rows in a pool of slots, and the changes that a batch makes to them.
+"""Adjacency rows of one direction in a pool of slots, and batches on them.
 
-A row is one run of consecutive slots, which has room behind its last edge. `RowPool` is
-the pool of one direction. A batch takes these steps, each on all pools; nothing that
-lives is written before the last one, which cannot fail:
+A *slot* is an index into the arrays of a pool: it has room for one edge of one row. A
+row has a *run* of consecutive slots: its edges are in the first ones, in the order of
+insertion, and the others are spare. Runs have 72 sizes, their *classes*: 4, 5, 6, 7, 8,
+10, 12, 14, 16 slots and so on.
 
-`RowPool.plan`     sort the updates by row, and find the new state of each row
-`RowPool.fit`      find room in free runs and behind them; False where there is too
-                   little
-`RowPool.refit`    lay all rows out anew, in order, in other arrays
-`RowPool.prepare`  make the arrays of the last step
-`RowPool.apply`    write the rows
+Example: vertex 5 has edges from 2, 9 and 4, in a run of 4 slots from slot 12 on::
 
-Freed runs wait in one queue a class of sizes. From 4,096 slots on they are cut into
-shorter runs: a *region* is free memory that rows are laid into one behind the other.
+    starts[5] = 12, stops[5] = 15, classes[5] = 1     ends[12:16] = 2 9 4 -
+
+A batch that deletes (9, 5) and inserts (7, 5) and (8, 5) leaves ``2 4 7 8`` there. One
+more insertion needs a run of 5 slots: the edges are copied to it, and the slots from 12
+on wait in the queue of free runs of class 1.
+
+A batch takes these steps, each on all pools of a store. Arrays that readers use are
+written in the last step only, which cannot fail; so a batch is applied as a whole:
+
+`RowPool.plan`     sort the updates by row, and find the length and run of each row
+`RowPool.fit`      take runs from queues and free regions; False if they are too few
+`RowPool.refit`    if so, or if many rows change: lay out all rows in another pool
+`RowPool.prepare`  allocate and compute all that the last step writes
+`RowPool.apply`    write rows, columns, ids and queues
+
+A *region* is a range of free slots that rows are laid into one behind the other. Free
+runs of 4,096 slots or more are used as regions; what is left of a region is split into
+runs again. `gpu_pools.GpuRowPool` overrides the steps with kernels.
 """
 
 from __future__ import annotations
@@ -49,7 +61,7 @@ _FEWEST_SLOTS = 64
 
 
 def wide_slots(slots: int) -> type[np.integer[Any]]:
-    """Return the type of slot numbers; a row may be walked past its end."""
+    """Return the type of slot indices. Kernels may step past the end of a row."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
 
 
@@ -59,32 +71,50 @@ class RowPool:
     Parameters
     ----------
     along : {"in", "out", "both"}
+        The direction in which rows list edges; "both" lists in- and out-edges.
     is_twice : bool
-        Whether an edge stands at both of its ends.
+        Whether each edge is in the rows of both of its ends: along "both", and in
+        undirected graphs. A loop is in one row once.
     slots, vertex_capacity : int
+        Lengths of the arrays.
     spec : Spec
+        Types of the columns.
 
     Attributes
     ----------
     starts, stops : int32 or int64, (vertex capacity,)
         The first slot of each row, and the slot behind its last edge.
     classes : uint8, (vertex capacity,)
-        The class of each row's run; 0: none.
+        The size class of each row's run; 0 for a row without edges, which has no run.
     ends : int32, (slots,)
-        The vertex at the other end. Slots without an edge have some vertex, too.
+        The vertex at the other end of each edge. Spare slots have any vertex, so that
+        a kernel may load from them.
     numbers : uint32, (slots,)
-        ``2 i`` for insertion i, and ``2 i + 1`` where the edge leaves the row's vertex
-        in a pool where edges stand twice.
+        ``2 i`` for the edge of insertion i, in the order of all insertions. Where
+        `is_twice`, ``2 i + 1`` in the row of the edge's source.
     columns : dict of str to array, (slots,) or (slots, width)
+        Values of edges.
     ids : uint32, (slots,), or None
+        Edge ids, once `EdgeStore.give_ids` has made them.
     length_counts : int64, (2049,)
-        How many vertices below the vertex count have 0, 1, ... 2,047 edges, and more.
+        How many rows have 0, 1, ... 2,047 edges; the last entry counts longer ones.
     hubs : int32
         Vertices with 2,048 edges or more, ascending.
+    degrees : int32, (vertex capacity,), or empty
+        Lengths of rows, once `degrees_of` has made them.
+    out_degrees, out_counts, longest_out : int32 arrays, int
+        Of the host's pool along "in" of a directed graph: how often each vertex is in
+        `ends`, how many vertices have each such degree above 0, and the highest one.
+    queues : Queues
+        First slots of free runs, by class.
+    region, top : (int, int), int
+        The region that rows are laid into next, and the first slot never used.
+    lost : int
+        Free slots in pieces too short for a run; the next `refit` regains them.
     """
 
     memory: Any = HostMemory
-    #: `_bits`, and a copy of rows of a GPU on the host, until arrays change.
+    #: The result of `_bits`, and a host copy of a GPU's pool; None after arrays change.
     _flat: list[tuple[Any, int]] | None = None
     _host: Any = None
 
@@ -94,7 +124,7 @@ class RowPool:
         kernels = numba_kernels()
         self.slots = slots = max(slots, _FEWEST_SLOTS)
         self.along, self.is_twice, self.spec = along, is_twice, spec
-        #: Whether rows have edges of both directions of a directed graph.
+        #: Whether an entry of a row needs its direction besides its other end.
         self.is_sided = along == "both"
         dtype = wide_slots(slots)
         zeros = self.memory.zeros
@@ -103,19 +133,14 @@ class RowPool:
         self.ends, self.numbers = zeros(slots, np.int32), zeros(slots, np.uint32)
         self.columns = {name: zeros(slots, *kind) for name, kind in spec.items()}
         self.ids: Array | None = None
-        #: Rows that are counted; more have room.
+        #: Rows that `length_counts` counts.
         self.vertex_count = 0
         self.length_counts = np.zeros(HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
-        #: Lengths of rows where they have been asked for, degrees at other ends where
-        #: `EdgeStore` counts them, and how many vertices have each but 0.
         self.degrees = self.out_degrees = self.out_counts = NONE
         self.longest_out = 0
         self.queues = Queues(np.int64, self.memory, kernels.CLASS_COUNT)
-        #: Free memory that rows are laid into next, and where nothing has been yet.
-        self.region, self.top = (0, 0), 0
-        #: Slots that are too few for a run; compaction gains them back.
-        self.lost = 0
+        self.region, self.top, self.lost = (0, 0), 0, 0
 
     @property
     def hub_lengths(self) -> Array:
@@ -123,9 +148,9 @@ class RowPool:
         return self.stops[self.hubs] - self.starts[self.hubs]  # type: ignore[no-any-return]
 
     def longest(self) -> tuple[int, int]:
-        """Return the highest degree, and that of a vertex that is no hub.
+        """Return the highest degree, and the highest one below that of a hub.
 
-        Of out-degrees as well, where batches count them.
+        Out-degrees count as well where `out_degrees` are kept.
         """
         top = numba_kernels().top_of
         most = below = top(self.length_counts, HUB - 1)
@@ -137,15 +162,16 @@ class RowPool:
         return max(most, out), max(below, out)
 
     def taken_at(self, name: str, places: Array) -> Array:
-        """Return some entries of an array by its name, on the host."""
+        """Return entries of the array with this name, on the host."""
         return getattr(self, name)[places]  # type: ignore[no-any-return]
 
     def given_slots(
         self, vertex_count: int, bound: int, is_undirected: bool
     ) -> tuple[Array, Array]:
-        """Return rows and slots of edges as given, in the order of insertion.
+        """Return row and slot of each given edge, in the order of insertion.
 
-        Insertions are numbered below `bound`.
+        Twins of an undirected graph are left out. Insertions are numbered below
+        `bound`.
         """
         from featgraph.graph.building.kernels import order_of  # loads Numba
 
@@ -160,17 +186,17 @@ class RowPool:
         return rows[order], slots[order]
 
     def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
-        """Return ends, numbers, columns and ids of edges by slot."""
+        """Return ends, numbers, columns and ids of the edges in some slots."""
         columns = {name: column[slots] for name, column in self.columns.items()}
         ids = None if self.ids is None else self.ids[slots]
         return self.ends[slots], self.numbers[slots], columns, ids
 
     def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host, at least of some rows."""
+        """Return starts, stops and ends on the host; entries of other rows may be 0."""
         return self.starts, self.stops, self.ends
 
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
+        """Return ends and rows of the edges whose `ends` are in a set of vertices."""
         count = int(self.out_degrees[is_in_set].sum())
         targets, sources = np.empty((2, count), np.int32)
         rows = self.starts[:vertex_count], self.stops, self.ends
@@ -178,11 +204,11 @@ class RowPool:
         return sources, targets
 
     def on_host(self) -> Any:
-        """Return a pool that the host reads: this one."""
+        """Return this pool, which the host can read; a GPU's pool returns a copy."""
         return self
 
     def put(self, name: str, array: Any) -> None:
-        """Write a placed array over one with a name; replace None, or by None."""
+        """Overwrite an attribute's array, or set the attribute from or to None."""
         self._host = self._flat = None
         if array is None or getattr(self, name) is None:
             setattr(self, name, array)
@@ -190,22 +216,23 @@ class RowPool:
             self.memory.copy(getattr(self, name), array)
 
     def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each vertex."""
+        """Return the number of edges of each of the first rows."""
         return self.stops[:vertex_count] - self.starts[:vertex_count]  # type: ignore[no-any-return]
 
     def plan(
         self, updates: Updates, threads: Threads, *room: int, dense: bool
     ) -> HostPlan:
-        """Plan the changes of a batch to the rows.
+        """Find the outcomes of a batch, and the new length and run of each row.
 
         Parameters
         ----------
         updates : Updates
+            Its `outcomes` are set.
         threads : Threads
         *room : int
-            The number of vertices and their capacity, once the batch is applied.
+            The number of vertices after the batch, and the vertex capacity.
         dense : bool
-            Whether all rows count as touched.
+            Plan all rows, as `refit` needs, not only those that have updates.
         """
         from featgraph.graph.building import kernels as building  # loads Numba
 
@@ -260,16 +287,19 @@ class RowPool:
         columns: dict[str, Array], ids: Array | None, vertex_count: int,
         slots_for: Callable[[int], int],
     ) -> RowPool:  # fmt: skip
-        """Return a pool of edges, given in the order of insertion; this one has none.
+        """Return a pool with these edges in the order of insertion; this one is empty.
 
-        Loops of static graphs sort them into rows, which have spare slots here.
+        The loops that build static graphs write the rows, with spare slots between.
 
         Parameters
         ----------
-        numbers : uint32, optional
-            Twice the numbers of their insertions. Default: 0, 2, 4, ...
-        ids : uint32, optional
-            By edge; one that stands twice has the same id at both ends.
+        sources, targets : int32, (E,)
+        numbers : uint32, (E,), optional
+            Even entries of `numbers`. Default: 0, 2, 4, ...
+        columns : dict of str to array, (E,) or (E, width)
+        ids : uint32, (E,), optional
+            Both entries of an edge in a pool with `is_twice` get the same id.
+        vertex_count : int
         slots_for : callable
             As for `refit`.
         """
@@ -315,7 +345,11 @@ class RowPool:
         return new
 
     def fit(self, plan: Any) -> bool:
-        """Find room for the rows that grow or shrink; return whether there is any."""
+        """Choose the runs of rows that change class; return False if there is no room.
+
+        Free runs of the class come first, then regions: `self.region`, long free runs,
+        and the slots from `top` on.
+        """
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
         if not self._moves(plan):
@@ -334,17 +368,18 @@ class RowPool:
         return True
 
     def _moves(self, plan: Any) -> bool:
-        """Return whether rows come to other runs; without any, all stay in place."""
+        """Return whether any row changes its run; if none does, set `plan.targets`."""
         if plan.tally[numba_kernels().MOVES]:
             return True
         plan.targets = plan.starts[plan.rows]
         return False
 
     def _lay(self, plan: Any, counts: Array, regions: Array, short: int) -> int | None:
-        """Lay rows into so many runs of each class from queues, then into regions.
+        """Set the targets of rows: `counts` runs of each class, then parts of regions.
 
-        Regions then have the bounds of what is left. Return how many of them rows have
-        passed by, or None where a row fits in none.
+        Bounds of `regions` become those of the free slots that are left. Return the
+        number of regions that rows have gone past, or None if the rows do not fit.
+        `short` is how many slots the regions must provide.
         """
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
         passed = numba_kernels().place_runs(
@@ -361,14 +396,14 @@ class RowPool:
             plan.hubs = np.sort(found).astype(np.int32)
 
     def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:
-        """Lay out all rows in order, in arrays of their own.
+        """Lay out all rows in order in another pool, `plan.fresh`.
 
         Parameters
         ----------
         plan : Plan
-            One of all rows.
+            A dense one.
         slots_for : callable
-            Takes the slots that rows need, and returns those of the new pool.
+            Returns the size of the new pool for the number of slots that rows need.
         """
         needed = int(plan.wanted @ numba_kernels().SIZES)
         slots, capacity = slots_for(needed), plan.starts.size
@@ -381,7 +416,7 @@ class RowPool:
         self._find_hubs(plan)
 
     def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
-        """Lay all rows into one region of a new pool."""
+        """Set the targets of all rows: one behind the other in the new pool."""
         plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
         none = np.zeros_like(plan.wanted)
         numba_kernels().place_runs(
@@ -390,7 +425,10 @@ class RowPool:
         )  # fmt: skip
 
     def _bits(self) -> list[tuple[Any, int]]:
-        """Return all arrays over slots as unsigned integers, and widths of rows."""
+        """Return arrays over slots as flat unsigned integers, with elements per slot.
+
+        The kernels that copy edges are then compiled once per size of an element.
+        """
         if self._flat is None:
             self._flat = [
                 (self.memory.bits_of(a), 1 if a.ndim == 1 else int(a.shape[1]))
@@ -399,11 +437,12 @@ class RowPool:
         return self._flat
 
     def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
-        """List the edges that leave, for the log and the queue of ids.
+        """Return the edges that the batch deletes, for the log and the queue of ids.
 
         Returns
         -------
-        rows, ends, numbers, ids : arrays
+        rows, ends, numbers, ids : arrays, (plan.left,)
+            In the order of rows. May be empty unless `is_logged`, or edges have ids.
         """
         ids = np.empty(0, np.uint32) if self.ids is None else self.ids
         left = *np.empty((2, plan.left), np.int32), *np.empty((2, plan.left), np.uint32)
@@ -417,7 +456,10 @@ class RowPool:
         return left
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
-        """Return ids for edges that come, by entry: those of a queue, then more."""
+        """Return ids of inserted edges, by number of entry.
+
+        In the order of rows, edges get the ids in `free`, then those from `next_id` on.
+        """
         ids = np.empty(room, np.uint32)
         at = plan.order[plan.fates == numba_kernels().APPENDS]
         more = np.arange(at.size - free.size) + next_id
@@ -425,7 +467,7 @@ class RowPool:
         return ids
 
     def list_changed(self, plan: Any, updates: Updates) -> tuple[tuple[Any, ...], int]:
-        """List edges that get other values as given, as `Record.other`; count them."""
+        """Return `Record.other`, and how many edges get another value."""
         entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
         slots = plan.places[entries]
         if updates.has_twins:
@@ -443,12 +485,12 @@ class RowPool:
         return found, int(np.count_nonzero(is_other))
 
     def prepare(self, plan: Any, updates: Updates) -> None:
-        """Prepare all writes, so that `apply` allocates no memory.
+        """Allocate and compute all that `apply` writes.
 
         Raises
         ------
         GraphInputError
-            Values without a sum.
+            If weights to be added have no sum in their type.
         """
         kernels = numba_kernels()
         new, order = self if plan.fresh is None else plan.fresh, plan.order
@@ -466,7 +508,7 @@ class RowPool:
         sources, own = order >> 1, order[:0]
         if updates.policy == kernels.COMBINE and updates.rule == "last":
             given = np.flatnonzero(plan.heads >= 0)
-            sources[plan.heads[given]] = sources[given]  # the last of several counts
+            sources[plan.heads[given]] = sources[given]  # the last value is written
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
@@ -474,7 +516,7 @@ class RowPool:
             plan.values.append((values, of))
         written = [(plan.ends, own), (numbers, own), *plan.values]
         if self.ids is not None and updates.ids is not None:
-            is_shared = np.uint32(not updates.has_twins)  # at both ends
+            is_shared = np.uint32(not updates.has_twins)  # one id for both entries
             written.append((updates.ids[order & ~is_shared], own))
         last = 2 + len(self.columns)
         for k, ((old, width), (to, _), (values, of)) in enumerate(
@@ -484,7 +526,7 @@ class RowPool:
             plan.writes.append((old, to, width, bits, of, 2 <= k < last))
 
     def apply(self, plan: Any) -> RowPool:
-        """Write the rows, and return the pool that has them now; it cannot fail."""
+        """Write the planned rows; return this pool, or `plan.fresh`. Cannot fail."""
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
         new.degrees, new.out_degrees = plan.degrees, plan.out_degrees
@@ -514,13 +556,13 @@ class RowPool:
         return new
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
-        """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
+        """Return int32 degrees that batches keep: lengths of rows ("in"), or "out"."""
         if side == "in" and not self.degrees.size:
             self.degrees = (self.stops - self.starts).astype(np.int32)
         return self.degrees if side == "in" else self.out_degrees
 
     def by_slot(self) -> list[Any]:
-        """Return all arrays over slots."""
+        """Return the arrays over slots: ends, numbers, columns, and ids if any."""
         ids = [] if self.ids is None else [self.ids]
         return [self.ends, self.numbers, *self.columns.values(), *ids]
 
@@ -530,7 +572,7 @@ class RowPool:
         return [*(a for a in by_row if a is not None), *self.by_slot()]
 
     def copy(self) -> RowPool:
-        """Return a pool with the same rows in the same places."""
+        """Return a pool with the same rows in the same slots."""
         made, copies = copy(self), partial(_copy_of, self.memory)
         for name, array in vars(self).items():
             if hasattr(array, "dtype") and array.size:
@@ -541,9 +583,10 @@ class RowPool:
 
 
 def _regions(pool: RowPool, short: int, used: Array) -> Array:
-    """Return free regions with so many slots, the end of the pool behind them.
+    """Return bounds of free regions: the pool's, long free runs, and the pool's end.
 
-    Long runs that are taken from their queues are added to `used`.
+    Long runs are taken until the regions before the end have `short` slots. They are
+    counted in `used`, (classes,).
     """
     kernels, regions = numba_kernels(), [pool.region]
     room, counts = pool.region[1] - pool.region[0], pool.queues.counts
@@ -559,9 +602,10 @@ def _regions(pool: RowPool, short: int, used: Array) -> Array:
 
 
 def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
-    """Keep the free memory behind the rows that were laid into a region.
+    """Store the free slots of `regions`, of which rows have gone past `passed`.
 
-    Slots that rows have skipped, or have not reached, are appended to the queues.
+    The region that rows ended in is the pool's next one. The others are split into runs
+    for the queues.
     """
     behind = len(regions) - 1
     plan.region, plan.top = (0, 0), pool.top
@@ -575,7 +619,10 @@ def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
 
 
 def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
-    """Keep hubs and free memory as planned."""
+    """Store hubs, queues and free memory of a plan in the pool `new`.
+
+    A fresh pool, which is not `pool`, has the right queues and regions already.
+    """
     new.vertex_count, new.hubs = plan.vertex_count, plan.hubs
     if new is pool:
         if plan.drops is not None:
@@ -587,12 +634,15 @@ def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
 
 
 def _copy_of(memory: Any, array: Any) -> Any:
-    """Return a copy of an array of the host, or of the memory of a pool."""
+    """Return a copy of an array in its own memory: of the host, or of a pool."""
     return array.copy() if isinstance(array, np.ndarray) else memory.copy_of(array)
 
 
 def _split(start: int, stop: int, puts: list[tuple[int, int]]) -> int:
-    """Cut free memory into runs for the queues; return how many slots are lost."""
+    """Append runs that fill a range of slots to `puts`; return how many slots remain.
+
+    The longest run that fits comes first, so that fewer than 4 slots remain.
+    """
     sizes = numba_kernels().SIZES
     while stop - start >= sizes[1]:
         size = int(np.searchsorted(sizes, stop - start, "right")) - 1
@@ -602,9 +652,19 @@ def _split(start: int, stop: int, puts: list[tuple[int, int]]) -> int:
 
 
 def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
-    """Return sums, least or greatest values by entry, with those of the graph's edges.
+    """Return the value that each entry writes under "sum", "min" or "max".
 
-    Static graphs combine the weights of repeated edges in the same way.
+    The value at an entry combines those of all entries with this head, and of the edge
+    that it replaces, by the function that combines repeated edges of static graphs.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its `order`, `fates`, `heads` and `places`, by entry.
+    column : array, (slots,)
+        Values of the graph's edges, before the batch.
+    values : array, (entries,)
+    policy : str
     """
     from featgraph.graph.building import kernels as building  # loads Numba
 

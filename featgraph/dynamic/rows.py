@@ -1,4 +1,11 @@
-"""Rows of a pool as the host reads them, and helpers of loops over rows."""
+"""Memory, queues and threads of pools of rows, and the plan of a batch.
+
+`HostMemory`        makes and copies arrays; `gpu_pools.GpuMemory` does so on a GPU
+`Queues`            free ids, or free runs by size class, first in first out
+`Threads`           run a kernel of `kernels_cpu` on parts of the touched rows
+`Updates`, `Plan`   the input of `pools.RowPool.plan`, and its result
+`ranges`, `living_slots`, `edges_of`   slots and ends of the edges of rows
+"""
 
 from __future__ import annotations
 
@@ -22,12 +29,12 @@ __all__ = [
 ]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
-#: Type and width of each column of the edges; None for scalars.
+#: Type of each column of edge values, and the length of its vectors; None: scalars.
 Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
 
-#: The length from which on rows are hubs; these are counted together.
+#: Rows of this length or more are hubs: `RowPool.length_counts` has one count of them.
 HUB = 2048
-#: Loops over fewer entries and rows are run by one thread.
+#: One thread runs loops over fewer entries and rows; else threads take 16 parts.
 SHARED = 1 << 14
 _PIECES = 16
 #: No vertices.
@@ -36,39 +43,39 @@ NONE = np.empty(0, np.int32)
 
 @cache
 def numba_kernels() -> Any:
-    """Return the kernels of the host, which load Numba."""
+    """Return the module `kernels_cpu`; the first call imports Numba."""
     from featgraph.dynamic import kernels_cpu
 
     return kernels_cpu
 
 
 class HostMemory:
-    """Memory of the host; `gpu_pools.GpuMemory` has the same methods."""
+    """Functions on arrays of the host; `gpu_pools.GpuMemory` has the same names."""
 
-    #: Runs that a queue has room for at least.
+    #: The least room of a queue that is allocated anew.
     spare = 4
 
     @staticmethod
     def empty(size: int, dtype: Any) -> Any:
-        """Return an array without values."""
+        """Return an uninitialised array."""
         return np.empty(size, dtype)
 
     @staticmethod
     def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
-        """Return an array of zeros, or one of rows."""
+        """Return zeros of shape (size,) or (size, width)."""
         return np.zeros(size if width is None else (size, width), dtype)
 
     @staticmethod
     def part(array: Any, first: int, count: int) -> Any:
-        """Return some entries of an array, which are not copied."""
+        """Return a view of `count` entries."""
         return array[first : first + count]
 
     @staticmethod
     def copy(to: Any, values: Any) -> None:
-        """Write values of this memory over the first entries of an array."""
+        """Overwrite the first entries of an array with values in the same memory."""
         to[: len(values)] = values
 
-    #: Write values of the host over an array.
+    #: Overwrite the first entries of an array with values on the host.
     write = copy
 
     @staticmethod
@@ -78,17 +85,17 @@ class HostMemory:
 
     @staticmethod
     def placed(array: Array) -> Any:
-        """Return an array of the host in this memory."""
+        """Return an array of the host, copied to this memory if that is a GPU's."""
         return array
 
     @staticmethod
     def read(array: Any) -> Array:
-        """Return an array of this memory on the host."""
+        """Return an array of this memory, copied to the host if it is on a GPU."""
         return array  # type: ignore[no-any-return]
 
     @staticmethod
     def bits_of(array: Any) -> Any:
-        """Return an array as flat unsigned integers."""
+        """Return a view of an array as flat unsigned integers of the same size."""
         flat = array if array.ndim == 1 else array.reshape(-1)
         return flat.view(_UNSIGNED[array.dtype.itemsize])
 
@@ -98,7 +105,7 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
-    """Return an array, or a longer copy of it."""
+    """Return the array, or a copy with zeros appended if it is shorter than `size`."""
     if array.size >= size:
         return array
     made = memory.zeros(size, array.dtype)
@@ -107,14 +114,14 @@ def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
 
 
 class Queues:
-    """Queues of free ids or free runs, in one array; the oldest leave first.
+    """First-in-first-out queues of free ids, or of free runs, in one array.
 
     Parameters
     ----------
     dtype : dtype
     memory : {HostMemory, GpuMemory}, optional
     count : int, optional
-        How many queues there are.
+        The number of queues: one of ids, or one of each size class of runs.
 
     Attributes
     ----------
@@ -187,14 +194,15 @@ class Queues:
 
 
 class Threads:
-    """Threads that share the loops of a batch.
+    """A pool of threads that run the kernels of one batch on parts of its rows.
 
-    All have begun before the first loop: later there is none that could not be had.
+    All threads are started at once, since starting one may fail and the last step of a
+    batch must not. Without them, or for little work, the caller's thread runs all.
 
     Parameters
     ----------
     work : int
-        How many entries and rows there are.
+        The number of entries and rows of the batch.
     """
 
     def __init__(self, work: int) -> None:
@@ -221,23 +229,26 @@ class Threads:
 
     def share(self, bounds: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Call ``work(part, low, high, *arguments)`` for each part of a range."""
-        if self._pool is None:  # then the range is one part
+        if self._pool is None:  # there is one part
             work(0, *bounds, *arguments)
             return
         parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
-        # Waits for all of them, also where one failed.
+        # Leaving `with Threads` waits for the other parts if one raises.
         for done in [self._pool.submit(work, *part, *arguments) for part in parts]:
             done.result()
 
     def beside(self, work: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """Begin a concurrent call; return a function that waits for its result."""
+        """Start a concurrent call; return a function that waits for its result."""
         if self._pool is None:
             result = work(*arguments)
             return lambda: result
         return self._pool.submit(work, *arguments).result
 
     def bounds(self, count: int, first: Array | None = None) -> list[int]:
-        """Cut a range into parts, each with as many rows and entries."""
+        """Return bounds of parts of the rows; parts have equally many entries and rows.
+
+        Row j has the entries from ``first[j]`` to ``first[j + 1]``.
+        """
         if self.count == 1 or count < _PIECES:
             return [0, count]
         shares = np.arange(_PIECES + 1) / _PIECES
@@ -250,31 +261,37 @@ class Threads:
 
 @dataclass(eq=False)
 class Updates:
-    """The updates of a batch, as pools take them.
+    """The updates of a batch, with the options of the store.
 
     Attributes
     ----------
     sources, targets : int32, (M,)
-        Negative for an update without effect.
+        Negative for an update without effect, such as a loop that is dropped.
     kinds : uint8, (M,)
-        1: it inserts.
+        1 for an insertion, 0 for a deletion.
     deletes : bool
-        Whether some update deletes.
+        Whether any update is a deletion.
     policy, copies : int
-        See `kernels_cpu`.
+        Codes of `kernels_cpu` for insertions of present edges, and for deletions.
     looks : bool
-        Whether anything depends on the edges that are there.
+        Whether outcomes depend on the edges of the rows. Insertions that keep copies do
+        not: rows are not read for them.
     number : int
-        The number of the first insertion.
-    rule : {"first", "last", "sum", "min", "max"}
+        The insertion number of update 0.
+    rule : str
+        The policy of the graph for repeated edges, as a word.
     columns : dict of arrays, (M,) or (M, width)
+        Values of insertions.
     has_twins : bool
-    numbers, ids : uint32, (M,) and (2 M,), optional
-        Numbers in place of consecutive ones; ids by number of entry.
+        Whether the graph is undirected.
+    numbers : uint32, (M,), optional
+        Even entries of `RowPool.numbers`, in place of those that follow from `number`.
+    ids : uint32, (2 M,), optional
+        Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
-        Whether the ids are those of vertices; else a plan refuses others.
+        Whether ids are known to be those of vertices. If not, a plan refuses others.
     outcomes : uint8, (M,)
-        Set by a plan.
+        The outcome of each update, as a code; set by `RowPool.plan`.
     """
 
     sources: Array
@@ -295,32 +312,35 @@ class Updates:
 
 
 class Plan:
-    """The changes that a batch makes to a pool.
+    """The changes that a batch makes to one pool.
 
     Attributes
     ----------
     vertex_count, born : int
-        All vertices, and those that are new.
+        The number of vertices after the batch, and how many rows `length_counts` does
+        not count yet.
     is_dense : bool
-        Whether all rows are laid out anew.
+        Whether all rows are planned, as for another pool.
     tally : int64
-        Counts of updates by outcome, then of others: see `kernels_cpu`.
+        Counts: of updates by outcome, of edges, rows and runs. Indices are constants of
+        `kernels_cpu`.
     came, left : int
-        Edges that come to rows, and that leave.
-    wanted, freed : int64
-        How many runs of each class are taken, and freed.
+        The number of edges that rows gain, and that they lose.
+    wanted, freed : int64, (classes,)
+        The number of runs that rows take, and that they leave.
     hubs : int32
-        `RowPool.hubs` afterwards.
+        `RowPool.hubs` after the batch.
     writes, values : list of tuple
-        Arguments of the kernels that write edges and values.
+        For each array over slots, arguments of the kernel that writes it; for each
+        column, the values that are written.
     fresh : RowPool or None
-        The pool into which all rows are laid out.
-    drops, puts : int64, list of (class, first slot)
-        Runs that leave the queues, by class, and free memory that comes to them.
-    region, top : tuple of int, int
-        Free memory that rows are laid into next, and where nothing has been yet.
-    lost : int
-        Slots that are too few for a run, of memory that was skipped.
+        The pool into which `RowPool.refit` lays out all rows.
+    drops : int64, (classes,), or None
+        The number of runs that leave the front of each queue.
+    puts : list of (class, first slot)
+        Free runs that are appended to queues.
+    region, top, lost
+        Those of `RowPool` after the batch; `lost` is the increase.
     """
 
     tally: Any = None
@@ -341,21 +361,30 @@ class Plan:
 
 
 class HostPlan(Plan):
-    """A plan for a pool of the host; see `kernels_cpu`.
+    """A plan for a pool of the host. Its arrays are arguments of `kernels_cpu`.
+
+    An *entry* is an update at one row: an update has two where edges are in two rows.
+    Entries are sorted by row, in the order of the batch. Deletions have entries, too.
 
     Attributes
     ----------
-    rows, first : touched rows, and their first entries
-    order : uint32, number of each entry in the batch
-    ends : uint32, by entry
-    fates, heads, places : by entry
-    lengths, gone : by row: edges afterwards, and those that leave
-    gone_at, gone_places : places in their rows of edges that leave, ascending; those of
-        row j begin at ``gone_at[j]``
-    starts, stops, classes : the rows as they are, with room for all vertices
-    chosen, targets : class and first slot of each row's run afterwards
-    left_ends : other ends of edges that leave, where degrees go by them
-    degrees, out_degrees, out_counts : those of the pool, with room for all
+    threads, bounds
+        `Threads`, and bounds of the parts of the touched rows.
+    rows : int32, the touched rows, ascending
+    first : int64, (rows + 1,), index of each row's first entry
+    order : uint32, by entry: ``2 i`` for update i at its first row, or ``2 i + 1``
+    ends : uint32, by entry: the vertex at the other end
+    fates : uint8, by entry: its effect on the row, `kernels_cpu.APPENDS` and so on
+    heads : int32, by entry: the entry that writes its value, or -1; see `combined`
+    places : int64, by entry: the slot whose value it replaces
+    lengths, gone : int64, by row: edges afterwards, and how many are deleted
+    gone_at, gone_places : int64 and int32
+        Indices in row j of its deleted edges, ascending, from ``gone_at[j]`` on.
+    starts, stops, classes : rows before the batch, with entries for all vertices
+    chosen, targets : by row: class and first slot of its run afterwards
+    left_ends : int32, `ends` of the deleted edges, in the order of rows
+    degrees, out_degrees, out_counts : those of the pool, with room for more entries
+    shift : the left shift that makes `order` such numbers: 0 here, 0 or 1 on a GPU
     """
 
     shift = 0
@@ -376,7 +405,7 @@ class HostPlan(Plan):
         super().__init__(*sizes)
         self.threads, self.rows, self.first = threads, rows, first
         self.bounds = threads.bounds(rows.size, first)
-        #: Run a kernel over the touched rows.
+        #: Run a kernel on all parts.
         self.share = partial(threads.share, self.bounds)
         self.order, self.ends = np.empty((2, count), np.uint32)
         self.fates = np.empty(count, np.uint8)
@@ -388,18 +417,18 @@ class HostPlan(Plan):
 
     @property
     def entries(self) -> tuple[Array, Array]:
-        """The number of each entry, and its fate."""
+        """`order` and `fates`, for the log."""
         return self.order, self.fates
 
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
-    """Return the other ends of the edges of some rows, and the rows."""
+    """Return the ends of all edges of some rows, and the row of each."""
     starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
     return pool.taken_at("ends", ranges(starts, stops)), np.repeat(rows, stops - starts)
 
 
 def ranges(starts: Array, stops: Array) -> Array:
-    """Return the numbers from each start up to its stop, one range behind another."""
+    """Return the concatenation of all ``arange(start, stop)``."""
     lengths = stops - starts
     shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
     ranges = np.repeat(shift, lengths)
@@ -408,5 +437,5 @@ def ranges(starts: Array, stops: Array) -> Array:
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:
-    """Return the slots with an edge, by row."""
+    """Return the slots that have an edge, in the order of rows."""
     return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])
