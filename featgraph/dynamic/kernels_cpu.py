@@ -3,7 +3,7 @@
 `pools.RowPool` calls the loops. A batch is sorted by row into *entries*: number ``2 i``
 is update i at its first row. Where edges are in the rows of both ends, ``2 i + 1`` is
 update i at the second one. ``rows`` are the rows that have entries, and entries
-``first[j]`` to ``first[j + 1]`` are those of row ``rows[j]``, in the order of the batch.
+``first[j]`` to ``first[j + 1]`` are those of row ``rows[j]``, in the batch's order.
 
 `list_entries`, `list_rows`, `read_entries`   the sorted entries
 `plan_rows`        outcomes, effects of entries, lengths and classes of rows
@@ -61,8 +61,8 @@ _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 #: Indices of the counts in `Plan.tally`. The first six are the outcomes of updates, of
 #: which REPEATED is an error. Then: deleted edges (a deletion may take several copies),
 #: edges added to rows, those of them that are no twins, edges removed from rows, rows
-#: that become hubs or cease to be, rows that change their run, and from WANTED and FREED
-#: on the runs that are taken and freed, by class.
+#: that become hubs or cease to be, rows that change their run; from WANTED and FREED
+#: on, the runs that are taken and freed, by class.
 INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, CAME = range(8)
 BORN, GONE, HUBS, MOVES = range(8, 12)
 WANTED, FREED = 16, 16 + CLASS_COUNT
@@ -80,10 +80,10 @@ _AHEAD, _FETCHED = 12, 64
 #: Words of a Bloom filter of the ends that have entries, and the number of edges that
 #: are compared with few entries in one vectorised loop.
 _WORDS, _BLOCK = 128, 64
-#: Rows of `pairs`, a scratch array over the entries of one row. PAIR: the first entry of
-#: the same pair. At first entries: edges of the graph that deletions remove (NEED), and
-#: edges of the pair in the row (FOUND) with the place of the last one (PLACE). STATE and
-#: NEXT are the linked list of `_decide`.
+#: Rows of `pairs`, a scratch array over the entries of one row. PAIR: the first entry
+#: of the same pair. At first entries: edges of the graph that deletions remove (NEED),
+#: and edges of the pair in the row (FOUND) with the place of the last one (PLACE).
+#: STATE and NEXT are the linked list of `_decide`.
 PAIR, NEED, FOUND, STATE, PLACE, NEXT = range(6)
 #: Rows with more entries use a hash table; tables above this size need prefetches.
 _FEW, _LARGE = 8, 4096
@@ -279,7 +279,7 @@ def _match(
 ) -> int:  # fmt: skip
     """Find the edges of a row whose pair has entries; list those that are deleted.
 
-    Sets FOUND and PLACE of each pair, and stores the places of deleted edges, ascending,
+    Sets FOUND and PLACE of each pair, and stores places of deleted edges, ascending,
     from ``gone_places[gone_at]`` on. Stops after `most` edges with entries. Goes from
     the end of the row if `is_backward`, where deletions remove the last copies.
     Returns the number of deleted edges.
