@@ -394,7 +394,7 @@ class EdgeStore:
         return Batch(sources, targets, kinds, deaths=dead)
 
     def compact(self) -> None:
-        """Lay out all rows in order, in pools that are no larger than they need."""
+        """Lay out all rows in order, each in the shortest run for its length."""
         self._aged = self.edge_count + 1
         with _HOST_MEMORY:
             _Step(self, Batch()).run(compacts=True)

@@ -116,7 +116,7 @@ def _count(
 
     The rows are taken without the edges in `without`, and with those in `beside`.
     Returns the number of triangles and of edges read. For `sign` 1, the first number is
-    negative if an edge of `own` is in its row more than once.
+    negative if an edge of `own` is not in its row exactly once.
     """
     total, walked, marked = 0, 0, -1
     for i in range(longer.size):
