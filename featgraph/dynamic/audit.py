@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from featgraph.base.errors import StateError
 from featgraph.dynamic.batches import on_host
-from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.rows import HUB, living_slots, numba_kernels
+from featgraph.dynamic.pools import RowPool, numba_kernels
+from featgraph.dynamic.rows import HUB, living_slots
 from featgraph.dynamic.store import EdgeStore
 
 __all__ = ["audit"]

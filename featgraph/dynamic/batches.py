@@ -24,7 +24,8 @@ from featgraph.base.arguments import shown
 from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.rows import Array, Spec, numba_kernels
+from featgraph.dynamic.pools import numba_kernels
+from featgraph.dynamic.rows import Array, Spec
 from featgraph.graph.building.check import flat_array, require_numbers
 from featgraph.graph.inputs.numbers import converted, number_array
 

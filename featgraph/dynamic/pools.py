@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,13 +51,20 @@ from featgraph.dynamic.rows import (
     Updates,
     grown,
     living_slots,
-    numba_kernels,
 )
 from featgraph.graph.building.edges import combine
 
-__all__ = ["Plan", "RowPool", "Updates", "combined", "wide_slots"]
+__all__ = ["Plan", "RowPool", "Updates", "combined", "numba_kernels", "wide_slots"]
 
 _FEWEST_SLOTS = 64
+
+
+@cache
+def numba_kernels() -> Any:
+    """Return the module `kernels_cpu`; the first call imports Numba."""
+    from featgraph.dynamic import kernels_cpu
+
+    return kernels_cpu
 
 
 def wide_slots(slots: int) -> type[np.integer[Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cache, partial
+from functools import partial
 from threading import Barrier
 from typing import Any, TypeAlias
 
@@ -24,8 +24,7 @@ from featgraph.base.interrupts import import_whole
 
 __all__ = [
     "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan", "Queues",
-    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "numba_kernels",
-    "ranges",
+    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "ranges",
 ]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
@@ -39,14 +38,6 @@ SHARED = 1 << 14
 _PIECES = 16
 #: No vertices.
 NONE = np.empty(0, np.int32)
-
-
-@cache
-def numba_kernels() -> Any:
-    """Return the module `kernels_cpu`; the first call imports Numba."""
-    from featgraph.dynamic import kernels_cpu
-
-    return kernels_cpu
 
 
 class HostMemory:

@@ -44,7 +44,7 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     Array,
     Queues,
@@ -53,7 +53,6 @@ from featgraph.dynamic.rows import (
     edges_of,
     grown,
     living_slots,
-    numba_kernels,
 )
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
 from featgraph.graph.building.edges import POLICIES
