@@ -1,9 +1,11 @@
 """Updates of results after their graph has changed: `Result.update`.
 
-`featgraph.algorithm` passes each result the call that has made it. Where its graph is
-an `fg.DynamicGraph`, the result keeps the call. An update either resumes, by the
-algorithm's own `Result._resume`, or calls the algorithm again with the same arguments,
-and takes over all attributes of the new result.
+A result of an `fg.DynamicGraph` keeps a `Following`: the call that made it, and the
+version of the graph. An update either continues from the values of the result, by the
+algorithm's own `Result._resume`, or calls the algorithm again with the same arguments
+and takes over all attributes of the new result. `ends_of` and `spread` are the parts of
+`_resume` that algorithms with minima (components, shortest paths) share: where an
+insertion may lower a value, and the supersteps from there.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ __all__ = [
     "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "spread",
 ]  # fmt: skip
 
-#: Arguments of algorithms that have values for edges, in the order in which the edges
-#: were given: edges inserted since have no values.
+#: Arguments of algorithms with a value for each given edge: edges that were inserted
+#: later have no value in them.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
-#: Of a graph with fewer edges, as many changes are gone on from as with so many.
+#: `Following.changes` limits changes as if a graph had this many edges, or more.
 FEW = 4096
 
 
@@ -36,15 +38,15 @@ class Update:
     Attributes
     ----------
     version : int
-        The version of the graph that the result now is of.
+        The version of the graph that the result is now of.
     began_anew : str
-        Why the algorithm began anew; "" where it went on from what it had, or the graph
-        had not changed.
+        The reason why the algorithm began anew; "" if it continued, or if the graph had
+        not changed.
     supersteps : int
-        How many ran.
+        The number of supersteps that ran.
     edges : int or None
-        How many edges were evaluated, those that are in several supersteps counted
-        several times. None where it began anew, or where that is not counted.
+        The number of evaluations of edges, over all supersteps. None if the algorithm
+        began anew, or does not count them.
     """
 
     version: int
@@ -55,7 +57,7 @@ class Update:
 
 @dataclass
 class Following:
-    """The call that has made a result, and the version of the graph that it has seen.
+    """The call that made a result, and the version of the graph that the result is of.
 
     Attributes
     ----------
@@ -66,9 +68,10 @@ class Following:
     given, arguments : dict
         The arguments of the call, without and with defaults.
     target : str
-        Where the call has run.
+        The argument of the call.
     too_deep : str
-        Why updates begin anew wherever edges went, once one has found that; or "".
+        The reason why all updates after deletions begin anew, once one has found it; or
+        "".
     """
 
     graph: Any
@@ -106,19 +109,19 @@ class Following:
         fresh._following.too_deep = self.too_deep
         known, new = vars(result), vars(fresh)
         known.update(new)
-        for name in known.keys() - new.keys():  # answers of before
+        for name in known.keys() - new.keys():  # cached answers of the old version
             del known[name]
         return Update(version, done, fresh.supersteps)
 
     def changes(self, share: int, depth: int = 1) -> Any:
-        """Return the changes of the graph since, or the reason to begin anew.
+        """Return the changes since the result's version, or a reason to begin anew.
 
         Parameters
         ----------
         share : int
-            More changes than one for so many edges are too many.
+            ``depth * count`` changes of edges may be E / share at most.
         depth : int, optional
-            Of changes whose effect goes along so many edges, so many times fewer are.
+            The number of edges along which the effect of a change spreads.
         """
         changes = self.graph.changes(since=self.version)
         if changes is None:
@@ -134,7 +137,7 @@ class Following:
 def follow(
     version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Following | None:
-    """Return the call that a result keeps; None where its graph does not change."""
+    """Return the call that a result keeps; None unless its graph is dynamic."""
     bound = inspect.signature(call).bind(*args, **kwargs)
     given = dict(bound.arguments)
     graph = next(iter(given.values()), None)
@@ -146,14 +149,22 @@ def follow(
 
 
 def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
-    """Return where an edge that came may make a value less, and vertices without one.
+    """Return the living vertices that may get a lower value, for `spread`.
 
-    Values are compared on the host alone: from a GPU all of them would have to come.
+    These are the vertices in `lost`, and the targets of inserted and changed edges. On
+    the CPU, only targets whose value the edge can lower count; from a GPU, all values
+    would have to be copied for that.
 
     Parameters
     ----------
+    state : State
     name : str
-        A property that is less by `length` at least where a value comes from.
+        A property of which a vertex takes the value of its source plus `length`, or
+        more.
+    changes : Changes
+    lost : ndarray
+        Vertices that `fg.trim` has reset.
+    length : int, optional
     """
     graph = state.graph
     pairs = zip(changes.inserted, changes.changed, strict=True)
@@ -170,10 +181,13 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
 def spread(
     step: Any, state: Any, due: Any, lost: Any, target: str
 ) -> tuple[int, int | None]:
-    """Find values of due vertices, and of all that theirs make less.
+    """Evaluate due vertices, then all vertices that get lower values from them.
 
-    Return how many supersteps that takes, and how many edges are evaluated, with those
-    of the vertices that `trim` has found.
+    Returns
+    -------
+    supersteps : int
+    edges : int or None
+        The number of evaluations of edges, those into `lost` included; None on a GPU.
     """
     graph = state.graph
     if not due.size:
@@ -187,7 +201,7 @@ def spread(
 
 
 def edges_into(graph: Any, *sets: Any) -> int | None:
-    """Return the number of edges into vertices; None where a GPU has the degrees."""
+    """Return the number of edges into vertices; None if the graph is on a GPU."""
     if graph.changing.target_of("auto") != "cpu":
         return None
     rows, ids = graph.changing.in_rows, np.concatenate(sets)

@@ -1,7 +1,17 @@
-"""Graphs that change in batches of edges, on the host or on a GPU.
+"""Graphs that change in batches of edges and vertices, on the host or on a GPU.
 
-Batches of insertions and deletions enter; `graph.DynamicGraph` is a graph for programs
-as any other. `store` holds rows with spare room (`pools`, `gpu_pools`), `batches`
-applies changes, `views` shows the rows to kernels, `events` reads streams of edges with
-times. Begin with `graph`, then `store`.
+`graph.DynamicGraph` is a `featgraph.Graph`: all programs and algorithms run on it. From
+a call to the rows, a batch goes through these modules:
+
+`graph`     the public class, which starts a new version after each batch
+`inputs`    arguments, names of vertices, and the lock between batches and supersteps
+`batches`   the checked batch, its result, and the log of changes
+`store`     all edges and vertices; applies a batch as a whole or not at all
+`pools`     rows with spare slots, of one direction; `gpu_pools` has them on a GPU
+`rows`      memory, queues and threads of pools; the plan of a batch
+`kernels_cpu`, `kernels_cuda`, `rows_cuda`, `sorts_cuda`   the loops over rows
+
+`views` gives rows to generated kernels and lists of edges to the host; `events` has
+windows over temporal edges; `trim` and `triangles` update results from the log; `audit`
+checks all invariants. Begin with `graph`, then `pools`, then `store`.
 """

@@ -1,4 +1,8 @@
-"""A check of all that an `EdgeStore` keeps, in O(E log E) on the host."""
+"""A check of all invariants of an `EdgeStore`, in O(E log E) on the host.
+
+The rows of each direction are compared with the rows that the given edges along "in"
+imply. Slots, queues, counts and vertices are compared with what the rows imply.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,24 @@ from numpy.typing import NDArray
 
 from featgraph.base.errors import StateError
 from featgraph.dynamic.batches import on_host
-from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.rows import living_slots, numba_kernels
+from featgraph.dynamic.pools import RowPool, numba_kernels
+from featgraph.dynamic.rows import HUB, living_slots
 from featgraph.dynamic.store import EdgeStore
 
 __all__ = ["audit"]
 
 Array = NDArray[Any]
-#: Rows, other ends and numbers of edges, then ids and columns.
+#: Rows, ends and numbers of edges, then their columns and ids.
 _Edges = list[Array]
 
 
 def audit(store: EdgeStore) -> None:
-    """Raise StateError unless a store is as it must be.
+    """Raise StateError unless all invariants of a store hold.
 
-    Each slot is owned by one row, is free, or is counted as lost; queues have no
-    repeats; rows have their edges in the order of insertion; directions are mutual,
-    with equal columns and ids; lengths, hubs, counts and vertices are right.
+    Each slot is owned by one row, is free, or is counted as lost. Queues have no
+    repeats. Rows have their edges in the order of insertion. Each edge is in the rows
+    of all directions, with equal columns and ids. Lengths, hubs, counts, and the sets
+    of used and free ids are right.
     """
     store = copy(store)
     store.pools = {along: pool.on_host() for along, pool in store.pools.items()}
@@ -48,13 +53,13 @@ def audit(store: EdgeStore) -> None:
 
 
 def _turned(edges: _Edges, number: int) -> _Edges:
-    """Return edges from their other ends, with another number."""
+    """Return edges with rows and ends exchanged, and `number` added to the numbers."""
     rows, ends, numbers, *values = edges
     return [ends, rows, numbers + number, *values]
 
 
 def _require(is_right: Any, what: str, where: str) -> None:
-    """Raise StateError unless something holds of all entries."""
+    """Raise StateError unless all entries of a mask are true."""
     wrong = np.flatnonzero(~np.atleast_1d(is_right))
     if wrong.size:
         got = f"{wrong.size} wrong, the first at {wrong[0]}"
@@ -62,7 +67,7 @@ def _require(is_right: Any, what: str, where: str) -> None:
 
 
 def _require_same(got: Any, expected: Any, what: str, where: str) -> None:
-    """Raise StateError unless a value or an array equals the expected one."""
+    """Raise StateError unless two values or arrays are equal."""
     if not np.array_equal(got, expected):
         raise StateError(
             f"the graph is damaged: {what}", where=where, got=got, expected=expected,
@@ -71,7 +76,7 @@ def _require_same(got: Any, expected: Any, what: str, where: str) -> None:
 
 
 def _audit_memory(pool: RowPool, vertex_count: int) -> None:
-    """Check that each slot is in one run, free, or counted as lost."""
+    """Check that each slot is in one run or free, or is counted as lost."""
     where, sizes_of = pool.along, numba_kernels().SIZES
     classes, starts = pool.classes, pool.starts.astype(np.int64)
     _require(classes[vertex_count:] == 0, "runs of vertices that are none", where)
@@ -109,10 +114,9 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
         _require_same(pool.out_degrees, degrees, "out-degrees", where)
         longest = degrees.max(initial=0)
         _require_same(pool.longest_out, longest, "the highest out-degree", where)
-    hub = kernels.HUB
-    counted = np.bincount(np.minimum(lengths[:count], hub), minlength=hub + 1)
+    counted = np.bincount(np.minimum(lengths[:count], HUB), minlength=HUB + 1)
     _require_same(pool.length_counts, counted, "counts of lengths", where)
-    _require_same(pool.hubs, np.flatnonzero(lengths >= hub), "hubs", where)
+    _require_same(pool.hubs, np.flatnonzero(lengths >= HUB), "hubs", where)
     numbers = pool.numbers[slots].astype(np.int64)
     _require(numbers < 2 * store.next_number, "numbers of insertions to come", where)
     _require(np.diff(np.sort(numbers)) > 0, "numbers that repeat", where)
@@ -127,7 +131,7 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
 
 
 def _audit_vertices(store: EdgeStore) -> None:
-    """Check which ids of vertices and of edges are used, and which are free."""
+    """Check that each id of a vertex and of an edge is either used or free."""
     queue, count = store.free_vertices, store.vertex_count
     living = np.ones(count, np.bool_)
     if store.living is not None:

@@ -1,7 +1,14 @@
-"""A batch of updates: checked arguments, the result, and the log of changes.
+"""Batches of updates: checked arguments, the result, and the log of changes.
 
-A `Batch` owns arrays that have been checked to fit a store. `Log` keeps the changes of
-batches, from which `Changes` between two versions are found.
+`checked_batch`   checks the arguments of a user and copies them into a `Batch`
+`UpdateResult`    the outcomes of a batch, for the user
+`Record`          the edges and vertices that one batch has changed
+`Log`             the records of the latest batches, a queue
+`Changes`         the net changes between two versions, from consecutive records
+
+Example: version 1 inserts (0, 1); version 2 deletes it and inserts (2, 1). The log has
+two records. Since version 1, (2, 1) was inserted and (0, 1) deleted; since version 0,
+only (2, 1) was inserted: edges are compared by the number of their insertion.
 """
 
 from __future__ import annotations
@@ -17,25 +24,19 @@ from featgraph.base.arguments import shown
 from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.rows import Array, Spec, numba_kernels
+from featgraph.dynamic.pools import numba_kernels
+from featgraph.dynamic.rows import Array, Spec
 from featgraph.graph.building.check import flat_array, require_numbers
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
-    "Batch",
-    "Changes",
-    "Log",
-    "Record",
-    "UpdateResult",
-    "checked_batch",
-    "checked_columns",
-    "on_host",
-    "require_choice",
-]
+    "Batch", "Changes", "Log", "Record", "UpdateResult", "checked_batch",
+    "checked_columns", "on_host", "require_choice",
+]  # fmt: skip
 
 Pairs: TypeAlias = tuple[Array, Array]
 
-#: By the codes of `kernels_cpu`.
+#: Words for the outcomes, which `kernels_cpu` numbers in this order.
 OUTCOMES = np.array(["inserted", "replaced", "ignored", "deleted", "missing"])
 _EMPTY = np.empty(0, np.int32)
 _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
@@ -43,22 +44,27 @@ _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 
 @dataclass(eq=False)
 class Batch:
-    """Updates that are applied as one.
+    """Updates that are applied as a whole, in arrays of their own.
 
     Attributes
     ----------
     sources, targets : int32, (M,)
+        Ids below the number of vertices after the batch.
     kinds : uint8, (M,)
-        1: an insertion, 0: a deletion.
+        1 for an insertion, 0 for a deletion.
     columns : dict of arrays, (M,) or (M, width)
+        Values of insertions in the types of the store; None for deletions alone.
     insertions : int
-        How many updates insert an edge.
+        The number of insertions.
     births : int
-        How many vertices are inserted, before the edges.
+        The number of vertices that are inserted before the edges.
     deaths : int32
-        Vertices that are deleted, ascending; such a batch has nothing else.
+        Vertices to delete, ascending. A batch that deletes vertices has no updates; the
+        store adds deletions of their edges.
     copies : {"all", "first", "last"}
+        The copies of a pair that a deletion removes.
     missing : {"ignore", "error"}
+        The policy for deletions of absent edges.
     """
 
     sources: Array = field(default_factory=lambda: _EMPTY)
@@ -72,7 +78,7 @@ class Batch:
     missing: str = "ignore"
 
     def on_host(self) -> Batch:
-        """Return the same batch on the host."""
+        """Return this batch; a batch on a GPU returns a copy on the host."""
         return self
 
 
@@ -82,13 +88,14 @@ class UpdateResult:
     Attributes
     ----------
     version : int
-        The version of the graph afterwards.
+        The version of the graph after the batch.
     inserted, replaced, ignored : int
-        How many insertions made an edge, changed one, or did nothing.
+        The number of insertions that made an edge, that changed the values of one, and
+        that had no effect.
     deleted : int
-        How many edges were deleted.
+        The number of edges that were deleted; a deletion may remove several copies.
     missing : int
-        How many deletions found no edge.
+        The number of deletions of absent edges.
     vertices : ndarray of int32
         The ids of inserted vertices, in the order given.
     """
@@ -103,7 +110,7 @@ class UpdateResult:
 
     @cached_property
     def outcomes(self) -> Array:
-        """The outcome of each update: "inserted", "replaced", "ignored" and so on."""
+        """Outcome by update: inserted, replaced, ignored, deleted or missing."""
         return OUTCOMES[on_host(self._codes)]
 
     def __repr__(self) -> str:
@@ -113,7 +120,7 @@ class UpdateResult:
 
 
 def on_host(array: Any) -> Array:
-    """Return an array of either target on the host."""
+    """Return an array on the host; one on a GPU is copied."""
     if isinstance(array, np.ndarray):
         return array
     from featgraph.cuda import arrays  # imports the dialect
@@ -122,7 +129,7 @@ def on_host(array: Any) -> Array:
 
 
 def require_choice(value: object, choices: tuple[str, ...], where: str) -> str:
-    """Return one of some words, or raise GraphInputError."""
+    """Return `value` if it is one of `choices`; raise GraphInputError if not."""
     if not isinstance(value, str) or value not in choices:
         raise GraphInputError(
             "not one of the choices", where=where, got=shown(value),
@@ -141,15 +148,16 @@ def checked_batch(
     ----------
     sources, targets : array_like of integers, shape (M,)
     kinds : bool, or array_like of bool, shape (M,)
-        Whether each update inserts its edge.
+        True for an insertion, False for a deletion.
     columns : mapping of str to array_like
-        A value for each update, in each column of the graph. Those of deletions are not
-        looked at. Deletions alone need none.
+        A value for each update, in each column of the graph. Values of deletions have
+        no meaning. A batch of deletions alone needs no columns.
     spec : Spec
+        Types of the columns of the graph.
     vertex_count : int
-        Ids are below it.
+        All ids must be below it.
     **options
-        Of `Batch`.
+        Further attributes of the `Batch`.
 
     Raises
     ------
@@ -179,7 +187,7 @@ def checked_batch(
 def checked_columns(
     columns: Mapping[str, object], spec: Spec, is_new: Array
 ) -> dict[str, Array]:
-    """Return a copy of the value of each update in each column.
+    """Return the value of each update in each column, converted; 0 for deletions.
 
     Raises
     ------
@@ -215,34 +223,35 @@ def checked_columns(
 
 @dataclass(eq=False)
 class Record:
-    """The changes of one batch; arrays stay where the rows are until they are read.
+    """The changes that one batch made to the rows along "in".
+
+    Arrays of a graph on a GPU stay there. The lists of edges are computed on the host
+    when they are first read.
 
     Attributes
     ----------
-    version : int
-        The version before it.
     number : int
-        The number of its first insertion.
+        The insertion number of update 0.
     births, deaths : int32
-        Vertices.
-    ends : pair of int32, by update
-        Sources and targets.
+        Inserted and deleted vertices.
+    ends : pair of int32, (M,)
+        Sources and targets of the updates.
     has_twins : bool
-        Whether entries are at both ends of an edge; only those as given are logged.
-    entries : pair
-        Numbers of the entries and their fates, as in `Plan.order` and `Plan.fates`.
+        Whether the graph is undirected. Then each edge is in two rows, and is listed in
+        the direction in which it was given.
+    entries : pair of arrays
+        `HostPlan.order` and `HostPlan.fates`.
     shift : int
-        Bits by which the numbers are shifted.
+        `HostPlan.shift`.
     left : triple of arrays
-        Rows, other ends and numbers of edges that left.
-    other : four arrays, or none
-        The same of entries that found an edge, behind a mask of those that gave it
-        another value.
+        Rows, ends and numbers of the deleted edges.
+    other : four arrays, or ()
+        Of entries that replaced values: a mask of those that changed any, then rows,
+        ends and numbers of the edges.
     size : int
-        How many entries of the log it takes.
+        The number of edges and vertices that it lists.
     """
 
-    version: int
     number: int
     births: Array
     deaths: Array
@@ -256,7 +265,7 @@ class Record:
 
     @cached_property
     def born(self) -> tuple[Array, ...]:
-        """Sources, targets and numbers of edges that were inserted."""
+        """Sources, targets and numbers of the inserted edges."""
         order, fates = map(on_host, self.entries)
         appends = fates == numba_kernels().APPENDS
         order = order.astype(np.uint32)[appends] << self.shift
@@ -266,13 +275,13 @@ class Record:
 
     @cached_property
     def gone(self) -> tuple[Array, ...]:
-        """The same of edges that were deleted."""
+        """Sources, targets and numbers of the deleted edges."""
         rows, ends, numbers = map(on_host, self.left)
         return _as_given(rows, ends, numbers, self.has_twins)
 
     @cached_property
     def changed(self) -> tuple[Array, ...]:
-        """The same of edges that got other values."""
+        """Sources, targets and numbers of the edges with other values."""
         if not self.other:
             return _NO_EDGES
         is_other, rows, ends, numbers = map(on_host, self.other)
@@ -288,15 +297,15 @@ class Changes:
     ----------
     since, version : int
     inserted : pair of int32
-        Sources and targets of edges that came, without those that left again. An edge
-        that was deleted and inserted again is another edge. Edges of undirected graphs
-        are here once, in the direction in which they were given.
+        Sources and targets of edges of the new version that the old one does not have.
+        An edge that was deleted and inserted again is another edge. Undirected edges
+        are listed once, in the direction in which they were given.
     deleted : pair of int32
-        Edges that left.
+        Edges of the old version that the new one does not have.
     changed : pair of int32
-        Edges of both versions, with other values in a column.
+        Edges of both versions whose value in a column was replaced by another one.
     born, dead : int32
-        Vertices that came, and that were deleted.
+        Vertices that were inserted, and that were deleted, in between.
     """
 
     since: int
@@ -309,19 +318,19 @@ class Changes:
 
 
 class Log:
-    """The log of changes: those of the latest batches."""
+    """The records of the latest batches; the last one leads to the present version."""
 
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
         self._size = 0
-        #: The changes returned last: results and States of one version want the same.
+        #: The last result of `since`: all results and States of a version request it.
         self._last: Changes | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, record: Record | None, room: int) -> None:
-        """Add a batch, and forget the oldest; None forgets all."""
+        """Append a record, and drop the oldest ones above `room`; None drops all."""
         if record is None:
             self._records.clear()
             self._size = 0
@@ -332,13 +341,13 @@ class Log:
             self._size -= self._records.popleft().size
 
     def copy(self) -> Log:
-        """Return another log of the same batches."""
+        """Return an independent log with the same records."""
         made = Log()
         made._records, made._size = self._records.copy(), self._size
         return made
 
     def since(self, since: int, version: int) -> Changes | None:
-        """Return the net changes; None where some of them are forgotten."""
+        """Return the net changes since a version; None if the log begins later."""
         last, count = self._last, version - since
         if count > len(self._records):
             return None
@@ -348,7 +357,7 @@ class Log:
         came = _joined([record.born for record in records])
         gone = _joined([record.gone for record in records])
         changed = _joined([record.changed for record in records])
-        if len(records) > 1:  # within one there is nothing to set off
+        if len(records) > 1:  # a single record lists net changes already
             number = 2 * records[0].number
             is_left = np.isin(came[2], gone[2], invert=True)
             came = tuple(array[is_left] for array in came)
@@ -362,7 +371,7 @@ class Log:
             for name in ("births", "deaths")
         )
         pairs = [(array[0], array[1]) for array in (came, gone, changed)]
-        for array in (*sum(pairs, ()), births, deaths):  # others get them, too
+        for array in (*sum(pairs, ()), births, deaths):  # `_last` shares them
             array.flags.writeable = False
         made = Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
         self._last = made
@@ -372,7 +381,7 @@ class Log:
 def _as_given(
     rows: Array, ends: Array, numbers: Array, has_twins: bool
 ) -> tuple[Array, ...]:
-    """Return sources, targets and numbers of edges, without those of twins."""
+    """Return sources, targets and numbers of edges from rows along "in", no twins."""
     if has_twins:
         is_given = numbers & 1 == 0
         rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
@@ -380,5 +389,5 @@ def _as_given(
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:
-    """Return sources, targets and numbers of all parts."""
+    """Return the concatenation of triples of sources, targets and numbers."""
     return tuple(map(np.concatenate, zip(_NO_EDGES, *parts, strict=True)))

@@ -1,14 +1,16 @@
-"""Temporal edges, and the windows that move over them.
+"""Temporal edges, and windows that move over them.
 
-`TemporalEdges` keeps events (u, v, t) in the order of time. A `Window` is the interval
-[a, a + length), which moves by a step: it makes the graph of its first place, and a
-`WindowBatch` for each further one. The events of the window at any place are a range of
-all events, so a batch is made of the two ranges between two places: the events that
-leave, and those that come.
+`TemporalEdges` has events (u, v, t), sorted by time. A `Window` is the interval
+[a, a + length) of times, which moves by a step: `Window.graph` makes the graph of the
+first interval, and iteration yields a `WindowBatch` for each further one. The events of
+an interval are a range of all events, so that a batch follows from two ranges: events
+that leave the window, and events that enter it.
 
-Pairs of vertices are numbered once for each window. With ``duplicates="last"``, a pair
-leaves with its last event. ``_next[i]`` is the next event of the same pair as event i:
-where it lies in the window, the pair stays. With ``"keep"``, each event is an edge.
+With ``duplicates="keep"``, each event is an edge. With ``"last"``, a pair is one edge,
+which leaves with its last event: ``_next[i]`` is the next event of the same pair as
+event i, and the pair stays if that is in the window. Example: events (a, b) at 10 and
+20, and (b, c) at 15; length 10, step 5. The window [10, 20) has both pairs. The batch
+to [15, 25) deletes nothing: (a, b) has an event at 20, which enters.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class TemporalEdges:
         return int(self.times.size)
 
     def _values(self, some: Any) -> dict[str, Any]:
-        """Return weights and columns of some events, by the names of arguments."""
+        """Return weights and columns of some events, by name of argument."""
         weights = None if self.weights is None else self.weights[some]
         return {"weights": weights, "columns": {"time": self.times[some]}}
 
@@ -133,12 +135,12 @@ class TemporalEdges:
         Parameters
         ----------
         length : float
-            Of the interval [a, a + length), in the unit of the times; above 0.
+            The length of the interval [a, a + length), in the unit of the times; > 0.
         step : float
-            How far each batch moves it; above 0.
+            The distance by which each batch moves the interval; > 0.
         start : float, optional
-            Where the first interval begins; earlier events are left out. Default: at
-            the first event.
+            The begin of the first interval; earlier events are left out. Default: the
+            time of the first event.
 
         Returns
         -------
@@ -166,9 +168,9 @@ class TemporalEdges:
 class Window:
     """An interval of time that moves over events; see `TemporalEdges.window`.
 
-    An iteration yields a `WindowBatch` for each move, the first one from the first
-    interval to the second; the last interval is the first one that has the last event.
-    Each iteration begins anew.
+    Iteration yields a `WindowBatch` for each step, the first from the first interval to
+    the second. The last interval is the first one that has the last event. Each
+    iteration begins with the first interval.
 
     Attributes
     ----------
@@ -194,7 +196,7 @@ class Window:
         self._pairs = self._next = np.empty(0, np.int64)
 
     def __len__(self) -> int:
-        """Return how many batches an iteration yields."""
+        """Return the number of batches that an iteration yields."""
         behind = self.events.times[-1].item() - self.length - self.start
         return max(int(behind // self.step) + 1, 0)
 
@@ -215,9 +217,9 @@ class Window:
         directed : bool, optional
             False: each event is an undirected edge.
         duplicates : {"last", "keep"}, optional
-            "last": a pair is one edge, with time and weight of its last event; it
-            leaves when the window has none of its events. "keep": each event is an
-            edge; one that leaves takes the oldest copy of its pair with it.
+            "last": a pair is one edge, with time and weight of its last event; it is
+            deleted when the window has none of its events. "keep": each event is an
+            edge; an event that leaves deletes the oldest copy of its pair.
         loops : {"keep", "drop", "error"}, optional
             The policy for events that join a vertex to itself.
         **options
@@ -226,8 +228,8 @@ class Window:
         Returns
         -------
         DynamicGraph
-            With the names of the events, the column ``time``, and weights if the events
-            have them. Vertices come with their first event, and stay.
+            It has the names of the events, the column ``time``, and weights if the
+            events have them. Vertices are inserted with their first event, and stay.
 
         Raises
         ------
@@ -244,7 +246,7 @@ class Window:
         )  # fmt: skip
 
     def _prepare(self, directed: Any, duplicates: Any, loops: Any) -> None:
-        """Keep the arguments of the graph, and give each pair a number."""
+        """Store the arguments of the graph, number the pairs, and find `_next`."""
         policy = (
             require_flag("directed", directed),
             require_choice("duplicates", duplicates, ("last", "keep")),
@@ -267,7 +269,7 @@ class Window:
         self._policy = policy
 
     def _range(self, number: int) -> tuple[int, int]:
-        """Return the range of the events that the interval of a number has."""
+        """Return the range of the events in the interval after so many steps."""
         begin = self.start + number * self.step
         return self._events_before(begin), self._events_before(begin + self.length)
 
@@ -275,7 +277,7 @@ class Window:
         times = self.events.times
         if bound > times[-1]:
             return int(times.size)
-        if times.dtype.kind != "f":  # a float would make floats of all times
+        if times.dtype.kind != "f":  # searchsorted would convert all times to floats
             bound = times.dtype.type(math.ceil(bound))
         return int(np.searchsorted(times, bound))
 
@@ -292,14 +294,14 @@ class Window:
     def _batch(
         self, old: tuple[int, int], new: tuple[int, int], begin: Any
     ) -> WindowBatch:
-        """Return the batch between the graphs of two ranges of events."""
+        """Return the batch from the graph of one range of events to that of another."""
         events, (_, kept, loops) = self.events, self._policy or (True, "last", "keep")
         leaving = np.arange(old[0], min(old[1], new[0]))
         coming = np.arange(max(old[1], new[0]), new[1])
         if kept == "last":
             after = self._next[leaving]
             stays = (new[0] <= after) & (after < new[1])
-            if old[1] < new[0]:  # events between the two intervals are in neither
+            if old[1] < new[0]:  # events between the intervals are in neither
                 stays = np.isin(self._pairs[leaving], self._pairs[coming])
             leaving = leaving[(after >= min(old[1], new[0])) & ~stays]
         if loops != "keep":
@@ -323,15 +325,15 @@ class WindowBatch:
     sources, targets : ndarray, shape (N,)
         Names of the ends.
     insert : ndarray of bool, shape (N,)
-        True for an insertion, False for a deletion. Deletions are first.
+        True for an insertion, False for a deletion. Deletions come first.
     weights : ndarray of shape (N,), or None
-        Of insertions; entries of deletions have no meaning.
+        Weights of insertions; entries of deletions have no meaning.
     columns : dict of str to ndarray of shape (N,)
-        Likewise: ``time``.
+        The column ``time``, likewise.
     copies : {"all", "first"}
-        Which copies of a pair a deletion removes.
+        The copies of a pair that a deletion removes.
     begin, end : float
-        The interval [begin, end) to which it leads.
+        The interval [begin, end) of the graph after the batch.
     """
 
     sources: Array
@@ -356,12 +358,9 @@ class WindowBatch:
 
 @loading
 def read_temporal(
-    path: str | os.PathLike[str],
-    *,
-    comments: str = "#%",
-    separator: str = "auto",
+    path: str | os.PathLike[str], *, comments: str = "#%", separator: str = "auto",
     max_bytes: int | None = None,
-) -> TemporalEdges:
+) -> TemporalEdges:  # fmt: skip
     r"""Read a text file with an event on each line: ``u v t`` or ``u v t w``.
 
     Parameters
@@ -380,10 +379,10 @@ def read_temporal(
     Raises
     ------
     FileFormatError
-        A line that is no event, a time that is not finite, a file without events, or a
-        damaged one.
+        If a line is not an event, a time is not finite, or the file is damaged or has
+        no events.
     OSError
-        The file is missing or may not be read.
+        If the file is missing or may not be read.
 
     Examples
     --------
@@ -408,11 +407,10 @@ def read_temporal(
         text.fail("no events", len(text.data), got="the end of the file")
     if field_count > 4:
         text.fail(
-            "too many fields",
-            got=f"{field_count} in each line",
+            "too many fields", got=f"{field_count} in each line",
             expected="u v t, or u v t w",
             fix="read the columns that you mean, and give them to TemporalEdges",
-        )
+        )  # fmt: skip
     try:
         weights = columns(3)[3] if field_count == 4 else None
         return TemporalEdges(sources, targets, times, weights)

@@ -1,12 +1,11 @@
-"""The graph that changes: vertices and edges are inserted and deleted in batches.
+"""`DynamicGraph`: a graph whose vertices and edges change in batches.
 
-`DynamicGraph` is a `Graph` whose edges are in an `EdgeStore`. Every program and every
-algorithm runs on it, and sees one version. What hosts read, such as `sources` or
-`in_edges`, is computed once a version (`views.LivingEdges`); kernels read the arrays of
-the store, through a layout (`views.RunArrays`).
-
-A batch goes through `_apply`: the store applies all updates or none, and `_advance`
-ends the stamps of the parts that have changed (design note 0090).
+It is a `Graph` whose edges are in an `EdgeStore`. Each call that changes it makes a
+`Batch`, and `_apply` has the store apply it as a whole. `_advance` then starts the new
+version: it replaces the edge list of the host (`views.LivingEdges`), and advances the
+stamps of what has changed (design note 0090), so that kernels, recordings and arrays of
+the device that still hold are kept. Kernels read the arrays of the store through the
+layout "runs" (`views.RunArrays`).
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ class DynamicGraph(Graph):
 
     Make one with `from_edges` or `from_graph`. It is a `Graph`: all programs and
     algorithms run on it, and its attributes are those of the present version. A batch
-    is applied as a whole, or not at all where anything is wrong.
+    is applied as a whole; after an error, the graph is as before.
 
-    Rows keep their edges in the order of insertion; a deletion closes the gap. So
-    `freeze` gives the graph that `Graph.from_edges` makes of the living edges, and
-    programs give the same bits on both.
+    Rows have their edges in the order of insertion. `freeze` returns the graph that
+    `Graph.from_edges` makes of the present edges in that order, and programs give the
+    same bits on both.
 
     Attributes
     ----------
@@ -89,10 +88,9 @@ class DynamicGraph(Graph):
                 "DynamicGraph.from_graph(graph)",
             )
         self._store, self._names, self.changing = store, names, views.RunArrays(store)
-        #: The living vertices, and how often vertices had come or died at that time.
+        #: The result of `living`, and the value of `EdgeStore.lives` at that time.
         self._living: tuple[Array | None, int] = None, -1
-        #: Of the version: how often arrays had moved, traits, and what lists of hubs
-        #: follow from.
+        #: Of the version: `EdgeStore.moves`, the traits, and the key of lists of hubs.
         self._moves, self._shape = -1, (GraphTraits(), dict[str, bytes]())
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self.changing)
@@ -107,7 +105,7 @@ class DynamicGraph(Graph):
         directed: bool = True, duplicates: str = "keep", loops: str = "keep",
         names: bool = False, capacity: int | None = None, target: str = "auto",
     ) -> DynamicGraph:  # fmt: skip
-        """Make a graph from two arrays of vertex ids, which may be empty.
+        """Make a dynamic graph from two arrays of vertex ids, which may be empty.
 
         Parameters
         ----------
@@ -131,18 +129,18 @@ class DynamicGraph(Graph):
             Ids are names, also in batches, where new names insert vertices. Vertices
             are numbered in the order of appearance.
         capacity : int, optional
-            Slots for edges in the memory of each direction, 64 at least, which then
-            does not grow; rows have spare slots. Default: it grows by doubling.
+            The number of edge slots in each direction, 64 at least, spare slots of rows
+            included; memory then does not grow. Default: it grows by doubling.
         target : {"auto", "cpu", "cuda"}, optional
-            Where the graph lives.
+            The device on which the graph is kept, and programs on it run.
 
         Raises
         ------
         GraphInputError
-            As for `Graph.from_edges`; for columns of another length, or types that
-            are no numbers; a policy that the columns do not allow.
+            As for `Graph.from_edges`; if a column has another length or is not
+            numeric; if `duplicates` does not allow the columns.
         DeviceError, PlanError
-            A target that is not here, or is none.
+            If the target is not available, or not a target.
 
         Examples
         --------
@@ -184,9 +182,7 @@ class DynamicGraph(Graph):
         cls, graph: Graph, *, duplicates: str = "keep", loops: str = "keep",
         capacity: int | None = None, target: str = "auto",
     ) -> DynamicGraph:  # fmt: skip
-        """Make a graph that changes of one that does not.
-
-        It has the edges, weights and names of that. One that changes is frozen first.
+        """Make a dynamic graph with the edges, weights and names of another graph.
 
         Parameters
         ----------
@@ -228,15 +224,16 @@ class DynamicGraph(Graph):
         self, sources: Any, targets: Any, *, weights: Any = None,
         columns: Mapping[str, Any] | None = None,
     ) -> UpdateResult:  # fmt: skip
-        """Insert edges.
+        """Insert edges in one batch.
 
         Parameters
         ----------
         sources, targets : array_like, shape (N,)
             Ids, or names.
         weights : array_like, shape (N,), optional
-            Needed where the graph has weights; so are its other columns.
+            The column "weight", if the graph has it.
         columns : mapping of str to array_like, optional
+            Values of all other columns of the graph.
 
         Returns
         -------
@@ -245,12 +242,12 @@ class DynamicGraph(Graph):
         Raises
         ------
         GraphInputError
-            As for `from_edges`; for a column that is missing, unknown, or of another
-            type; an id without a vertex.
+            As for `from_edges`; if a column is missing, unknown, or of another type; if
+            an id has no vertex.
         StateError
             If another thread runs supersteps on the graph.
         DeviceMemoryError
-            If there is no memory for the batch; the graph is as before.
+            If memory, or `capacity`, is exhausted.
 
         Examples
         --------
@@ -266,20 +263,21 @@ missing=0, vertices=0)
         self, sources: Any, targets: Any, *, copies: str = "all",
         missing: str = "ignore",
     ) -> UpdateResult:  # fmt: skip
-        """Delete edges.
+        """Delete edges in one batch.
 
         Parameters
         ----------
         sources, targets : array_like, shape (N,)
+            Ids, or names.
         copies : {"all", "first", "last"}, optional
-            Which copies of a pair a deletion removes.
+            The copies of a pair that a deletion removes: all, the oldest or the latest.
         missing : {"ignore", "error"}, optional
             The policy for deletions of absent edges.
 
         Raises
         ------
         GraphInputError
-            An id without a vertex; an absent edge with ``missing="error"``.
+            If an id has no vertex, or an edge is absent with ``missing="error"``.
         StateError, DeviceMemoryError
             As for `insert_edges`.
 
@@ -299,14 +297,14 @@ missing=0, vertices=0)
         weights: Any = None, columns: Mapping[str, Any] | None = None,
         copies: str = "all", missing: str = "ignore",
     ) -> UpdateResult:  # fmt: skip
-        """Insert and delete edges in one batch, as if one by one.
+        """Insert and delete edges in one batch; edges are as if updated one by one.
 
         Parameters
         ----------
         sources, targets : array_like, shape (N,)
-            Or one batch of a window over temporal edges, with all that follows.
+            Ids, or names. In place of all arguments: a `WindowBatch` of temporal edges.
         insert : bool or array_like of bool, shape (N,)
-            Whether an update inserts its edge, or deletes it.
+            True for an insertion, False for a deletion.
         weights : array_like, shape (N,), optional
         columns : mapping of str to array_like, optional
             Values of insertions; those of deletions have no meaning.
@@ -351,19 +349,19 @@ missing=0, vertices=0)
         Parameters
         ----------
         vertices : int, or array_like
-            How many; of a graph with names, their names. A name that a vertex has is
-            ignored.
+            The number of vertices; for a graph with names, their names. Names that the
+            graph has already are ignored.
 
         Returns
         -------
         UpdateResult
-            With the ids, ``vertices``. Ids of deleted vertices are given out again, in
-            the order of deletion.
+            Its attribute ``vertices`` has the ids. Ids of deleted vertices are reused
+            first, in the order of deletion.
 
         Raises
         ------
         GraphInputError
-            No number, or no names; too many vertices.
+            If `vertices` is not a number or names, or there are too many vertices.
         StateError, DeviceMemoryError
             As for `insert_edges`.
 
@@ -388,12 +386,12 @@ missing=0, vertices=0)
         Parameters
         ----------
         vertices : array_like, shape (N,)
-            Ids or names; one that is given again is ignored.
+            Ids or names; repeats are ignored.
 
         Raises
         ------
         GraphInputError
-            An id or a name without a vertex.
+            If an id or a name has no vertex.
         StateError, DeviceMemoryError
             As for `insert_edges`.
 
@@ -416,21 +414,21 @@ missing=0, vertices=0)
             return self._apply(Batch(deaths=np.unique(ids)))
 
     def compact(self) -> None:
-        """Lay all rows out in order, and free memory that they do not need.
+        """Lay out all rows in order, each with the fewest spare slots.
 
-        The graph does so by itself after E / 4 updates.
+        The graph lays out its rows by itself after E / 4 updates.
         """
         with self.changing.turns.batch("graph.compact"):
             self._store.compact()
             self._advance()
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
-        """Apply a batch, and have everything follow that goes by the version."""
+        """Apply a batch, name its new vertices, and start the new version."""
         store, born = self._store, self._store.next_vertices(batch.births)
         try:
             return store.apply(batch)
         finally:
-            if store.version != self.version:  # also behind an interrupt
+            if store.version != self.version:  # also if an interrupt was raised
                 with deferred_interrupts():
                     if self._names is not None:
                         self._names.drop(batch.deaths)
@@ -438,7 +436,7 @@ missing=0, vertices=0)
                     self._advance()
 
     def _advance(self) -> None:
-        """End the stamps of changed parts; arrays are made when they are first read."""
+        """Start the version of the store: advance the stamps of what has changed."""
         store, layout, traits = self._store, self.changing, self.changing.traits()
         aspects: list[Aspect] = []
         if store.version != self.version:
@@ -454,13 +452,13 @@ missing=0, vertices=0)
         if "shape" in aspects:
             set_traits(self, traits)
 
-    # -- what there is
+    # -- reading
 
     def freeze(self) -> Graph:
-        """Return the graph of the living vertices and edges, which does not change.
+        """Return a static graph of the present vertices and edges.
 
-        It equals `Graph.from_edges` of the edges in the order of insertion, with
-        the column "weight". Dead vertices are left out: then `vertex_names` has the ids
+        It equals `Graph.from_edges` of the edges in the order of insertion, with the
+        column "weight". Deleted vertices are left out; `vertex_names` then has the ids
         or names of the others.
 
         Raises
@@ -479,10 +477,10 @@ missing=0, vertices=0)
         return views.freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
-        """Return the changes since a version; None if the log no longer has it.
+        """Return the net changes since a version; None if the log begins later.
 
-        The log has room for E / 8 entries, and for 4,096 at least: edges that came,
-        left or got other values, and vertices.
+        The log has room for E / 8 changes, or 4,096 if that is more: edges that were
+        inserted, deleted or got other values, and vertices.
 
         Parameters
         ----------
@@ -492,7 +490,7 @@ missing=0, vertices=0)
         Raises
         ------
         GraphInputError
-            If it is no version that the graph has had.
+            If the graph never had this version.
 
         Examples
         --------
@@ -526,7 +524,7 @@ missing=0, vertices=0)
         Raises
         ------
         GraphInputError
-            If there is no such column.
+            If the graph has no such column.
 
         Examples
         --------
@@ -546,7 +544,7 @@ missing=0, vertices=0)
         return views.GraphColumn(views.ColumnValues(self, name))
 
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
-        """Return for each pair whether there is such an edge.
+        """Return a mask of the pairs that are edges.
 
         Parameters
         ----------
@@ -556,7 +554,7 @@ missing=0, vertices=0)
         Raises
         ------
         GraphInputError
-            An id without a vertex. (An unknown name has no edges.)
+            If an id has no vertex. An unknown name has no edges.
 
         Examples
         --------
@@ -572,9 +570,9 @@ missing=0, vertices=0)
         return views.find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
-        """Return the targets of a vertex's out-edges, in the order of insertion.
+        """Return the targets of the out-edges of a vertex, in the order of insertion.
 
-        Of an undirected graph, those are the other ends of all of its edges.
+        In an undirected graph, return the other ends of all its edges.
 
         Parameters
         ----------
@@ -583,7 +581,7 @@ missing=0, vertices=0)
         Raises
         ------
         GraphInputError
-            If there is no such vertex.
+            If the graph has no such vertex.
 
         Examples
         --------
@@ -614,11 +612,11 @@ missing=0, vertices=0)
         return self.copy()
 
     def memory(self) -> dict[str, int]:
-        """Return the slots of each direction, how many are in use, and all bytes."""
+        """Return slots and used slots of each direction, and the bytes of all."""
         return self._store.memory()
 
     def audit(self) -> None:
-        """Raise StateError unless all that the graph keeps is right: O(E log E)."""
+        """Raise StateError unless all invariants of the graph hold: O(E log E)."""
         audit(self._store)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -632,7 +630,7 @@ missing=0, vertices=0)
 
     @property
     def living(self) -> Array | None:
-        """Which ids have a vertex that is not dead, (V,); None where all have."""
+        """False for the ids of deleted vertices, (V,); None if there are none."""
         store = self._store
         if store.living is not None and self._living[1] != store.lives:
             living = freeze(store.living[: store.vertex_count].copy())
@@ -641,7 +639,7 @@ missing=0, vertices=0)
 
     @property
     def living_count(self) -> int:
-        """The number of vertices that are not dead."""
+        """The number of vertices that are not deleted."""
         return self._store.living_count
 
     def _degree(self, side: str) -> Array:

@@ -1,7 +1,7 @@
-"""Arguments of a dynamic graph, checked, and the lock of its batches.
+"""Arguments of dynamic graphs, names of vertices, and the lock of batches.
 
-`Names` are the names of its vertices, by which the ends of edges become ids. `Turns`
-keeps batches and the supersteps of other threads apart.
+`Names` maps the names of vertices to ids. `Turns` keeps batches and the supersteps of
+other threads apart. The functions check arguments of `DynamicGraph`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,25 @@ Array = npt.NDArray[Any]
 
 
 class Turns(AbstractContextManager["Turns"]):
-    """A lock that keeps batches and the supersteps of other threads apart."""
+    """A lock against batches during supersteps of other threads, and the reverse.
+
+    A thread that runs supersteps may apply batches between them, in a callback.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: A thread for each State with supersteps, and that of a batch.
+        #: Threads that run supersteps, once per State, and the thread of a batch.
         self._running: list[int] = []
         self._writer: int | None = None
 
     def enter(self, doing: str, *, is_batch: bool = False) -> None:
-        """Begin supersteps on a State, or a batch.
+        """Register supersteps on a State, or a batch.
 
         Raises
         ------
         StateError
-            If another thread applies a batch; for a batch also if one runs supersteps.
+            If another thread applies a batch; for a batch, also if another thread runs
+            supersteps or this one applies a batch.
         """
         me, other = threading.get_ident(), ""
         with self._lock:
@@ -57,19 +61,18 @@ class Turns(AbstractContextManager["Turns"]):
         if other:
             raise StateError(
                 f"{'a batch' if is_batch else 'supersteps'} on a graph while another "
-                f"thread is at {other}",
-                where=doing,
+                f"thread is at {other}", where=doing,
                 expected="batches between supersteps",
                 fix="apply batches in callback= or then=, or in the thread that runs",
-            )
+            )  # fmt: skip
 
     def leave(self) -> None:
-        """End the supersteps that `enter` has begun."""
+        """End the supersteps that `enter` has registered."""
         with self._lock:
             self._running.remove(threading.get_ident())
 
     def batch(self, doing: str) -> Turns:
-        """Keep the supersteps of other threads away from a ``with`` block: `enter`."""
+        """Register a batch for a ``with`` block: see `enter`."""
         self.enter(doing, is_batch=True)
         return self
 
@@ -78,14 +81,22 @@ class Turns(AbstractContextManager["Turns"]):
 
 
 class Names:
-    """The names of vertices, in the order of their ids."""
+    """The names of vertices.
+
+    Attributes
+    ----------
+    of : list
+        Name by id. A deleted vertex keeps its name here.
+    ids : dict
+        Id by name, without deleted vertices.
+    """
 
     def __init__(self, names: Iterable[Hashable] = ()) -> None:
         self.of = list(names)
         self.ids = {name: vertex for vertex, name in enumerate(self.of)}
 
     def copy(self) -> Names:
-        """Return independent names; those of deleted vertices stay free."""
+        """Return an independent copy."""
         made = Names(self.of)
         made.ids = dict(self.ids)
         return made
@@ -93,10 +104,10 @@ class Names:
     def look_up(
         self, sources: Any, targets: Any, ids_for: Callable[[int], Array]
     ) -> tuple[Array, Array, list[Any]]:
-        """Return the ids of the ends of edges, and the names that are new.
+        """Return the ids of the ends of edges, and the new names among them.
 
-        These get the ids that `ids_for` returns for their number, in the order of
-        appearance.
+        New names, in the order of appearance, get the ids that `ids_for` returns for
+        their number. They are stored by `put` only.
         """
         *ends, found = factorise(*paired_arrays(sources, targets))
         count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
@@ -129,13 +140,13 @@ class Names:
         return np.array(ids, np.int32)
 
     def put(self, names: list[Any], ids: Array) -> None:
-        """Give vertices names."""
+        """Store the names of new vertices."""
         for name, vertex in zip(names, ids.tolist(), strict=True):
             self.of[vertex : vertex + 1] = [name]
             self.ids[name] = vertex
 
     def drop(self, ids: Array) -> None:
-        """Let names of deleted vertices be given to others."""
+        """Free the names of deleted vertices for new ones."""
         for vertex in ids.tolist():
             self.ids.pop(self.of[vertex], None)
 
@@ -143,23 +154,23 @@ class Names:
 def require(
     holds: Any, what: str, where: str, got: Any, expected: str, fix: str | None = None
 ) -> None:
-    """Raise GraphInputError unless something holds."""
+    """Raise GraphInputError, with these parts, unless `holds`."""
     if not holds:
         raise GraphInputError(what, where=where, got=got, expected=expected, fix=fix)
 
 
 def listed(names: Any) -> list[Any]:
-    """Return names as a list; a NumPy scalar becomes a number or string of Python."""
+    """Return names as a list, with Python objects in place of NumPy scalars."""
     return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
 def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
-    """Return all columns by name.
+    """Return all columns by name, weights as "weight".
 
     Raises
     ------
     GraphInputError
-        If `columns` is no mapping of names, or weights are given twice.
+        If `columns` is not a mapping from names, or weights are given twice.
     """
     is_right = columns is None or isinstance(columns, Mapping)
     if not is_right or not all(isinstance(name, str) for name in columns or ()):
@@ -178,26 +189,26 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
 
 
 def argument_of(column: str) -> str:
-    """Return the argument that has the values of a column."""
+    """Return how errors name the argument with the values of a column."""
     return "weights" if column == "weight" else f"columns[{column!r}]"
 
 
 def ids_of(
     sources: Any, targets: Any, vertex_count: int | None, fix: str = BORN_FIRST
 ) -> tuple[Array, Array]:
-    """Return the ids of the ends of edges; GraphInputError where they are none."""
+    """Return the ends of edges as int32 ids; raise GraphInputError for other values."""
     u, v = paired_arrays(sources, targets)
     u = vertex_ids(u, "sources", vertex_count, fix)
     return u, vertex_ids(v, "targets", vertex_count, fix)
 
 
 def parts(batch: Any) -> tuple[Any, ...]:
-    """Return the arguments of `DynamicGraph.update` for a batch of a window, in order.
+    """Return the arguments of `DynamicGraph.update` from a `WindowBatch`.
 
     Raises
     ------
     GraphInputError
-        If it is something else.
+        If `batch` is not one.
     """
     if not hasattr(batch, "targets"):
         raise GraphInputError(

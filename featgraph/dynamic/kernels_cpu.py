@@ -1,18 +1,29 @@
-"""Loops of a batch over the rows of a pool, on the host.
+"""Loops of a batch over the rows of a pool, on the host, and the codes of batches.
 
-A batch is sorted by row into *entries*. Entry number ``2 i`` is update i at its row,
-``2 i + 1`` the same at its other end, in pools where an edge stands at both. Within a
-row, entries have the order of the batch. ``rows`` are the touched rows, and the entries
-of row j are those from ``first[j]`` to ``first[j + 1]``.
+`pools.RowPool` calls the loops. A batch is sorted by row into *entries*: number ``2 i``
+is update i at its first row. Where edges are in the rows of both ends, ``2 i + 1`` is
+update i at the second one. ``rows`` are the rows that have entries, and entries
+``first[j]`` to ``first[j + 1]`` are those of row ``rows[j]``, in the batch's order.
 
-A kernel works on the touched rows from `low` to `high`, one part of several, so that
-threads share them.
-Nothing that lives is written before `write_values`.
+`list_entries`, `list_rows`, `read_entries`   the sorted entries
+`plan_rows`        outcomes, effects of entries, lengths and classes of rows
+`place_runs`       the slots that each row has afterwards
+`list_gone`        deleted edges, for the log and the queue of ids
+`write_values`     one array over slots: ends, numbers, ids or a column
+`finish_rows`, `count_ends`   starts, stops, classes, queues and degrees
 
-Functions that kernels call for each row are inlined: a call would count references to
-each array.
+Example of `plan_rows`: the row of vertex 5 has ends ``2 9 4``; entries delete 9, insert
+7, insert 9. The entries of one end are a *pair*: here 9 has two. `_group` finds the
+first entry of each pair; `_match` finds the edge of 9 at place 1, and lists the place
+as deleted; `_decide` gives the effects nothing, append, append. The row becomes
+``2 4 7 9``.
 
-Import this module inside functions only: it loads Numba.
+Kernels with the arguments `part`, `low` and `high` run on touched rows `low` to `high`,
+so that threads share a batch. Arrays that readers use are written by `write_values` and
+`finish_rows` alone. Functions that run once per row are inlined, since Numba counts the
+references to each array at a call.
+
+Import this module inside functions only: it imports Numba.
 """
 
 from __future__ import annotations
@@ -26,14 +37,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from featgraph.base.interrupts import jit, njit
+from featgraph.dynamic.rows import HUB as HUB
 
 _Array: TypeAlias = Any
-#: Offsets of slots are computed in it; ids and numbers may be unsigned.
+#: The type in which slots are computed: arrays may be unsigned or 32 bits wide.
 _int64: Any = np.int64
 
-#: Classes of run sizes: four a doubling from 4 to 4,096 slots, then one. Class 0: none.
+#: Size classes of runs: four per doubling from 4 to 4,096 slots, then one. A row of
+#: class 0 has no run.
 CLASS_COUNT = 72
-#: The class of 4,096 slots: free runs from there on are cut into shorter ones.
+#: The class of 4,096 slots. Free runs of this class and above are split.
 LONG_CLASS = 41
 SIZES = np.array(
     [0]
@@ -45,42 +58,45 @@ _LONG = 4096
 #: The class of the shortest run for each number of edges up to 4,096.
 _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 
-#: Outcomes of updates, the last of which is an error. Behind their counts are those of
-#: edges that are deleted, that come to rows, and that come as given; of edges that
-#: leave rows; of rows that become hubs or no longer are; of rows that come to other
-#: runs; and of runs that are taken and freed, by class.
+#: Indices of the counts in `Plan.tally`. The first six are the outcomes of updates, of
+#: which REPEATED is an error. Then: deleted edges (a deletion may take several copies),
+#: edges added to rows, those of them that are no twins, edges removed from rows, rows
+#: that become hubs or cease to be, rows that change their run; from WANTED and FREED
+#: on, the runs that are taken and freed, by class.
 INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, CAME = range(8)
 BORN, GONE, HUBS, MOVES = range(8, 12)
 WANTED, FREED = 16, 16 + CLASS_COUNT
 TALLY = FREED + CLASS_COUNT
-#: Effects of an entry on its row; the first of those that replace a value stands for
-#: all. `DEAD` is added where a later update of the batch deletes the edge.
+#: Effects of an entry on its row. Of several entries that replace the value of an edge,
+#: the first has REPLACES. DEAD is added if a later entry deletes the edge again.
 NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
-#: Policies for an inserted edge that the graph has already.
+#: Policies for an insertion of a pair that has an edge: keep both, keep the old value,
+#: combine the values, or raise an error.
 KEEP, IGNORE, COMBINE, REFUSE = range(4)
-#: Which copies of a pair a deletion takes.
+#: The copies of a pair that a deletion removes.
 ALL, FIRST, LAST = range(3)
-#: How many rows ahead slots are fetched, of which the first ones, and entries.
+#: Prefetch distances: in rows, and in entries or slots.
 _AHEAD, _FETCHED = 12, 64
-#: Words of the filter that most edges without an entry fail, and the number of edges
-#: that are compared with few entries at once.
+#: Words of a Bloom filter of the ends that have entries, and the number of edges that
+#: are compared with few entries in one vectorised loop.
 _WORDS, _BLOCK = 128, 64
-#: Columns of the entries of a row: the first entry of their pair; and of a pair, the
-#: edges that deletions take, those that were found, and the next state and place.
-PAIR, NEED, FOUND, STATE, PLACE = range(5)
-#: Rows with more entries look for ends in a table; larger tables leave the cache.
+#: Rows of `pairs`, a scratch array over the entries of one row. PAIR: the first entry
+#: of the same pair. At first entries: edges of the graph that deletions remove (NEED),
+#: and edges of the pair in the row (FOUND) with the place of the last one (PLACE).
+#: STATE and NEXT are the linked list of `_decide`.
+PAIR, NEED, FOUND, STATE, PLACE, NEXT = range(6)
+#: Rows with more entries use a hash table; tables above this size need prefetches.
 _FEW, _LARGE = 8, 4096
+#: More copies than a pair can have.
 _MANY = 2**31 - 1
-#: Lengths from here on are counted together: rows of hubs.
-HUB = 2048
 
-#: The number of an entry in its key.
+#: Mask of the number of an entry in its key, ``row << 32 | number``.
 _LOW = 2**32 - 1
 
 
 @njit(nogil=True, inline="always")
 def class_of(length: int) -> int:
-    """Return the class of the shortest run for so many edges."""
+    """Return the class of the shortest run with room for `length` edges."""
     if length <= _LONG:
         return int(_CLASSES[length])
     found = LONG_CLASS
@@ -91,7 +107,7 @@ def class_of(length: int) -> int:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
-    """Have the cache fetch an element of an array; the loop does not wait for it."""
+    """Prefetch an element of an array into the cache."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         view = context.make_array(array)(context, builder, values[0])
@@ -101,7 +117,7 @@ def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
         given = ir.FunctionType(ir.VoidType(), [bytes_, flag, flag, flag])
         name = "llvm.prefetch.p0i8"
         fetch = cgutils.get_or_insert_function(builder.module, given, name)
-        # To be read, into all caches, as data.
+        # For a read, with the highest locality, into the data cache.
         call = builder.bitcast(place, bytes_), flag(0), flag(3), flag(1)
         builder.call(fetch, call)
         return context.get_dummy_value()
@@ -113,10 +129,10 @@ def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
 def list_entries(
     at: _Array, other: _Array, twice: bool, keys: _Array, outcomes: _Array
 ) -> int:
-    """Store the row and the number of each entry; return how many there are.
+    """Store the key of each entry; return how many there are.
 
-    Updates with a negative row have no entry and are ignored, and a loop has one. All
-    others insert an edge unless `plan_rows` finds another outcome.
+    Updates with negative ends have no entry and the outcome IGNORED. A loop has one
+    entry. All other outcomes are INSERTED until `plan_rows` finds another one.
     """
     count = 0
     for i in range(at.size):
@@ -136,7 +152,7 @@ def read_entries(
     part: int, low: int, high: int, keys: _Array, at: _Array, other: _Array,
     kinds: _Array, order: _Array, ends: _Array, fates: _Array,
 ) -> None:  # fmt: skip
-    """Store number, other end and kind of some entries."""
+    """Store number, other end and kind of the entries `low` to `high` by their keys."""
     for e in range(low, high):
         _fetch(other, (keys[min(e + _FETCHED, high - 1)] & _LOW) >> 1)
         number = keys[e] & _LOW
@@ -146,35 +162,15 @@ def read_entries(
 
 
 @jit
-def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
-    """List the rows among sorted keys, unless `is_dense`, and where each begins.
-
-    Return how many there are.
-    """
+def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
+    """Store the rows of sorted keys and the first key of each; return their number."""
     count, row = 0, -1
     for i in range(keys.size):
         if keys[i] >> 32 != row:
-            if is_dense:
-                first[row + 1 : keys[i] >> 32] = i
-                count = keys[i] >> 32
-            else:
-                rows[count] = keys[i] >> 32
-            row, first[count] = keys[i] >> 32, i
+            row = keys[i] >> 32
+            rows[count], first[count] = row, i
             count += 1
-    first[count:] = keys.size
-    return count
-
-
-@jit
-def number_bits(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
-    """Store the first word of each row's bits; return how many words there are."""
-    count = 0
-    for j in range(rows.size):
-        ahead = rows[min(j + _AHEAD, rows.size - 1)]
-        _fetch(starts, ahead)
-        _fetch(stops, ahead)
-        bits_at[j] = count
-        count += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
+    first[count] = keys.size
     return count
 
 
@@ -183,7 +179,7 @@ def _fetch_row(
     j: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
     width: int,
 ) -> None:  # fmt: skip
-    """Fetch the first slots and the last one of a row ahead, and bounds of another."""
+    """Prefetch slots of a row to come, and bounds of a later one."""
     beyond = rows[min(j + 2 * _AHEAD, high - 1)]
     _fetch(starts, beyond)
     _fetch(stops, beyond)
@@ -196,15 +192,15 @@ def _fetch_row(
 
 @njit(nogil=True, inline="always")
 def _begin_of(key: int, size: int) -> int:
-    """Return where in a table of entries the search for a key begins."""
+    """Return the first index of a hash table to probe for a key."""
     return int(((key * 2654435769) >> 15) & (size - 1))
 
 
 @njit(nogil=True, inline="always")
 def _slot_of(key: int, table: _Array, size: int) -> int:
-    """Return the place of a key in a table of entries, or the free place for it.
+    """Return the index of a key in a hash table, or the free index to store it at.
 
-    The table has the key of an entry in its upper bits, and -1 where there is none.
+    An element of the table is ``key << 32 | first entry of the pair``, or -1.
     """
     at = _begin_of(key, size)
     while table[at] != -1 and (table[at] >> 32) & _LOW != key:
@@ -214,7 +210,7 @@ def _slot_of(key: int, table: _Array, size: int) -> int:
 
 @njit(nogil=True, inline="always")
 def _table_size(count: int) -> int:
-    """Return the size of the table of a row, 0 for one of few entries."""
+    """Return the size of the hash table for a row; 0 if it has few entries."""
     size = 0
     if count > _FEW:
         size = 4 * _FEW
@@ -228,13 +224,17 @@ def _group(
     begin: int, count: int, keys: _Array, kinds: _Array, copies: int, table: _Array,
     pairs: _Array,
 ) -> tuple[bool, int]:  # fmt: skip
-    """Find the first entry of each pair, and the copies that deletions take of it.
+    """Find the first entry of each pair, and the edges that its deletions remove.
+
+    `keys` are the other ends of all entries, with the direction in the last bit along
+    "both"; those of the row begin at `begin`. Sets PAIR and NEED, clears FOUND.
 
     Returns
     -------
     deletes : bool
-    found : int
-        How many pairs there are.
+        Whether any entry is a deletion.
+    different : int
+        The number of pairs.
     """
     size = _table_size(count)
     table[:size] = -1
@@ -275,11 +275,14 @@ def _group(
 def _match(
     start: int, stop: int, begin: int, count: int, ends: _Array, numbers: _Array,
     is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
-    pairs: _Array, filter_: _Array, bits: _Array, bits_at: int,
+    pairs: _Array, filter_: _Array, gone_places: _Array, gone_at: int,
 ) -> int:  # fmt: skip
-    """Find the edges of a row that have entries; mark those that deletions take.
+    """Find the edges of a row whose pair has entries; list those that are deleted.
 
-    Return how many are taken.
+    Sets FOUND and PLACE of each pair, and stores places of deleted edges, ascending,
+    from ``gone_places[gone_at]`` on. Stops after `most` edges with entries. Goes from
+    the end of the row if `is_backward`, where deletions remove the last copies.
+    Returns the number of deleted edges.
     """
     size, length = _table_size(count), stop - start
     if size:
@@ -289,7 +292,7 @@ def _match(
         filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
     gone = k = 0
     while k < length and most:
-        if not size and k % _BLOCK == 0:  # most blocks have none: compare all at once
+        if not size and k % _BLOCK == 0:  # most blocks have no edge with an entry
             behind = min(k + _BLOCK, length)
             low = np.uint64(stop - behind if is_backward else start + k)
             hits = 0
@@ -323,103 +326,71 @@ def _match(
         if pair < 0:
             continue
         if pairs[FOUND, pair] < pairs[NEED, pair]:
-            bits[bits_at + (place >> 6)] |= np.uint64(1) << np.uint64(place & 63)
+            gone_places[gone_at + gone] = place
             gone += 1
         pairs[FOUND, pair] += 1
         pairs[PLACE, pair] = place
         most -= 1
+    for k in range(gone // 2 if is_backward else 0):
+        first, last = gone_at + k, gone_at + gone - 1 - k
+        gone_places[first], gone_places[last] = gone_places[last], gone_places[first]
     return gone
 
 
 @njit(nogil=True, inline="always")
-def _decide_single(
-    begin: int, count: int, policy: int, order: _Array, pairs: _Array, start: int,
-    places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
+def _decide(
+    begin: int, count: int, policy: int, copies: int, order: _Array, pairs: _Array,
+    start: int, places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
     tally: _Array,
 ) -> int:  # fmt: skip
-    """Take the updates of a row one by one where no pair has two edges.
+    """Apply the entries of a row one by one; return how many edges it gains at its end.
 
-    `STATE` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
-    last inserted the edge or first replaced its value.
-
-    Return how many edges the row gains at its end.
-    """
-    gained = 0
-    for i in range(count):
-        pairs[STATE, i] = pairs[FOUND, i]
-    for i in range(count):
-        pair, e = pairs[PAIR, i], begin + i
-        now = pairs[STATE, pair]
-        outcome, head, kind = INSERTED, -1, fates[e]
-        fates[e] = NOTHING
-        if not kind:
-            outcome = MISSING
-            if now > 0:
-                outcome, pairs[STATE, pair] = DELETED, 0
-            if now > 1:
-                gained -= fates[begin + now - 2] == APPENDS
-                fates[begin + now - 2] |= DEAD
-        elif now == 0:
-            fates[e], head, pairs[STATE, pair] = APPENDS, e, i + 2
-            gained += 1
-        elif policy == REFUSE:
-            outcome = REPEATED
-        elif policy == IGNORE:
-            outcome = IGNORED
-        elif now == 1:
-            fates[e], head, pairs[STATE, pair] = REPLACES, e, i + 2
-            outcome, places[e] = REPLACED, start + pairs[PLACE, pair]
-        else:
-            outcome, head = REPLACED, begin + now - 2
-        if policy == COMBINE:
-            heads[e] = head
-        if not order[e] & 1:
-            outcomes[order[e] >> 1] = outcome
-            tally[outcome] += 1
-            tally[EDGES] += outcome == DELETED
-    return gained
-
-
-@njit(nogil=True, inline="always")
-def _decide_copies(
-    begin: int, count: int, copies: int, order: _Array, pairs: _Array, fates: _Array,
-    outcomes: _Array, tally: _Array,
-) -> int:  # fmt: skip
-    """Take the updates of a row one by one where pairs may have several edges.
-
-    `FOUND` counts the copies of the graph that are left. Those of the batch are a list
-    through `PLACE` that begins at `STATE` - 1: the last one first, but where deletions
-    take the first, which have its end at `NEED` - 1.
+    `FOUND` counts the edges of the graph that are left of a pair, at most one unless
+    `policy` is `KEEP`. Entries that insert an edge of the pair, or first replace its
+    value, are a linked list that begins at ``STATE - 1`` and goes on at `NEXT`: the
+    last entry is first, or, where deletions take the first copy, the first one, and the
+    list ends at ``NEED - 1``.
     """
     gained = 0
     pairs[STATE, :count] = 0
     for i in range(count):
         pair, e = pairs[PAIR, i], begin + i
-        outcome, taken = INSERTED, 0
-        pairs[PLACE, i] = -1
-        if fates[e]:
+        own, outcome, head, taken = pairs[STATE, pair] - 1, INSERTED, e, 0
+        pairs[NEXT, i] = -1
+        if fates[e] and (policy == KEEP or (own < 0 and pairs[FOUND, pair] == 0)):
             gained += 1
             if copies != FIRST:
-                pairs[PLACE, i], pairs[STATE, pair] = pairs[STATE, pair] - 1, i + 1
-            elif pairs[STATE, pair] == 0:
+                pairs[NEXT, i], pairs[STATE, pair] = own, i + 1
+            elif own < 0:
                 pairs[STATE, pair] = pairs[NEED, pair] = i + 1
             else:
-                pairs[PLACE, pairs[NEED, pair] - 1], pairs[NEED, pair] = i, i + 1
+                pairs[NEXT, pairs[NEED, pair] - 1], pairs[NEED, pair] = i, i + 1
+        elif fates[e]:
+            fates[e], outcome, head = NOTHING, IGNORED, -1
+            if policy == REFUSE:
+                outcome = REPEATED
+            elif policy == COMBINE:
+                outcome, head = REPLACED, begin + own
+                if own < 0:
+                    fates[e], head, pairs[STATE, pair] = REPLACES, e, i + 1
+                    places[e] = start + pairs[PLACE, pair]
         else:
+            head = -1
             if copies == ALL:
                 taken, pairs[FOUND, pair] = pairs[FOUND, pair], 0
-            elif pairs[FOUND, pair] > 0 and (
-                copies == FIRST or pairs[STATE, pair] == 0
-            ):
+            elif pairs[FOUND, pair] > 0 and (copies == FIRST or own < 0):
                 taken = 1
                 pairs[FOUND, pair] -= 1
             while pairs[STATE, pair] > 0 and (copies == ALL or taken == 0):
                 own = pairs[STATE, pair] - 1
-                fates[begin + own] = APPENDS | DEAD
-                pairs[STATE, pair] = pairs[PLACE, own] + 1
-                gained -= 1
-                taken += 1
+                is_new = fates[begin + own] == APPENDS
+                fates[begin + own] |= DEAD
+                pairs[STATE, pair] = pairs[NEXT, own] + 1
+                gained -= is_new
+                taken += is_new
             outcome = DELETED if taken else MISSING
+        if policy == COMBINE:
+            heads[e] = head
         if not order[e] & 1:
             outcomes[order[e] >> 1] = outcome
             tally[outcome] += 1
@@ -432,21 +403,23 @@ def plan_rows(
     part: int, low: int, high: int, rows: _Array, first: _Array, order: _Array,
     keys: _Array, starts: _Array, stops: _Array, classes: _Array, ends: _Array,
     numbers: _Array, is_sided: bool, is_dense: bool, looks: bool, policy: int,
-    copies: int, bits_at: _Array, bits: _Array, places: _Array, fates: _Array,
+    copies: int, gone_at: _Array, gone_places: _Array, places: _Array, fates: _Array,
     heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
     tallies: _Array,
 ) -> None:  # fmt: skip
-    """Find the fate of each entry, the lengths of rows afterwards, and runs.
+    """Find outcomes, the fate of each entry, and length and class of each row.
 
-    `fates` are the kinds of the entries at first. A row moves where its run is too
-    short, or twice as long as it must be; all do if `is_dense`.
+    `fates` has the kinds of the entries at first, `keys` is as in `_group`, and the
+    arguments from `gone_at` on are those of `HostPlan`. A row changes its run if that
+    is too short, or at least twice the size of the class for its length; if `is_dense`,
+    all rows do. ``tallies[part]`` is increased.
     """
     tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int64)
     filter_ = np.empty(_WORDS, np.uint64)
-    pairs = np.empty((5, most), np.int32)
+    pairs = np.empty((6, most), np.int32)
     for j in range(low, high):
         _fetch(classes, rows[min(j + _AHEAD, high - 1)])
         if looks:
@@ -460,17 +433,12 @@ def plan_rows(
                 left = _match(
                     start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
                     _MANY if policy == KEEP else different, keys, table, pairs, filter_,
-                    bits, bits_at[j],
+                    gone_places, gone_at[j],
                 )  # fmt: skip
-            if policy == KEEP:
-                gained = _decide_copies(
-                    begin, count, copies, order, pairs, fates, outcomes, tally
-                )
-            else:
-                gained = _decide_single(
-                    begin, count, policy, order, pairs, start, places, fates, heads,
-                    outcomes, tally,
-                )  # fmt: skip
+            gained = _decide(
+                begin, count, policy, copies, order, pairs, start, places, fates, heads,
+                outcomes, tally,
+            )  # fmt: skip
         for e in range(begin, begin + count):
             tally[BORN] += fates[e] == APPENDS and not order[e] & 1
         tally[CAME] += gained
@@ -492,20 +460,24 @@ def place_runs(
     rows: _Array, starts: _Array, classes: _Array, chosen: _Array, runs: _Array,
     begins: _Array, counts: _Array, regions: _Array, targets: _Array,
 ) -> int:  # fmt: skip
-    """Find where each row goes: first runs from queues, then parts of free regions.
+    """Store the first slot of each row after the batch in `targets`.
+
+    A row whose class stays keeps its run. Others get free runs of their class, in the
+    order of the queue, then slots at the begin of a region.
 
     Parameters
     ----------
-    runs : first slots of free runs, those of a class from ``begins[class]`` on, of
-        which ``counts[class]`` may be taken
+    runs, begins, counts
+        Free runs: those of a class begin at ``runs[begins[class]]``, and
+        ``counts[class]`` of them may be taken.
     regions : int64, (regions, 2)
-        Bounds of free memory. A row that does not fit begins the next region. On
-        return, the bounds of what is left.
+        Bounds of free slots. If a row does not fit, the next region is used from then
+        on. On return, the bounds of the slots that are left.
 
     Returns
     -------
     int
-        The regions that rows have passed by; -1 where a row fits in none.
+        The index of the region that is used last; -1 if a row fits in none.
     """
     taken, region = np.zeros(counts.size, np.int64), 0
     for j in range(rows.size):
@@ -532,109 +504,68 @@ def place_runs(
 @jit
 def list_gone(
     part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
-    gone_at: _Array, bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array,
-    ids: _Array, gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array,
-    gone_ids: _Array,
+    gone_at: _Array, gone_places: _Array, begins: _Array, ends: _Array,
+    numbers: _Array, ids: _Array, gone_rows: _Array, gone_ends: _Array,
+    gone_numbers: _Array, gone_ids: _Array,
 ) -> None:  # fmt: skip
-    """List the edges that are deleted, in the order of rows."""
+    """List the deleted edges; those of row j are stored from ``begins[j]`` on."""
     for j in range(low, high):
         _fetch_row(j, high, rows, starts, starts, numbers, 1)
-        if gone[j] == 0:
-            continue
-        start, at, left = _int64(starts[rows[j]]), gone_at[j], gone[j]
-        place = 0
-        while left:
-            word = bits[bits_at[j] + (place >> 6)] >> np.uint64(place & 63)
-            if word == 0:
-                place = (place | 63) + 1
-                continue
-            if word & np.uint64(1):
-                slot = start + place
-                gone_rows[at], gone_ends[at] = rows[j], ends[slot]
-                gone_numbers[at] = numbers[slot]
-                if ids.size:
-                    gone_ids[at] = ids[slot]
-                at += 1
-                left -= 1
-            place += 1
-
-
-@njit(nogil=True, inline="always")
-def _close_gaps(
-    start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
-    new: _Array, width: int, moves: bool,
-) -> int:  # fmt: skip
-    """Copy the edges of a row that stay; return the slot behind them."""
-    to, place = target, 0
-    while place < count:
-        behind = place
-        while behind < count:
-            word = bits[bits_at + (behind >> 6)] >> np.uint64(behind & 63)
-            if word & np.uint64(1):
-                break
-            behind = behind + 1 if word else min((behind | 63) + 1, count)
-        if moves or to != start + place:
-            for k in range((behind - place) * width):
-                new[to * width + k] = old[(start + place) * width + k]
-        to += behind - place
-        place = behind + 1
-    return to
-
-
-@njit(nogil=True, inline="always")
-def _place_now(place: int, bits: _Array, bits_at: int) -> int:
-    """Return where an edge is in its row once edges before it have gone."""
-    now = 0
-    for before in range(place):
-        word = bits[bits_at + (before >> 6)]
-        now += not (word >> np.uint64(before & 63)) & np.uint64(1)
-    return now
+        for k in range(gone[j]):
+            at = begins[j] + k
+            slot = _int64(starts[rows[j]]) + gone_places[gone_at[j] + k]
+            gone_rows[at], gone_ends[at] = rows[j], ends[slot]
+            gone_numbers[at] = numbers[slot]
+            if ids.size:
+                gone_ids[at] = ids[slot]
 
 
 @jit
 def write_values(
     part: int, low: int, high: int, rows: _Array, first: _Array, fates: _Array,
     places: _Array, starts: _Array, stops: _Array, targets: _Array, gone: _Array,
-    bits_at: _Array, bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool,
-    values: _Array, sources: _Array, replaces: bool,
+    gone_at: _Array, gone_places: _Array, old: _Array, new: _Array, width: int,
+    is_fresh: bool, values: _Array, sources: _Array, replaces: bool,
 ) -> None:  # fmt: skip
-    """Write an array of each row: edges that stay, then those that are inserted.
+    """Write one array over slots: the edges that stay in a row, then inserted ones.
 
     Parameters
     ----------
-    old, new : flat arrays of `width` elements a slot; the same one unless `is_fresh`
-    values : flat, `width` elements for each value
-    sources : which value each entry has; without any, each has its own
-    replaces : whether edges that are there get other values
+    old, new
+        Flat arrays with `width` elements per slot; the same array unless `is_fresh`.
+        Within a row, edges only move towards its begin, so that none is overwritten
+        before it is copied.
+    values
+        Flat, with `width` elements per value.
+    sources
+        The index of each entry's value; empty if value e is that of entry e.
+    replaces
+        Whether the array is a column, in which REPLACES writes a value.
     """
     for j in range(low, high):
         if not is_fresh:
             _fetch_row(j, high, rows, starts, stops, old, width)
-        row, target = rows[j], _int64(targets[j])
-        start = _int64(starts[row])
-        count = _int64(stops[row]) - start
-        moves = is_fresh or target != start
-        if gone[j]:
-            at = _close_gaps(
-                start, count, target, bits, bits_at[j], old, new, width, moves
-            )
-        else:
-            at = target + count
-            if moves:
-                for k in range(count * width):
-                    new[target * width + k] = old[start * width + k]
+        start, target = _int64(starts[rows[j]]), _int64(targets[j])
+        count, at, place = _int64(stops[rows[j]]) - start, target, _int64(0)
+        for k in range(gone[j] + 1):  # edges up to the next deleted one, or the end
+            behind = _int64(gone_places[gone_at[j] + k]) if k < gone[j] else count
+            if is_fresh or at != start + place:
+                for x in range((behind - place) * width):
+                    new[at * width + x] = old[(start + place) * width + x]
+            at += behind - place
+            place = behind + 1
         for e in range(first[j], first[j + 1]):
-            source = _int64(sources[e]) if sources.size else e
-            if fates[e] == APPENDS:
-                for k in range(width):
-                    new[at * width + k] = values[source * width + k]
+            source, to = _int64(sources[e]) if sources.size else e, at
+            if fates[e] == REPLACES and replaces:
+                to, k = target + places[e] - start, gone_at[j]
+                while k < gone_at[j] + gone[j] and gone_places[k] < places[e] - start:
+                    to, k = to - 1, k + 1
+            elif fates[e] == APPENDS:
                 at += 1
-            elif fates[e] == REPLACES and replaces:
-                place = places[e] - start
-                if gone[j]:
-                    place = _place_now(place, bits, bits_at[j])
-                for k in range(width):
-                    new[(target + place) * width + k] = values[source * width + k]
+            else:
+                continue
+            for x in range(width):
+                new[to * width + x] = values[source * width + x]
 
 
 @jit
@@ -643,9 +574,10 @@ def finish_rows(
     stops: _Array, classes: _Array, counts: _Array, degrees: _Array, runs: _Array,
     behind: _Array,
 ) -> None:  # fmt: skip
-    """Store where rows are now, and count their lengths; `degrees` may be none.
+    """Store starts, stops and classes of rows, and count their lengths in `counts`.
 
-    Runs that rows leave are put behind those of the queues, which end at `behind`.
+    Lengths are stored in `degrees`, too, unless that is empty. Runs that rows leave are
+    appended to the queues in `runs`, whose ends are `behind`, by class.
     """
     for j in range(rows.size):
         row, now = rows[j], _int64(classes[rows[j]])
@@ -666,10 +598,11 @@ def count_ends(
     ends: _Array, fates: _Array, gone: _Array, degrees: _Array, counts: _Array,
     longest: int,
 ) -> int:  # fmt: skip
-    """Count edges that come and go at their other ends; return the highest degree.
+    """Update `degrees`, how often each vertex is an end; return the highest one.
 
-    `counts` has the number of vertices by degree, but for 0; `longest` was the highest.
-    Nothing is counted where `degrees` are none.
+    `ends` and `fates` are those of all entries, and `gone` the ends of deleted edges.
+    ``counts[k]`` is the number of vertices of degree k > 0, and `longest` the highest
+    degree before. Without degrees, returns 0.
     """
     if not degrees.size:
         return 0
@@ -690,7 +623,7 @@ def count_ends(
 
 @jit
 def top_of(counts: _Array, most: int) -> int:
-    """Return the highest number up to `most` that is counted; 0 without one."""
+    """Return the highest index up to `most` with a count above 0, or 0."""
     while most > 0 and counts[most] == 0:
         most -= 1
     return most
@@ -700,13 +633,14 @@ def top_of(counts: _Array, most: int) -> int:
 def find_ends(
     starts: _Array, stops: _Array, ends: _Array, is_dead: _Array, rows: _Array,
     others: _Array,
-) -> int:  # fmt: skip
-    """Count edges whose other end is in a set, and list them where arrays have room."""
+) -> None:  # fmt: skip
+    """Store row and other end of each edge whose other end is in a set.
+
+    `rows` and `others` have room for all of them.
+    """
     count = 0
     for row in range(starts.size):
         for slot in range(_int64(starts[row]), _int64(stops[row])):
             if is_dead[ends[slot]]:
-                if rows.size:
-                    rows[count], others[count] = row, ends[slot]
+                rows[count], others[count] = row, ends[slot]
                 count += 1
-    return count

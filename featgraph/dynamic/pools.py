@@ -1,231 +1,129 @@
-"""Rows in a pool of slots, and the changes that a batch makes to them.
+"""Adjacency rows of one direction in a pool of slots, and batches on them.
 
-A row is one run of consecutive slots, which has room behind its last edge. `RowPool` is
-the pool of one direction. A batch takes these steps, each on all pools; nothing that
-lives is written before the last one, which cannot fail:
+A *slot* is an index into the arrays of a pool: it has room for one edge of one row. A
+row has a *run* of consecutive slots: its edges are in the first ones, in the order of
+insertion, and the others are spare. Runs have 72 sizes, their *classes*: 4, 5, 6, 7, 8,
+10, 12, 14, 16 slots and so on.
 
-`RowPool.plan`     sort the updates by row, and find the new state of each row
-`RowPool.fit`      find room in free runs and behind them; False where there is too
-                   little
-`RowPool.refit`    lay all rows out anew, in order, in other arrays
-`RowPool.prepare`  make the arrays of the last step
-`RowPool.apply`    write the rows
+Example: vertex 5 has edges from 2, 9 and 4, in a run of 4 slots from slot 12 on::
 
-Freed runs wait in one queue a class of sizes. From 4,096 slots on they are cut into
-shorter runs: a *region* is free memory that rows are laid into one behind the other.
+    starts[5] = 12, stops[5] = 15, classes[5] = 1     ends[12:16] = 2 9 4 -
+
+A batch that deletes (9, 5) and inserts (7, 5) and (8, 5) leaves ``2 4 7 8`` there. One
+more insertion needs a run of 5 slots: the edges are copied to it, and the slots from 12
+on wait in the queue of free runs of class 1.
+
+A batch takes these steps, each on all pools of a store. Arrays that readers use are
+written in the last step only, which cannot fail; so a batch is applied as a whole:
+
+`RowPool.plan`     sort the updates by row, and find the length and run of each row
+`RowPool.fit`      take runs from queues and free regions; False if they are too few
+`RowPool.refit`    if so, or if many rows change: lay out all rows in another pool
+`RowPool.prepare`  allocate and compute all that the last step writes
+`RowPool.apply`    write rows, columns, ids and queues
+
+A *region* is a range of free slots that rows are laid into one behind the other. Free
+runs of 4,096 slots or more are used as regions; what is left of a region is split into
+runs again. `gpu_pools.GpuRowPool` overrides the steps with kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic.rows import (
+    HUB,
+    NONE,
     SHARED,
     Array,
-    HostRows,
-    Runs,
+    HostMemory,
+    HostPlan,
+    Plan,
+    Queues,
     Spec,
     Threads,
+    Updates,
     grown,
-    numba_kernels,
+    living_slots,
 )
 from featgraph.graph.building.edges import combine
 
-__all__ = [
-    "Plan",
-    "RowPool",
-    "Updates",
-    "combined",
-    "wide_slots",
-]
+__all__ = ["Plan", "RowPool", "Updates", "combined", "numba_kernels", "wide_slots"]
 
-_NONE = np.empty(0, np.int32)
 _FEWEST_SLOTS = 64
 
 
+@cache
+def numba_kernels() -> Any:
+    """Return the module `kernels_cpu`; the first call imports Numba."""
+    from featgraph.dynamic import kernels_cpu
+
+    return kernels_cpu
+
+
 def wide_slots(slots: int) -> type[np.integer[Any]]:
-    """Return the type of slot numbers; a row may be walked past its end."""
+    """Return the type of slot indices. Kernels may step past the end of a row."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
 
 
-@dataclass(eq=False)
-class Updates:
-    """The updates of a batch, as pools take them.
-
-    Attributes
-    ----------
-    sources, targets : int32, (M,)
-        Negative for an update without effect.
-    kinds : uint8, (M,)
-        1: it inserts.
-    deletes : bool
-        Whether some update deletes.
-    policy, copies : int
-        See `kernels_cpu`.
-    looks : bool
-        Whether anything depends on the edges that are there.
-    number : int
-        The number of the first insertion.
-    rule : {"first", "last", "sum", "min", "max"}
-    columns : dict of arrays, (M,) or (M, width)
-    has_twins : bool
-    numbers, ids : uint32, (M,) and (2 M,), optional
-        Numbers in place of consecutive ones; ids by number of entry.
-    is_checked : bool
-        Whether the ids are those of vertices; else a plan refuses others.
-    outcomes : uint8, (M,)
-        Set by a plan.
-    """
-
-    sources: Array
-    targets: Array
-    kinds: Array
-    deletes: bool
-    policy: int
-    copies: int
-    looks: bool
-    number: int
-    rule: str
-    columns: dict[str, Array]
-    has_twins: bool
-    numbers: Array | None = None
-    ids: Array | None = None
-    is_checked: bool = True
-    outcomes: Any = None
-
-
-class Plan:
-    """The changes that a batch makes to a pool.
-
-    Attributes
-    ----------
-    vertex_count, born : int
-        All vertices, and those that are new.
-    is_dense : bool
-        Whether all rows are laid out anew.
-    tally : int64
-        Counts of updates by outcome, then of others: see `kernels_cpu`.
-    came, left : int
-        Edges that come to rows, and that leave.
-    wanted, freed : int64
-        How many runs of each class are taken, and freed.
-    hubs : int32
-        `RowPool.hubs` afterwards.
-    writes, values : list of tuple
-        Arguments of the kernels that write edges and values.
-    fresh : RowPool or None
-        The pool into which all rows are laid out.
-    drops, puts : int64, list of (class, first slot)
-        Runs that leave the queues, by class, and free memory that comes to them.
-    region, top : tuple of int, int
-        Free memory that rows are laid into next, and where nothing has been yet.
-    lost : int
-        Slots that are too few for a run, of memory that was skipped.
-    """
-
-    tally: Any = None
-    came = left = 0
-    wanted: Any = None
-    freed: Any = None
-    hubs: Any = None
-    fresh: Any = None
-    drops: Any = None
-    region = (0, 0)
-    top = lost = 0
-
-    def __init__(self, vertex_count: int, born: int, is_dense: bool) -> None:
-        self.vertex_count, self.born, self.is_dense = vertex_count, born, is_dense
-        self.writes: list[tuple[Any, ...]] = []
-        self.values: list[tuple[Any, ...]] = []
-        self.puts: list[tuple[int, int]] = []
-
-
-class HostPlan(Plan):
-    """A plan for a pool of the host; see `kernels_cpu`.
-
-    Attributes
-    ----------
-    rows, first : touched rows, and their first entries
-    order : uint32, number of each entry in the batch
-    ends : uint32, by entry
-    fates, heads, places : by entry
-    lengths, gone : by row: edges afterwards, and those that leave
-    bits_at, bits : which edges leave
-    starts, stops, classes : the rows as they are, with room for all vertices
-    chosen, targets : class and first slot of each row's run afterwards
-    left_ends : other ends of edges that leave, where degrees go by them
-    degrees, out_degrees, out_counts : those of the pool, with room for all
-    """
-
-    shift = 0
-    starts: Array
-    stops: Array
-    classes: Array
-    bits: Array
-    targets: Array
-    left_ends: Array = _NONE
-    degrees: Array
-    out_degrees: Array
-    out_counts: Array
-
-    def __init__(
-        self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
-        *sizes: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(*sizes)
-        self.threads, self.rows, self.first = threads, rows, first
-        self.bounds = threads.bounds(rows.size, first)
-        #: Run a kernel over the touched rows.
-        self.share = partial(threads.share, self.bounds)
-        self.order, self.ends = np.empty((2, count), np.uint32)
-        self.fates = np.empty(count, np.uint8)
-        entries = count if combines else 0
-        self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
-        self.lengths, self.gone, self.bits_at = np.zeros((3, rows.size), np.int64)
-        self.chosen = np.empty(rows.size, np.uint8)
-
-    @property
-    def entries(self) -> tuple[Array, Array]:
-        """The number of each entry, and its fate."""
-        return self.order, self.fates
-
-
-class RowPool(HostRows):
+class RowPool:
     """The rows of one direction, in one pool of slots.
 
     Parameters
     ----------
     along : {"in", "out", "both"}
+        The direction in which rows list edges; "both" lists in- and out-edges.
     is_twice : bool
-        Whether an edge stands at both of its ends.
+        Whether each edge is in the rows of both of its ends: along "both", and in
+        undirected graphs. A loop is in one row once.
     slots, vertex_capacity : int
+        Lengths of the arrays.
     spec : Spec
+        Types of the columns.
 
     Attributes
     ----------
     starts, stops : int32 or int64, (vertex capacity,)
         The first slot of each row, and the slot behind its last edge.
     classes : uint8, (vertex capacity,)
-        The class of each row's run; 0: none.
+        The size class of each row's run; 0 for a row without edges, which has no run.
     ends : int32, (slots,)
-        The vertex at the other end. Slots without an edge have some vertex, too.
+        The vertex at the other end of each edge. Spare slots have any vertex, so that
+        a kernel may load from them.
     numbers : uint32, (slots,)
-        ``2 i`` for insertion i, and ``2 i + 1`` where the edge leaves the row's vertex
-        in a pool where edges stand twice.
+        ``2 i`` for the edge of insertion i, in the order of all insertions. Where
+        `is_twice`, ``2 i + 1`` in the row of the edge's source.
     columns : dict of str to array, (slots,) or (slots, width)
+        Values of edges.
     ids : uint32, (slots,), or None
+        Edge ids, once `EdgeStore.give_ids` has made them.
     length_counts : int64, (2049,)
-        How many vertices below the vertex count have 0, 1, ... 2,047 edges, and more.
+        How many rows have 0, 1, ... 2,047 edges; the last entry counts longer ones.
     hubs : int32
         Vertices with 2,048 edges or more, ascending.
+    degrees : int32, (vertex capacity,), or empty
+        Lengths of rows, once `degrees_of` has made them.
+    out_degrees, out_counts, longest_out : int32 arrays, int
+        Of the host's pool along "in" of a directed graph: how often each vertex is in
+        `ends`, how many vertices have each such degree above 0, and the highest one.
+    queues : Queues
+        First slots of free runs, by class.
+    region, top : (int, int), int
+        The region that rows are laid into next, and the first slot never used.
+    lost : int
+        Free slots in pieces too short for a run; the next `refit` regains them.
     """
+
+    memory: Any = HostMemory
+    #: The result of `_bits`, and a host copy of a GPU's pool; None after arrays change.
+    _flat: list[tuple[Any, int]] | None = None
+    _host: Any = None
 
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
@@ -233,7 +131,7 @@ class RowPool(HostRows):
         kernels = numba_kernels()
         self.slots = slots = max(slots, _FEWEST_SLOTS)
         self.along, self.is_twice, self.spec = along, is_twice, spec
-        #: Whether rows have edges of both directions of a directed graph.
+        #: Whether an entry of a row needs its direction besides its other end.
         self.is_sided = along == "both"
         dtype = wide_slots(slots)
         zeros = self.memory.zeros
@@ -242,33 +140,106 @@ class RowPool(HostRows):
         self.ends, self.numbers = zeros(slots, np.int32), zeros(slots, np.uint32)
         self.columns = {name: zeros(slots, *kind) for name, kind in spec.items()}
         self.ids: Array | None = None
-        #: Rows that are counted; more have room.
+        #: Rows that `length_counts` counts.
         self.vertex_count = 0
-        self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
+        self.length_counts = np.zeros(HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
-        #: Lengths of rows where they have been asked for, degrees at other ends where
-        #: `EdgeStore` counts them, and how many vertices have each but 0.
-        self.degrees = self.out_degrees = self.out_counts = _NONE
+        self.degrees = self.out_degrees = self.out_counts = NONE
         self.longest_out = 0
-        self.queues = Runs(self.memory)
-        #: Free memory that rows are laid into next, and where nothing has been yet.
-        self.region, self.top = (0, 0), 0
-        #: Slots that are too few for a run; compaction gains them back.
-        self.lost = 0
+        self.queues = Queues(np.int64, self.memory, kernels.CLASS_COUNT)
+        self.region, self.top, self.lost = (0, 0), 0, 0
+
+    @property
+    def hub_lengths(self) -> Array:
+        """The number of edges of each hub."""
+        return self.stops[self.hubs] - self.starts[self.hubs]  # type: ignore[no-any-return]
+
+    def longest(self) -> tuple[int, int]:
+        """Return the highest degree, and the highest one below that of a hub.
+
+        Out-degrees count as well where `out_degrees` are kept.
+        """
+        top = numba_kernels().top_of
+        most = below = top(self.length_counts, HUB - 1)
+        if self.hubs.size:
+            most = int(self.hub_lengths.max())
+        out = self.longest_out
+        if out >= HUB:
+            most, out = max(most, out), top(self.out_counts, HUB - 1)
+        return max(most, out), max(below, out)
+
+    def taken_at(self, name: str, places: Array) -> Array:
+        """Return entries of the array with this name, on the host."""
+        return getattr(self, name)[places]  # type: ignore[no-any-return]
+
+    def given_slots(
+        self, vertex_count: int, bound: int, is_undirected: bool
+    ) -> tuple[Array, Array]:
+        """Return row and slot of each given edge, in the order of insertion.
+
+        Twins of an undirected graph are left out. Insertions are numbered below
+        `bound`.
+        """
+        from featgraph.graph.building.kernels import order_of  # loads Numba
+
+        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
+        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
+        if is_undirected:
+            is_given = self.numbers[slots] & 1 == 0
+            rows, slots = rows[is_given], slots[is_given]
+        numbers = (self.numbers[slots] >> 1).astype(np.int32)
+        numbers -= numbers.min(initial=max(bound - 1, 0))
+        order = order_of(numbers)
+        return rows[order], slots[order]
+
+    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
+        """Return ends, numbers, columns and ids of the edges in some slots."""
+        columns = {name: column[slots] for name, column in self.columns.items()}
+        ids = None if self.ids is None else self.ids[slots]
+        return self.ends[slots], self.numbers[slots], columns, ids
+
+    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
+        """Return starts, stops and ends on the host; entries of other rows may be 0."""
+        return self.starts, self.stops, self.ends
+
+    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
+        """Return ends and rows of the edges whose `ends` are in a set of vertices."""
+        count = int(self.out_degrees[is_in_set].sum())
+        targets, sources = np.empty((2, count), np.int32)
+        rows = self.starts[:vertex_count], self.stops, self.ends
+        numba_kernels().find_ends(*rows, is_in_set, targets, sources)
+        return sources, targets
+
+    def on_host(self) -> Any:
+        """Return this pool, which the host can read; a GPU's pool returns a copy."""
+        return self
+
+    def put(self, name: str, array: Any) -> None:
+        """Overwrite an attribute's array, or set the attribute from or to None."""
+        self._host = self._flat = None
+        if array is None or getattr(self, name) is None:
+            setattr(self, name, array)
+        else:
+            self.memory.copy(getattr(self, name), array)
+
+    def lengths(self, vertex_count: int) -> Array:
+        """Return the number of edges of each of the first rows."""
+        return self.stops[:vertex_count] - self.starts[:vertex_count]  # type: ignore[no-any-return]
 
     def plan(
         self, updates: Updates, threads: Threads, *room: int, dense: bool
     ) -> HostPlan:
-        """Plan the changes of a batch to the rows.
+        """Find the outcomes of a batch, and the new length and run of each row.
 
         Parameters
         ----------
         updates : Updates
+            Its `outcomes` are set.
         threads : Threads
         *room : int
-            The number of vertices and their capacity, once the batch is applied.
+            The number of vertices after the batch, and the vertex capacity.
         dense : bool
-            Whether all rows count as touched.
+            Plan all rows, as `refit` needs, not only those that have updates.
         """
         from featgraph.graph.building import kernels as building  # loads Numba
 
@@ -284,10 +255,12 @@ class RowPool(HostRows):
             keys.sort()
         else:
             keys = building.sorted_keys(keys, 32, room[0])
-        size = room[0] if dense else count
-        rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
-        touched = kernels.list_rows(keys, rows, first, dense)
-        if not dense:
+        if dense:
+            rows = np.arange(room[0], dtype=np.int32)
+            first = np.append(0, np.bincount(keys >> 32, minlength=room[0]).cumsum())
+        else:
+            rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
+            touched = kernels.list_rows(keys, rows, first)
             rows, first = rows[:touched], first[: touched + 1]
         born = room[0] if dense else room[0] - self.vertex_count
         combines = updates.policy == kernels.COMBINE
@@ -298,18 +271,18 @@ class RowPool(HostRows):
         )  # fmt: skip
         for name in ("starts", "stops", "classes"):
             setattr(plan, name, grown(getattr(self, name), room[1]))
-        words = 0
-        if updates.deletes:
-            words = kernels.number_bits(rows, plan.starts, plan.stops, plan.bits_at)
-        plan.bits = np.zeros(words, np.uint64)
+        if updates.deletes:  # there is room for all edges of the rows
+            lengths = plan.stops[rows] - plan.starts[rows]
+            lengths.cumsum(out=plan.gone_at[1:])
+            plan.gone_places = np.empty(plan.gone_at[-1], np.int32)
         pairs = plan.ends << 1 | plan.order & 1 if self.is_sided else plan.ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         plan.share(
             kernels.plan_rows, rows, first, plan.order, pairs, plan.starts,
             plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
-            updates.looks, updates.policy, updates.copies, plan.bits_at, plan.bits,
-            plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
-            plan.gone, plan.chosen, tallies,
+            updates.looks, updates.policy, updates.copies, plan.gone_at,
+            plan.gone_places, plan.places, plan.fates, plan.heads, updates.outcomes,
+            plan.lengths, plan.gone, plan.chosen, tallies,
         )  # fmt: skip
         plan.tally = tally = np.add.reduce(tallies)
         plan.came, plan.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
@@ -321,22 +294,25 @@ class RowPool(HostRows):
         columns: dict[str, Array], ids: Array | None, vertex_count: int,
         slots_for: Callable[[int], int],
     ) -> RowPool:  # fmt: skip
-        """Return a pool of edges, given in the order of insertion; this one has none.
+        """Return a pool with these edges in the order of insertion; this one is empty.
 
-        Loops of static graphs sort them into rows, which have spare slots here.
+        The loops that build static graphs write the rows, with spare slots between.
 
         Parameters
         ----------
-        numbers : uint32, optional
-            Twice the numbers of their insertions. Default: 0, 2, 4, ...
-        ids : uint32, optional
-            By edge; one that stands twice has the same id at both ends.
+        sources, targets : int32, (E,)
+        numbers : uint32, (E,), optional
+            Even entries of `numbers`. Default: 0, 2, 4, ...
+        columns : dict of str to array, (E,) or (E, width)
+        ids : uint32, (E,), optional
+            Both entries of an edge in a pool with `is_twice` get the same id.
+        vertex_count : int
         slots_for : callable
             As for `refit`.
         """
         from featgraph.graph.building import kernels as building  # loads Numba
 
-        sizes, hub, count = numba_kernels().SIZES, numba_kernels().HUB, sources.size
+        sizes, count = numba_kernels().SIZES, sources.size
         ends = (sources, targets) if self.along == "out" else (targets, sources)
         by_row: tuple[Array, ...] = ends[:1]
         loops = "count_one", "fill_columns", "fill_given"
@@ -370,13 +346,17 @@ class RowPool(HostRows):
             building.count_one(sources, new.out_degrees)
             new.out_counts = np.bincount(new.out_degrees).astype(np.int32)
             new.longest_out = new.out_counts.size - 1
-        counted = np.minimum(lengths[:vertex_count], hub)
-        new.length_counts = np.bincount(counted, minlength=hub + 1)
-        new.hubs = np.flatnonzero(lengths >= hub).astype(np.int32)
+        counted = np.minimum(lengths[:vertex_count], HUB)
+        new.length_counts = np.bincount(counted, minlength=HUB + 1)
+        new.hubs = np.flatnonzero(lengths >= HUB).astype(np.int32)
         return new
 
     def fit(self, plan: Any) -> bool:
-        """Find room for the rows that grow or shrink; return whether there is any."""
+        """Choose the runs of rows that change class; return False if there is no room.
+
+        Free runs of the class come first, then regions: `self.region`, long free runs,
+        and the slots from `top` on.
+        """
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
         if not self._moves(plan):
@@ -395,17 +375,18 @@ class RowPool(HostRows):
         return True
 
     def _moves(self, plan: Any) -> bool:
-        """Return whether rows come to other runs; without any, all stay in place."""
+        """Return whether any row changes its run; if none does, set `plan.targets`."""
         if plan.tally[numba_kernels().MOVES]:
             return True
         plan.targets = plan.starts[plan.rows]
         return False
 
     def _lay(self, plan: Any, counts: Array, regions: Array, short: int) -> int | None:
-        """Lay rows into so many runs of each class from queues, then into regions.
+        """Set the targets of rows: `counts` runs of each class, then parts of regions.
 
-        Regions then have the bounds of what is left. Return how many of them rows have
-        passed by, or None where a row fits in none.
+        Bounds of `regions` become those of the free slots that are left. Return the
+        number of regions that rows have gone past, or None if the rows do not fit.
+        `short` is how many slots the regions must provide.
         """
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
         passed = numba_kernels().place_runs(
@@ -418,18 +399,18 @@ class RowPool(HostRows):
         kernels, plan.hubs = numba_kernels(), self.hubs
         if plan.is_dense or plan.tally[kernels.HUBS]:
             kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            found = np.append(kept, plan.rows[plan.lengths >= HUB])
             plan.hubs = np.sort(found).astype(np.int32)
 
     def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:
-        """Lay out all rows in order, in arrays of their own.
+        """Lay out all rows in order in another pool, `plan.fresh`.
 
         Parameters
         ----------
         plan : Plan
-            One of all rows.
+            A dense one.
         slots_for : callable
-            Takes the slots that rows need, and returns those of the new pool.
+            Returns the size of the new pool for the number of slots that rows need.
         """
         needed = int(plan.wanted @ numba_kernels().SIZES)
         slots, capacity = slots_for(needed), plan.starts.size
@@ -442,7 +423,7 @@ class RowPool(HostRows):
         self._find_hubs(plan)
 
     def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
-        """Lay all rows into one region of a new pool."""
+        """Set the targets of all rows: one behind the other in the new pool."""
         plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
         none = np.zeros_like(plan.wanted)
         numba_kernels().place_runs(
@@ -451,7 +432,10 @@ class RowPool(HostRows):
         )  # fmt: skip
 
     def _bits(self) -> list[tuple[Any, int]]:
-        """Return all arrays over slots as unsigned integers, and widths of rows."""
+        """Return arrays over slots as flat unsigned integers, with elements per slot.
+
+        The kernels that copy edges are then compiled once per size of an element.
+        """
         if self._flat is None:
             self._flat = [
                 (self.memory.bits_of(a), 1 if a.ndim == 1 else int(a.shape[1]))
@@ -460,25 +444,29 @@ class RowPool(HostRows):
         return self._flat
 
     def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
-        """List the edges that leave, for the log and the queue of ids.
+        """Return the edges that the batch deletes, for the log and the queue of ids.
 
         Returns
         -------
-        rows, ends, numbers, ids : arrays
+        rows, ends, numbers, ids : arrays, (plan.left,)
+            In the order of rows. May be empty unless `is_logged`, or edges have ids.
         """
         ids = np.empty(0, np.uint32) if self.ids is None else self.ids
         left = *np.empty((2, plan.left), np.int32), *np.empty((2, plan.left), np.uint32)
         if plan.left:
             plan.share(
                 numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
-                np.cumsum(plan.gone) - plan.gone, plan.bits_at, plan.bits, self.ends,
-                self.numbers, ids, *left,
+                plan.gone_at, plan.gone_places, np.cumsum(plan.gone) - plan.gone,
+                self.ends, self.numbers, ids, *left,
             )  # fmt: skip
         plan.left_ends = left[1]
         return left
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
-        """Return ids for edges that come, by entry: those of a queue, then more."""
+        """Return ids of inserted edges, by number of entry.
+
+        In the order of rows, edges get the ids in `free`, then those from `next_id` on.
+        """
         ids = np.empty(room, np.uint32)
         at = plan.order[plan.fates == numba_kernels().APPENDS]
         more = np.arange(at.size - free.size) + next_id
@@ -486,7 +474,7 @@ class RowPool(HostRows):
         return ids
 
     def list_changed(self, plan: Any, updates: Updates) -> tuple[tuple[Any, ...], int]:
-        """List edges that get other values as given, as `Record.other`; count them."""
+        """Return `Record.other`, and how many edges get another value."""
         entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
         slots = plan.places[entries]
         if updates.has_twins:
@@ -504,12 +492,12 @@ class RowPool(HostRows):
         return found, int(np.count_nonzero(is_other))
 
     def prepare(self, plan: Any, updates: Updates) -> None:
-        """Prepare all writes, so that `apply` allocates no memory.
+        """Allocate and compute all that `apply` writes.
 
         Raises
         ------
         GraphInputError
-            Values without a sum.
+            If weights to be added have no sum in their type.
         """
         kernels = numba_kernels()
         new, order = self if plan.fresh is None else plan.fresh, plan.order
@@ -527,7 +515,7 @@ class RowPool(HostRows):
         sources, own = order >> 1, order[:0]
         if updates.policy == kernels.COMBINE and updates.rule == "last":
             given = np.flatnonzero(plan.heads >= 0)
-            sources[plan.heads[given]] = sources[given]  # the last of several counts
+            sources[plan.heads[given]] = sources[given]  # the last value is written
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
             if values.size and plan.heads.size and updates.rule != "last":
@@ -535,7 +523,7 @@ class RowPool(HostRows):
             plan.values.append((values, of))
         written = [(plan.ends, own), (numbers, own), *plan.values]
         if self.ids is not None and updates.ids is not None:
-            is_shared = np.uint32(not updates.has_twins)  # at both ends
+            is_shared = np.uint32(not updates.has_twins)  # one id for both entries
             written.append((updates.ids[order & ~is_shared], own))
         last = 2 + len(self.columns)
         for k, ((old, width), (to, _), (values, of)) in enumerate(
@@ -545,7 +533,7 @@ class RowPool(HostRows):
             plan.writes.append((old, to, width, bits, of, 2 <= k < last))
 
     def apply(self, plan: Any) -> RowPool:
-        """Write the rows, and return the pool that has them now; it cannot fail."""
+        """Write the planned rows; return this pool, or `plan.fresh`. Cannot fail."""
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
         new.degrees, new.out_degrees = plan.degrees, plan.out_degrees
@@ -557,8 +545,9 @@ class RowPool(HostRows):
         for old, to, width, values, sources, replaces in plan.writes:
             plan.share(
                 kernels.write_values, plan.rows, plan.first, plan.fates, plan.places,
-                plan.starts, plan.stops, plan.targets, plan.gone, plan.bits_at,
-                plan.bits, old, to, width, new is not self, values, sources, replaces,
+                plan.starts, plan.stops, plan.targets, plan.gone, plan.gone_at,
+                plan.gone_places, old, to, width, new is not self, values, sources,
+                replaces,
             )  # fmt: skip
         if new is self:
             self.starts, self.stops = plan.starts, plan.stops
@@ -574,13 +563,13 @@ class RowPool(HostRows):
         return new
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
-        """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
+        """Return int32 degrees that batches keep: lengths of rows ("in"), or "out"."""
         if side == "in" and not self.degrees.size:
             self.degrees = (self.stops - self.starts).astype(np.int32)
         return self.degrees if side == "in" else self.out_degrees
 
     def by_slot(self) -> list[Any]:
-        """Return all arrays over slots."""
+        """Return the arrays over slots: ends, numbers, columns, and ids if any."""
         ids = [] if self.ids is None else [self.ids]
         return [self.ends, self.numbers, *self.columns.values(), *ids]
 
@@ -590,7 +579,7 @@ class RowPool(HostRows):
         return [*(a for a in by_row if a is not None), *self.by_slot()]
 
     def copy(self) -> RowPool:
-        """Return a pool with the same rows in the same places."""
+        """Return a pool with the same rows in the same slots."""
         made, copies = copy(self), partial(_copy_of, self.memory)
         for name, array in vars(self).items():
             if hasattr(array, "dtype") and array.size:
@@ -601,16 +590,18 @@ class RowPool(HostRows):
 
 
 def _regions(pool: RowPool, short: int, used: Array) -> Array:
-    """Return free regions with so many slots, the end of the pool behind them.
+    """Return bounds of free regions: the pool's, long free runs, and the pool's end.
 
-    Long runs that are taken from their queues are added to `used`.
+    Long runs are taken until the regions before the end have `short` slots. They are
+    counted in `used`, (classes,).
     """
     kernels, regions = numba_kernels(), [pool.region]
     room, counts = pool.region[1] - pool.region[0], pool.queues.counts
     for size in counts[kernels.LONG_CLASS :].nonzero()[0] + kernels.LONG_CLASS:
         while room < short and used[size] < counts[size]:
             slots = int(kernels.SIZES[size])
-            (start,) = pool.queues.next(size, 1, int(used[size])).tolist()
+            found = pool.queues.next(1, size, int(used[size]))
+            (start,) = pool.memory.read(found).tolist()
             regions.append((start, start + slots))
             used[size] += 1
             room += slots
@@ -618,9 +609,10 @@ def _regions(pool: RowPool, short: int, used: Array) -> Array:
 
 
 def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
-    """Keep the free memory behind the rows that were laid into a region.
+    """Store the free slots of `regions`, of which rows have gone past `passed`.
 
-    Slots that rows have skipped, or have not reached, are appended to the queues.
+    The region that rows ended in is the pool's next one. The others are split into runs
+    for the queues.
     """
     behind = len(regions) - 1
     plan.region, plan.top = (0, 0), pool.top
@@ -634,24 +626,30 @@ def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
 
 
 def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
-    """Keep hubs and free memory as planned."""
+    """Store hubs, queues and free memory of a plan in the pool `new`.
+
+    A fresh pool, which is not `pool`, has the right queues and regions already.
+    """
     new.vertex_count, new.hubs = plan.vertex_count, plan.hubs
     if new is pool:
         if plan.drops is not None:
             pool.queues.table[0] += plan.drops
-        for put in plan.puts:
-            pool.queues.put(*put)
+        for size, start in plan.puts:
+            pool.queues.put(np.array([start]), size)
         pool.region, pool.top = plan.region, plan.top
         pool.lost += plan.lost
 
 
 def _copy_of(memory: Any, array: Any) -> Any:
-    """Return a copy of an array of the host, or of the memory of a pool."""
+    """Return a copy of an array in its own memory: of the host, or of a pool."""
     return array.copy() if isinstance(array, np.ndarray) else memory.copy_of(array)
 
 
 def _split(start: int, stop: int, puts: list[tuple[int, int]]) -> int:
-    """Cut free memory into runs for the queues; return how many slots are lost."""
+    """Append runs that fill a range of slots to `puts`; return how many slots remain.
+
+    The longest run that fits comes first, so that fewer than 4 slots remain.
+    """
     sizes = numba_kernels().SIZES
     while stop - start >= sizes[1]:
         size = int(np.searchsorted(sizes, stop - start, "right")) - 1
@@ -661,9 +659,19 @@ def _split(start: int, stop: int, puts: list[tuple[int, int]]) -> int:
 
 
 def combined(plan: Any, column: Array, values: Array, policy: str) -> Array:
-    """Return sums, least or greatest values by entry, with those of the graph's edges.
+    """Return the value that each entry writes under "sum", "min" or "max".
 
-    Static graphs combine the weights of repeated edges in the same way.
+    The value at an entry combines those of all entries with this head, and of the edge
+    that it replaces, by the function that combines repeated edges of static graphs.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its `order`, `fates`, `heads` and `places`, by entry.
+    column : array, (slots,)
+        Values of the graph's edges, before the batch.
+    values : array, (entries,)
+    policy : str
     """
     from featgraph.graph.building import kernels as building  # loads Numba
 

@@ -1,82 +1,72 @@
-"""Rows of a pool as the host reads them, and helpers of loops over rows."""
+"""Memory, queues and threads of pools of rows, and the plan of a batch.
+
+`HostMemory`        makes and copies arrays; `gpu_pools.GpuMemory` does so on a GPU
+`Queues`            free ids, or free runs by size class, first in first out
+`Threads`           run a kernel of `kernels_cpu` on parts of the touched rows
+`Updates`, `Plan`   the input of `pools.RowPool.plan`, and its result
+`ranges`, `living_slots`, `edges_of`   slots and ends of the edges of rows
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cache
+from functools import partial
 from threading import Barrier
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
-    "HUB",
-    "SHARED",
-    "Array",
-    "HostMemory",
-    "HostRows",
-    "Queue",
-    "Runs",
-    "Spec",
-    "Threads",
-    "edges_of",
-    "grown",
-    "living_slots",
-    "numba_kernels",
-    "ranges",
-]
+    "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan", "Queues",
+    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "ranges",
+]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
-#: Type and width of each column of the edges; None for scalars.
+#: Type of each column of edge values, and the length of its vectors; None: scalars.
 Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
 
-#: The length from which on rows are hubs, `kernels_cpu.HUB`.
+#: Rows of this length or more are hubs: `RowPool.length_counts` has one count of them.
 HUB = 2048
-#: Loops over fewer entries and rows are run by one thread.
+#: One thread runs loops over fewer entries and rows; else threads take 16 parts.
 SHARED = 1 << 14
 _PIECES = 16
-
-
-@cache
-def numba_kernels() -> Any:
-    """Return the kernels of the host, which load Numba."""
-    from featgraph.dynamic import kernels_cpu
-
-    return kernels_cpu
+#: No vertices.
+NONE = np.empty(0, np.int32)
 
 
 class HostMemory:
-    """Memory of the host; `gpu_pools.GpuMemory` has the same methods."""
+    """Functions on arrays of the host; `gpu_pools.GpuMemory` has the same names."""
 
-    #: Runs that a queue has room for at least.
+    #: The least room of a queue that is allocated anew.
     spare = 4
 
     @staticmethod
     def empty(size: int, dtype: Any) -> Any:
-        """Return an array without values."""
+        """Return an uninitialised array."""
         return np.empty(size, dtype)
 
     @staticmethod
     def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
-        """Return an array of zeros, or one of rows."""
+        """Return zeros of shape (size,) or (size, width)."""
         return np.zeros(size if width is None else (size, width), dtype)
 
     @staticmethod
     def part(array: Any, first: int, count: int) -> Any:
-        """Return some entries of an array, which are not copied."""
+        """Return a view of `count` entries."""
         return array[first : first + count]
 
     @staticmethod
     def copy(to: Any, values: Any) -> None:
-        """Write values of this memory over the first entries of an array."""
+        """Overwrite the first entries of an array with values in the same memory."""
         to[: len(values)] = values
 
-    #: Write values of the host over an array.
+    #: Overwrite the first entries of an array with values on the host.
     write = copy
 
     @staticmethod
@@ -86,17 +76,17 @@ class HostMemory:
 
     @staticmethod
     def placed(array: Array) -> Any:
-        """Return an array of the host in this memory."""
+        """Return an array of the host, copied to this memory if that is a GPU's."""
         return array
 
     @staticmethod
     def read(array: Any) -> Array:
-        """Return an array of this memory on the host."""
+        """Return an array of this memory, copied to the host if it is on a GPU."""
         return array  # type: ignore[no-any-return]
 
     @staticmethod
     def bits_of(array: Any) -> Any:
-        """Return an array as flat unsigned integers."""
+        """Return a view of an array as flat unsigned integers of the same size."""
         flat = array if array.ndim == 1 else array.reshape(-1)
         return flat.view(_UNSIGNED[array.dtype.itemsize])
 
@@ -106,7 +96,7 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
-    """Return an array, or a longer copy of it."""
+    """Return the array, or a copy with zeros appended if it is shorter than `size`."""
     if array.size >= size:
         return array
     made = memory.zeros(size, array.dtype)
@@ -114,129 +104,96 @@ def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
     return made
 
 
-class Queue:
-    """Numbers that leave in the order in which they came.
+class Queues:
+    """First-in-first-out queues of free ids, or of free runs, in one array.
 
     Parameters
     ----------
     dtype : dtype
     memory : {HostMemory, GpuMemory}, optional
-    """
-
-    __slots__ = ("_array", "_first", "_last", "_memory")
-
-    def __init__(self, dtype: Any, memory: Any = HostMemory) -> None:
-        self._memory, self._array = memory, memory.empty(0, dtype)
-        self._first = self._last = 0
-
-    def __len__(self) -> int:
-        return self._last - self._first
-
-    def next(self, count: int, skip: int = 0) -> Any:
-        """Return the next numbers; all where there are fewer. They stay."""
-        first = self._first + skip
-        return self._memory.part(self._array, first, min(count, self._last - first))
-
-    def drop(self, count: int) -> None:
-        """Remove the next numbers."""
-        self._first += count
-
-    def reserve(self, count: int) -> None:
-        """Make room for so many numbers; this alone can fail."""
-        if self._last + count > self._array.size:
-            size, kept = len(self), self.next(len(self))
-            self._array = self._memory.empty(2 * (size + count), self._array.dtype)
-            self._first = self._last = 0
-            self.put(kept)
-
-    def put(self, numbers: Any) -> None:
-        """Add numbers, for which there is room."""
-        if numbers.size:
-            room = self._memory.part(self._array, self._last, numbers.size)
-            self._memory.copy(room, numbers)
-            self._last += numbers.size
-
-    def copy(self) -> Queue:
-        """Return a queue with the same numbers."""
-        made = Queue(self._array.dtype, self._memory)
-        made.reserve(len(self) or 1)
-        made.put(self.next(len(self)))
-        return made
-
-
-class Runs:
-    """The queues of free runs of all classes, in one array.
+    count : int, optional
+        The number of queues: one of ids, or one of each size class of runs.
 
     Attributes
     ----------
-    table : int64, (3, classes)
-        Where the runs of a class begin, where they end, and up to where there is room.
-    runs : array of int64
-        First slots.
+    table : int64, (3, count)
+        Where each queue begins in `runs`, where it ends, and where its room ends.
+    runs : array
+        Ids, or first slots of runs, in the memory.
     """
 
-    def __init__(self, memory: Any = HostMemory) -> None:
-        self.table = np.zeros((3, numba_kernels().CLASS_COUNT), np.int64)
-        self._memory, self.runs = memory, memory.empty(1, np.int64)
+    def __init__(self, dtype: Any, memory: Any = HostMemory, count: int = 1) -> None:
+        self.table = np.zeros((3, count), np.int64)
+        self._memory, self.runs = memory, memory.empty(1, dtype)
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
 
     @property
     def counts(self) -> Array:
-        """How many runs of each class are free."""
+        """The length of each queue."""
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
-    def next(self, size: int, count: int, skip: int = 0) -> Array:
-        """Return the next runs of a class on the host; they stay."""
-        first, stop = self.table[:2, size].tolist()
-        count = min(count, stop - first - skip)
-        return self._memory.read(self._memory.part(self.runs, first + skip, count))  # type: ignore[no-any-return]
+    def next(self, count: int, queue: int = 0, skip: int = 0) -> Any:
+        """Return the next entries of a queue, at most `count`, without removal."""
+        first, stop = self.table[:2, queue].tolist()
+        first += skip
+        return self._memory.part(self.runs, first, min(count, stop - first))
 
     def listed(self) -> list[Array]:
-        """Return all runs by class, on the host."""
-        return [self.next(size, n) for size, n in enumerate(self.counts.tolist())]
+        """Return all entries by queue, on the host."""
+        lengths = enumerate(self.counts.tolist())
+        return [self._memory.read(self.next(n, queue)) for queue, n in lengths]
 
-    def reserve(self, more: Array) -> None:
-        """Make room for more runs of each class; this alone can fail."""
+    def drop(self, count: int) -> None:
+        """Remove the next entries of the first queue."""
+        self.table[0, 0] += count
+
+    def reserve(self, more: Any) -> None:
+        """Make room for more entries of each queue; this alone can fail."""
         if (self.table[1] + more <= self.table[2]).all():
             return
         counts = self.counts  # all queues move where one has no room
         spare = self._memory.spare + int(counts.sum()) // counts.size
         room = 2 * (counts + more) + spare
         begins, part = np.cumsum(room) - room, self._memory.part
-        runs = self._memory.empty(max(int(room.sum()), 1), np.int64)
-        for size in counts.nonzero()[0].tolist():
-            old = part(self.runs, self.table[0, size], counts[size])
-            self._memory.copy(part(runs, begins[size], counts[size]), old)
+        runs = self._memory.empty(int(room.sum()), self.runs.dtype)
+        for queue in counts.nonzero()[0].tolist():
+            to = part(runs, begins[queue], counts[queue])
+            self._memory.copy(to, self.next(counts[queue], queue))
         self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
 
-    def put(self, size: int, start: int) -> None:
-        """Add a run, for which there is room."""
-        to = self._memory.part(self.runs, self.table[1, size], 1)
-        self._memory.write(to, np.array([start]))
-        self.table[1, size] += 1
+    def put(self, entries: Any, queue: int = 0) -> None:
+        """Append entries, for which there is room, to a queue."""
+        if entries.size:
+            room = self._memory.part(self.runs, self.table[1, queue], entries.size)
+            is_here = isinstance(entries, np.ndarray)
+            (self._memory.write if is_here else self._memory.copy)(room, entries)
+            self.table[1, queue] += entries.size
 
-    def copy(self) -> Runs:
-        """Return queues with the same runs."""
+    def copy(self, memory: Any = None) -> Queues:
+        """Return queues with the same entries, in `memory` if that is given."""
         made = copy(self)
-        made.table, made.runs = self.table.copy(), self._memory.copy_of(self.runs)
+        made.table, made._memory = self.table.copy(), memory or self._memory
+        copies = self._memory.read if memory else self._memory.copy_of
+        made.runs = copies(self.runs)
         return made
 
-    def on_host(self) -> Runs:
-        """Return queues with the same runs on the host."""
-        made = copy(self)
-        made.table, made.runs = self.table.copy(), self._memory.read(self.runs)
-        made._memory = HostMemory
-        return made
+    def on_host(self) -> Queues:
+        """Return queues with the same entries on the host."""
+        return self.copy(HostMemory)
 
 
 class Threads:
-    """Threads that share the loops of a batch.
+    """A pool of threads that run the kernels of one batch on parts of its rows.
 
-    All have begun before the first loop: later there is none that could not be had.
+    All threads are started at once, since starting one may fail and the last step of a
+    batch must not. Without them, or for little work, the caller's thread runs all.
 
     Parameters
     ----------
     work : int
-        How many entries and rows there are.
+        The number of entries and rows of the batch.
     """
 
     def __init__(self, work: int) -> None:
@@ -263,23 +220,26 @@ class Threads:
 
     def share(self, bounds: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Call ``work(part, low, high, *arguments)`` for each part of a range."""
-        if self._pool is None:  # then the range is one part
+        if self._pool is None:  # there is one part
             work(0, *bounds, *arguments)
             return
         parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
-        # Waits for all of them, also where one failed.
+        # Leaving `with Threads` waits for the other parts if one raises.
         for done in [self._pool.submit(work, *part, *arguments) for part in parts]:
             done.result()
 
     def beside(self, work: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """Begin a concurrent call; return a function that waits for its result."""
+        """Start a concurrent call; return a function that waits for its result."""
         if self._pool is None:
             result = work(*arguments)
             return lambda: result
         return self._pool.submit(work, *arguments).result
 
     def bounds(self, count: int, first: Array | None = None) -> list[int]:
-        """Cut a range into parts, each with as many rows and entries."""
+        """Return bounds of parts of the rows; parts have equally many entries and rows.
+
+        Row j has the entries from ``first[j]`` to ``first[j + 1]``.
+        """
         if self.count == 1 or count < _PIECES:
             return [0, count]
         shares = np.arange(_PIECES + 1) / _PIECES
@@ -290,116 +250,176 @@ class Threads:
         return [0, *map(int, cuts), count]
 
 
-class HostRows:
-    """Rows in memory of the host; those of a GPU have the same methods.
+@dataclass(eq=False)
+class Updates:
+    """The updates of a batch, with the options of the store.
 
-    `memory` makes arrays where the rows are.
+    Attributes
+    ----------
+    sources, targets : int32, (M,)
+        Negative for an update without effect, such as a loop that is dropped.
+    kinds : uint8, (M,)
+        1 for an insertion, 0 for a deletion.
+    deletes : bool
+        Whether any update is a deletion.
+    policy, copies : int
+        Codes of `kernels_cpu` for insertions of present edges, and for deletions.
+    looks : bool
+        Whether outcomes depend on the edges of the rows. Insertions that keep copies do
+        not: rows are not read for them.
+    number : int
+        The insertion number of update 0.
+    rule : str
+        The policy of the graph for repeated edges, as a word.
+    columns : dict of arrays, (M,) or (M, width)
+        Values of insertions.
+    has_twins : bool
+        Whether the graph is undirected.
+    numbers : uint32, (M,), optional
+        Even entries of `RowPool.numbers`, in place of those that follow from `number`.
+    ids : uint32, (2 M,), optional
+        Ids of inserted edges by number of entry; set before `RowPool.prepare`.
+    is_checked : bool
+        Whether ids are known to be those of vertices. If not, a plan refuses others.
+    outcomes : uint8, (M,)
+        The outcome of each update, as a code; set by `RowPool.plan`.
     """
 
-    memory: Any = HostMemory
+    sources: Array
+    targets: Array
+    kinds: Array
+    deletes: bool
+    policy: int
+    copies: int
+    looks: bool
+    number: int
+    rule: str
+    columns: dict[str, Array]
+    has_twins: bool
+    numbers: Array | None = None
+    ids: Array | None = None
+    is_checked: bool = True
+    outcomes: Any = None
 
+
+class Plan:
+    """The changes that a batch makes to one pool.
+
+    Attributes
+    ----------
+    vertex_count, born : int
+        The number of vertices after the batch, and how many rows `length_counts` does
+        not count yet.
+    is_dense : bool
+        Whether all rows are planned, as for another pool.
+    tally : int64
+        Counts: of updates by outcome, of edges, rows and runs. Indices are constants of
+        `kernels_cpu`.
+    came, left : int
+        The number of edges that rows gain, and that they lose.
+    wanted, freed : int64, (classes,)
+        The number of runs that rows take, and that they leave.
+    hubs : int32
+        `RowPool.hubs` after the batch.
+    writes, values : list of tuple
+        For each array over slots, arguments of the kernel that writes it; for each
+        column, the values that are written.
+    fresh : RowPool or None
+        The pool into which `RowPool.refit` lays out all rows.
+    drops : int64, (classes,), or None
+        The number of runs that leave the front of each queue.
+    puts : list of (class, first slot)
+        Free runs that are appended to queues.
+    region, top, lost
+        Those of `RowPool` after the batch; `lost` is the increase.
+    """
+
+    tally: Any = None
+    came = left = 0
+    wanted: Any = None
+    freed: Any = None
+    hubs: Any = None
+    fresh: Any = None
+    drops: Any = None
+    region = (0, 0)
+    top = lost = 0
+
+    def __init__(self, vertex_count: int, born: int, is_dense: bool) -> None:
+        self.vertex_count, self.born, self.is_dense = vertex_count, born, is_dense
+        self.writes: list[tuple[Any, ...]] = []
+        self.values: list[tuple[Any, ...]] = []
+        self.puts: list[tuple[int, int]] = []
+
+
+class HostPlan(Plan):
+    """A plan for a pool of the host. Its arrays are arguments of `kernels_cpu`.
+
+    An *entry* is an update at one row: an update has two where edges are in two rows.
+    Entries are sorted by row, in the order of the batch. Deletions have entries, too.
+
+    Attributes
+    ----------
+    threads, bounds
+        `Threads`, and bounds of the parts of the touched rows.
+    rows : int32, the touched rows, ascending
+    first : int64, (rows + 1,), index of each row's first entry
+    order : uint32, by entry: ``2 i`` for update i at its first row, or ``2 i + 1``
+    ends : uint32, by entry: the vertex at the other end
+    fates : uint8, by entry: its effect on the row, `kernels_cpu.APPENDS` and so on
+    heads : int32, by entry: the entry that writes its value, or -1; see `combined`
+    places : int64, by entry: the slot whose value it replaces
+    lengths, gone : int64, by row: edges afterwards, and how many are deleted
+    gone_at, gone_places : int64 and int32
+        Indices in row j of its deleted edges, ascending, from ``gone_at[j]`` on.
+    starts, stops, classes : rows before the batch, with entries for all vertices
+    chosen, targets : by row: class and first slot of its run afterwards
+    left_ends : int32, `ends` of the deleted edges, in the order of rows
+    degrees, out_degrees, out_counts : those of the pool, with room for more entries
+    shift : the left shift that makes `order` such numbers: 0 here, 0 or 1 on a GPU
+    """
+
+    shift = 0
     starts: Array
     stops: Array
-    ends: Array
-    numbers: Array
-    columns: dict[str, Array]
-    ids: Array | None
-    hubs: Array
-    length_counts: Array
+    classes: Array
+    gone_places: Array = NONE
+    targets: Array
+    left_ends: Array = NONE
+    degrees: Array
+    out_degrees: Array
     out_counts: Array
-    longest_out: int
-    #: `RowPool._bits`, and a copy of rows of a GPU on the host, until arrays change.
-    _flat: list[tuple[Any, int]] | None = None
-    _host: Any = None
+
+    def __init__(
+        self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
+        *sizes: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(*sizes)
+        self.threads, self.rows, self.first = threads, rows, first
+        self.bounds = threads.bounds(rows.size, first)
+        #: Run a kernel on all parts.
+        self.share = partial(threads.share, self.bounds)
+        self.order, self.ends = np.empty((2, count), np.uint32)
+        self.fates = np.empty(count, np.uint8)
+        entries = count if combines else 0
+        self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
+        self.lengths, self.gone = np.zeros((2, rows.size), np.int64)
+        self.gone_at = np.zeros(rows.size + 1, np.int64)
+        self.chosen = np.empty(rows.size, np.uint8)
 
     @property
-    def hub_lengths(self) -> Array:
-        """The number of edges of each hub."""
-        return self.stops[self.hubs] - self.starts[self.hubs]
-
-    def longest(self) -> tuple[int, int]:
-        """Return the highest degree, and that of a vertex that is no hub.
-
-        Of out-degrees as well, where batches count them.
-        """
-        top, hub = numba_kernels().top_of, numba_kernels().HUB
-        most = below = top(self.length_counts, hub - 1)
-        if self.hubs.size:
-            most = int(self.hub_lengths.max())
-        out = self.longest_out
-        if out >= hub:
-            most, out = max(most, out), top(self.out_counts, hub - 1)
-        return max(most, out), max(below, out)
-
-    def taken_at(self, name: str, places: Array) -> Array:
-        """Return some entries of an array by its name, on the host."""
-        return getattr(self, name)[places]  # type: ignore[no-any-return]
-
-    def given_slots(
-        self, vertex_count: int, bound: int, is_undirected: bool
-    ) -> tuple[Array, Array]:
-        """Return rows and slots of edges as given, in the order of insertion.
-
-        Insertions are numbered below `bound`.
-        """
-        from featgraph.graph.building.kernels import order_of  # loads Numba
-
-        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
-        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
-        if is_undirected:
-            is_given = self.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (self.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=max(bound - 1, 0))
-        order = order_of(numbers)
-        return rows[order], slots[order]
-
-    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
-        """Return ends, numbers, columns and ids of edges by slot."""
-        columns = {name: column[slots] for name, column in self.columns.items()}
-        ids = None if self.ids is None else self.ids[slots]
-        return self.ends[slots], self.numbers[slots], columns, ids
-
-    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host, at least of some rows."""
-        return self.starts, self.stops, self.ends
-
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
-        kernels = numba_kernels()
-        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
-        none = np.empty(0, np.int32)
-        count = kernels.find_ends(*rows, none, none)
-        targets, sources = np.empty((2, count), np.int32)
-        if count:
-            kernels.find_ends(*rows, targets, sources)
-        return sources, targets
-
-    def on_host(self) -> Any:
-        """Return a pool that the host reads: this one."""
-        return self
-
-    def put(self, name: str, array: Any) -> None:
-        """Write a placed array over one with a name; replace None, or by None."""
-        self._host = self._flat = None
-        if array is None or getattr(self, name) is None:
-            setattr(self, name, array)
-        else:
-            self.memory.copy(getattr(self, name), array)
-
-    def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each vertex."""
-        return self.stops[:vertex_count] - self.starts[:vertex_count]
+    def entries(self) -> tuple[Array, Array]:
+        """`order` and `fates`, for the log."""
+        return self.order, self.fates
 
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
-    """Return the other ends of the edges of some rows, and the rows."""
+    """Return the ends of all edges of some rows, and the row of each."""
     starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
     return pool.taken_at("ends", ranges(starts, stops)), np.repeat(rows, stops - starts)
 
 
 def ranges(starts: Array, stops: Array) -> Array:
-    """Return the numbers from each start up to its stop, one range behind another."""
+    """Return the concatenation of all ``arange(start, stop)``."""
     lengths = stops - starts
     shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
     ranges = np.repeat(shift, lengths)
@@ -408,5 +428,5 @@ def ranges(starts: Array, stops: Array) -> Array:
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:
-    """Return the slots with an edge, by row."""
+    """Return the slots that have an edge, in the order of rows."""
     return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])

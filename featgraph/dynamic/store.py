@@ -1,7 +1,21 @@
-"""The edges of a graph that changes: rows by direction, ids, vertices, and a log.
+"""The edges of a dynamic graph: rows by direction, edge ids, vertices, and a log.
 
-`EdgeStore.apply` applies a batch as a whole or not at all. Pools of the other
-directions, and edge ids, are made at their first use; batches keep them.
+`EdgeStore` owns a `RowPool` for each direction in use, the queues of free vertices and
+free edge ids, and the log of changes. Rows along "in" exist always. Rows along "out" or
+"both", and edge ids, are made when they are first used, and batches keep them up to
+date.
+
+`EdgeStore.apply` makes a `_Step` of a batch, and `_Step.run` applies it:
+
+1. `RowPool.plan` on each pool. Outcomes of the updates come from the rows along "in".
+   Errors of policies are raised here.
+2. `RowPool.fit`, or `RowPool.refit` for a batch that is large compared with the graph,
+   for a pool whose rows have moved often, or where there is no room.
+3. `_Step._finish` allocates all that is left to allocate, and then writes rows, queues,
+   counts and the log with interrupts deferred.
+
+Any error leaves the store as it was. A graph on a GPU has `GpuRowPool`s; this module is
+the same for both targets.
 """
 
 from __future__ import annotations
@@ -30,16 +44,15 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     Array,
-    Queue,
+    Queues,
     Spec,
     Threads,
     edges_of,
     grown,
     living_slots,
-    numba_kernels,
 )
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
 from featgraph.graph.building.edges import POLICIES
@@ -50,16 +63,16 @@ if TYPE_CHECKING:
 
 __all__ = ["EdgeStore", "edges_of", "living_slots"]
 
-#: A batch of E / 4 deletions or more lays all rows out anew, one of E / 20 insertions,
-#: which may move as many rows, and one that comes to E / 4 since they were laid out
-#: last. Of rmat-19-14 on a CPU, E / 16 insertions so took 157 ms for 241, and as many
-#: deletions 436 for 130; of uniform edges 165 for 184, and 181 for 119.
+#: All rows are laid out anew by a batch of E / 4 deletions or E / 20 insertions, which
+#: may move as many rows, and after E / 4 updates in all. On a CPU, E / 16 insertions
+#: into rmat-19-14 took 157 ms so, and 241 ms row by row; E / 16 deletions 436 and 130.
+#: With uniform edges, insertions took 165 and 184 ms, and deletions 181 and 119.
 MERGE_SHARE, INSERTION, COMPACT_SHARE = 4, 5, 4
-#: Insertions are numbered below this.
+#: The bound of insertion numbers; then edges are renumbered.
 NUMBERS = 2**31
-#: More slots than any memory has room for.
+#: The bound of `capacity=`, above all sizes of memory.
 _MOST_SLOTS = 2**44
-#: Fewest entries of the log.
+#: The least room of the log, in changes.
 _LOG = 4096
 _CHOICES = {"all": 0, "first": 1, "last": 2}
 #: Reason to refuse an update -> the fault, the expected value, and the fix.
@@ -77,7 +90,7 @@ _REFUSED = {
 
 
 class EdgeStore:
-    """The edges of a graph that changes in batches, on the host.
+    """The edges and vertices of a graph that changes in batches.
 
     Parameters
     ----------
@@ -85,41 +98,47 @@ class EdgeStore:
     directed : bool
     duplicates, loops : str
         See `DynamicGraph`.
-    columns : dict of str to (dtype, width)
-        Types of the values of edges; the width of scalars is None.
+    columns : Spec
+        Types of the columns of edge values.
     capacity : int, optional
-        Slots of each pool. Default: they grow.
+        The number of slots of each pool. Default: pools grow.
+    target : {"cpu", "cuda"}
+        Where the rows are.
 
     Attributes
     ----------
     vertex_count, vertex_capacity : int
-        The number of ids, and the length of arrays over vertices.
+        The number of vertex ids, and the length of arrays over vertices.
     given_count, edge_count : int
-        Edges, and directed edges: twins are counted, too.
+        The number of edges without and with the twins of undirected ones.
     living : ndarray of bool, (vertex capacity,), or None
-        None until a vertex dies.
+        False for deleted vertices; None until one is deleted.
     turned : ndarray of int64, (vertex capacity,), or None
-        The version at which each vertex was last inserted or deleted since one died.
+        The version in which each vertex was last inserted or deleted; 0 for vertices
+        from before the first deletion.
     living_count : int
+        The number of vertices that are not deleted.
     version : int
-        How many batches have changed something.
+        The number of batches that have changed the graph.
     moves, lives : int
-        How often arrays have moved or grown, and vertices have come or died.
+        Count batches that replaced arrays, and those that changed the set of vertices.
     next_number : int
-        The number of the next insertion.
+        The number of the next insertion; it orders edges by time.
     numberings : int
-        How often edges were numbered anew.
+        How often all edges were renumbered because numbers had reached `NUMBERS`.
     known : ndarray of int64
-        The numbers of all insertions just before the last time, ascending.
+        The numbers of the edges before the last renumbering, ascending: ``known[i]``
+        became i.
     next_id, id_capacity : int
-        Ids that were given out are below the first; below the second there is room.
+        All edge ids are below `next_id`; arrays over ids have at least the capacity.
     by_id : weak set
-        Holders of values by id: where it is empty, edges lose their ids when rows are
-        laid out anew.
+        The owners of values by edge id. If there are none, `RowPool.refit` drops ids.
     pools : dict of str to RowPool
-        Those that exist; "in" does.
-    free_vertices, free_ids : Queue
-        Ids to be given out again; None where edges have no ids.
+        By direction: "in", and "out" and "both" once they are used. An undirected graph
+        has "in" only, whose rows hold all edges.
+    free_vertices, free_ids : Queues
+        Ids of deleted vertices and edges, which are given out again first. `free_ids`
+        is None while edges have no ids.
     """
 
     sides: None = None
@@ -151,25 +170,25 @@ class EdgeStore:
             self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
-        if directed and target == "cpu":  # degrees are taken from "out" rows else
+        if directed and target == "cpu":  # a GPU counts them when they are first used
             degrees = np.zeros(self.vertex_capacity, np.int32)
             self.pools["in"].out_degrees = degrees
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
-        #: Updates since rows were laid out.
+        #: The number of updates since all rows were laid out.
         self._aged = 0
         self._log = Log()
-        self.free_vertices = Queue(np.int32)
-        self.free_ids: Queue | None = None
+        self.free_vertices = Queues(np.int32)
+        self.free_ids: Queues | None = None
         self.next_id = self.id_capacity = 0
         self.by_id: WeakSet[Any] = WeakSet()
 
     @classmethod
     def from_edges(
         cls, sources: Any, targets: Any, columns: Mapping[str, object] | None = None, *,
-        vertex_count: int | None, spec: Spec | None = None, **options: Any,
+        vertex_count: int | None, **options: Any,
     ) -> EdgeStore:  # fmt: skip
-        """Make a store of some edges.
+        """Make a store with edges in the order of insertion, at version 0.
 
         Parameters
         ----------
@@ -177,8 +196,6 @@ class EdgeStore:
         columns : mapping of str to array, (E,) or (E, width), optional
         vertex_count : int or None
             None: the highest id plus one.
-        spec : Spec, optional
-            Types of columns. Default: those of the arrays.
         **options
             Of `EdgeStore`.
 
@@ -186,10 +203,7 @@ class EdgeStore:
         ------
         GraphInputError
         """
-        given = columns or {}
-        if spec is None:
-            given = {name: _array_of(name, given[name]) for name in given}
-            spec = _spec_of(given, options.get("duplicates", "keep"))
+        given, spec = _typed(columns or {}, options.get("duplicates", "keep"))
         if not is_on_gpu(sources):
             ends = sources, targets = ids_of(
                 sources, targets, vertex_count, MORE_VERTICES
@@ -210,7 +224,10 @@ class EdgeStore:
         return store
 
     def _insert_first(self, batch: Batch) -> None:
-        """Insert edges into a store without any: on the host, as for static graphs."""
+        """Insert edges into an empty store.
+
+        On the host, if all are kept, the loops that build static graphs do so.
+        """
         sources, targets, pool = batch.sources, batch.targets, self.pools["in"]
         is_loop = [] if self.target == "cuda" else sources == targets
         loops = int(np.count_nonzero(is_loop))
@@ -231,7 +248,10 @@ class EdgeStore:
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
         **options: Any,
     ) -> Batch:  # fmt: skip
-        """Check updates and copy them: see `checked_batch`."""
+        """Return checked copies of updates: see `checked_batch`.
+
+        Arrays on a GPU are checked and copied there if that is where the graph is.
+        """
         if self.target == "cuda" and self.living is None:
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
@@ -246,16 +266,16 @@ class EdgeStore:
         )
 
     def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
-        """Return a pool without edges."""
+        """Return an empty pool of the target."""
         kind: Any = RowPool
         if self.target == "cuda":
             from featgraph.dynamic.gpu_pools import GpuRowPool as kind  # loads Numba
         return kind(along, is_twice, slots, self.vertex_capacity, self.columns)  # type: ignore[no-any-return]
 
     def pool(self, along: str) -> RowPool:
-        """Return the rows along "in", "out" or "both" edges.
+        """Return the rows along "in", "out" or "both"; make them if they do not exist.
 
-        Those of an undirected graph are one pool. Others are made at their first use.
+        An undirected graph has one pool for all directions.
         """
         along = along if self.directed else "in"
         if along not in self.pools:
@@ -274,15 +294,16 @@ class EdgeStore:
             )  # fmt: skip
 
     def _slots(self) -> tuple[Array, Array]:
-        """Return the rows and slots along "in" of edges in the order of insertion."""
+        """Return row and slot along "in" of each given edge, in order of insertion."""
         given = self.vertex_count, self.next_number, not self.directed
         rows, slots = self.pools["in"].given_slots(*given)
         return on_host(rows), on_host(slots)
 
     def give_ids(self) -> None:
-        """Give each edge an id, if edges have none: from 0 on in the order of rows.
+        """Give each edge an id from 0 on, in the order of rows, unless edges have ids.
 
-        An edge has the same id in all pools; a twin has its own.
+        An edge has the same id in all pools. The twin of an undirected edge has an id
+        of its own.
         """
         if self.free_ids is not None:
             return
@@ -299,7 +320,7 @@ class EdgeStore:
                 own = order[np.searchsorted(by_number, wanted, sorter=order)]
             made[slots] = own
             ready[along] = pool.memory.placed(made)
-        free_ids = Queue(np.uint32, self.pools["in"].memory)
+        free_ids = Queues(np.uint32, self.pools["in"].memory)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
             for along, ids in ready.items():
@@ -307,15 +328,15 @@ class EdgeStore:
 
     @property
     def id_room(self) -> int:
-        """The length of arrays by edge id."""
+        """The length of arrays over edge ids."""
         return max(self.id_capacity, self.pools["in"].slots)
 
     def changes(self, since: int) -> Changes | None:
-        """Return the changes since a version; None if it is too old."""
+        """Return the changes since a version; None if the log begins later."""
         return self._log.since(since, self.version)
 
     def next_vertices(self, count: int) -> Array:
-        """Return the ids that the next inserted vertices will have."""
+        """Return the ids that the next inserted vertices get: free ones, then V on."""
         if not count:
             return np.empty(0, np.int32)
         freed = self.free_vertices.next(count)
@@ -323,7 +344,7 @@ class EdgeStore:
         return np.concatenate([freed, more.astype(np.int32)])
 
     def require_living(self, ids: Array, role: str) -> None:
-        """Raise GraphInputError if a vertex is dead."""
+        """Raise GraphInputError if one of the vertices is deleted."""
         if self.living is None:
             return
         is_dead = ~self.living[ids]
@@ -336,15 +357,15 @@ class EdgeStore:
             )  # fmt: skip
 
     def apply(self, batch: Batch) -> UpdateResult:
-        """Apply a batch: all of it, or nothing where an error is raised.
+        """Apply a batch as a whole; any error leaves the store as it was.
 
         Raises
         ------
         GraphInputError
-            An edge or loop that a policy refuses; a missing edge where that is an
-            error; too many vertices.
+            An edge or a loop that a policy refuses, an absent edge with
+            ``missing="error"``, or too many vertices.
         DeviceMemoryError
-            The pool has no room, and may not grow.
+            A pool would grow above `capacity`, or memory is exhausted.
         """
         if batch.deaths.size:
             self.require_living(batch.deaths, "ids")
@@ -356,7 +377,7 @@ class EdgeStore:
             return _Step(self, batch).run()
 
     def _without_edges(self, batch: Batch) -> Batch:
-        """Return the batch that deletes all edges of the vertices that die."""
+        """Return a batch with deletions of all edges of the vertices in `deaths`."""
         pool, dead = self.pools["in"], batch.deaths
         pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self.pools:
@@ -372,18 +393,19 @@ class EdgeStore:
         return Batch(sources, targets, kinds, deaths=dead)
 
     def compact(self) -> None:
-        """Lay all rows out in order, and free memory that they do not need."""
+        """Lay out all rows in order, each in the shortest run for its length."""
         self._aged = self.edge_count + 1
         with _HOST_MEMORY:
             _Step(self, Batch()).run(compacts=True)
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
-        """Return how many slots a pool has that must have some."""
+        """Return the size for a pool whose rows need so many slots."""
         if self.capacity is None:
             spare = needed // 8
             if needed + spare // 2 <= pool.slots:
                 return pool.slots
-            return needed + (3 * spare if pool.top else spare)  # 1.6 slots an edge
+            # A pool that grows has 1.6 slots per edge then.
+            return needed + (3 * spare if pool.top else spare)
         if needed > max(self.capacity, pool.slots):
             raise DeviceMemoryError(
                 "the pool of edges is full", where=f"rows along {pool.along!r}",
@@ -394,7 +416,7 @@ class EdgeStore:
         return max(self.capacity, pool.slots)
 
     def _renumber(self) -> None:
-        """Give edges numbers from 0 on in the order of insertion; empty the log."""
+        """Renumber edges from 0 on, in the order of insertion, and clear the log."""
         _, slots = self._slots()
         known = self.pools["in"].on_host().numbers[slots] >> 1
         made = {}
@@ -411,13 +433,13 @@ class EdgeStore:
             self._log.add(None, 0)
 
     def turned_since(self, version: int) -> Array:
-        """Return the vertices that were deleted, or whose ids were given out again."""
+        """Return vertices that were deleted, or inserted again, since a version."""
         if self.turned is None:
             return np.empty(0, np.int64)
         return np.flatnonzero(self.turned[: self.vertex_count] > version)
 
     def copy(self) -> EdgeStore:
-        """Return a store with the same edges, version and log."""
+        """Return an independent store with the same edges, version and log."""
         made = copy(self)
         made.pools = {along: pool.copy() for along, pool in self.pools.items()}
         for name in ("living", "turned", "free_ids", "free_vertices", "_log"):
@@ -426,7 +448,7 @@ class EdgeStore:
         return made
 
     def memory(self) -> dict[str, int]:
-        """Return slots and bytes of the pools, by direction and in all."""
+        """Return slots and used slots of each pool, and the bytes of all pools."""
         found = {}
         for along, pool in self.pools.items():
             found[f"{along}_slots"], found[f"{along}_used"] = pool.slots, pool.top
@@ -436,12 +458,30 @@ class EdgeStore:
 
 
 class _Step:
-    """One batch on its way into a store."""
+    """The application of one batch to a store.
+
+    Attributes
+    ----------
+    updates : Updates
+        The batch as pools read it. Dropped loops have negative ends.
+    vertices : int32
+        The ids of the vertices that the batch inserts.
+    freed : int
+        How many of them come from the queue of free ids.
+    room : (int, int)
+        The number of vertices and the vertex capacity after the batch.
+    bad : list of int
+        Updates that policies refuse.
+    dropped : int
+        The number of loops that are dropped.
+    counts : list of int
+        Counts of outcomes, and the number of deleted edges.
+    """
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
         self.vertices = store.next_vertices(batch.births)
-        self.freed = min(batch.births, len(store.free_vertices))
+        self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
             raise GraphInputError(
@@ -451,14 +491,14 @@ class _Step:
         if count > capacity:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
         self.room = count, capacity
-        #: Updates that are refused.
         self.bad: list[int] = []
         self.updates = self._updates()
 
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
         sources, targets, self.dropped = batch.sources, batch.targets, 0
-        is_here = isinstance(sources, np.ndarray)  # else there are no loops to drop
+        # A batch on a GPU has no loops unless they are kept: see `gpu_batch`.
+        is_here = isinstance(sources, np.ndarray)
         if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
@@ -476,7 +516,7 @@ class _Step:
         )  # fmt: skip
 
     def _policy(self) -> tuple[int, int]:
-        """Return the policy for present edges, and the copies to delete, as codes."""
+        """Return the codes of the policy for present edges, and of `copies`."""
         store, kernels = self.store, self.kernels
         if store.duplicates == "keep":
             return kernels.KEEP, _CHOICES[self.batch.copies]
@@ -486,7 +526,7 @@ class _Step:
         return kernels.COMBINE if combines else kernels.IGNORE, kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
-        """Plan the batch, find room, and apply it."""
+        """Apply the batch. `compacts` lays out all rows, also without any update."""
         store, updates = self.store, self.updates
         size = updates.sources.size
         work = size + (INSERTION - 1) * self.batch.insertions
@@ -499,7 +539,7 @@ class _Step:
         except MemoryError:
             if compacts or not dense:
                 raise
-        return self._run(False)  # there is no memory for a second pool
+        return self._run(False)  # no memory for other pools: try to change rows
 
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
@@ -523,7 +563,7 @@ class _Step:
 
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
-        if batch.deaths.size:  # edges may be deleted at both of their ends
+        if batch.deaths.size:  # an edge between two deaths is deleted twice
             counts[kernels.MISSING], codes = 0, np.empty(0, np.uint8)
         made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
         is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
@@ -531,7 +571,7 @@ class _Step:
         return UpdateResult(version, counts, codes, self.vertices)
 
     def _counts(self, plan: Plan) -> list[int]:
-        """Return the number of updates with each outcome; raise errors of policies."""
+        """Return counts of outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
         counts: list[int] = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
@@ -548,7 +588,7 @@ class _Step:
         return counts
 
     def _refuse(self, first: int) -> None:
-        """Raise GraphInputError about the first update that is refused."""
+        """Raise GraphInputError for an update that a policy refuses."""
         batch = self.batch.on_host()
         u, v = int(batch.sources[first]), int(batch.targets[first])
         kind = "repeat"
@@ -563,7 +603,7 @@ class _Step:
         )
 
     def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
-        """Prepare all that can fail, then apply the plans."""
+        """Do all that can fail, then write the plans, queues, counts and the log."""
         store, batch, updates = self.store, self.batch, self.updates
         pool, plan, free_ids = store.pools["in"], plans["in"], store.free_ids
         came, gone, births = plan.came, plan.left, batch.births
@@ -583,7 +623,8 @@ class _Step:
             own.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
         living, turned = self._living()
-        store.free_vertices.reserve(batch.deaths.size)
+        if batch.deaths.size:
+            store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
@@ -619,7 +660,7 @@ class _Step:
                 store._log.add(record, room)
 
     def _record(self, plan: Any, left: tuple[Array, ...]) -> Record:
-        """Return the record of the batch for the log."""
+        """Return the record of the batch; `left` is that of `RowPool.list_left`."""
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
         )  # fmt: skip
@@ -631,13 +672,13 @@ class _Step:
         gone = born - (inserted - counts[kernels.EDGES])
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
-            store.version, store.next_number, self.vertices, batch.deaths,
+            store.next_number, self.vertices, batch.deaths,
             (updates.sources, updates.targets), updates.has_twins, plan.entries,
             plan.shift, left[:3], other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:
-        """Return `living` and `turned`, not changed yet, with room for all."""
+        """Return `living` and `turned` before the batch, as long as the capacity."""
         store, capacity = self.store, self.room[1]
         living, turned = store.living, store.turned
         if living is None or turned is None:
@@ -649,28 +690,25 @@ class _Step:
 
 
 def _padded(count: int) -> int:
-    """Return a capacity of whole words of a set of vertices or edges."""
+    """Return a capacity of whole 64-bit words, as sets of vertices or edges have."""
     return max(-(-count // 64), 1) * 64
 
 
-def _array_of(name: str, values: Any) -> Any:
-    """Return the values of a column as an array, which may be one of the GPU."""
-    return values if is_on_gpu(values) else number_array(values, argument_of(name))
-
-
-def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
-    """Return the types of columns that are given as arrays; sums have 64 bits."""
-    spec: Spec = {}
+def _typed(columns: Mapping[str, Any], duplicates: str) -> tuple[dict[str, Any], Spec]:
+    """Return columns as arrays, host or device, and their types; sums have 64 bits."""
+    arrays, spec = {}, Spec()
     for name, given in columns.items():
-        dtype = given.dtype.newbyteorder("=")
+        if not is_on_gpu(given):
+            given = number_array(given, argument_of(name))
+        arrays[name], dtype = given, given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
         spec[name] = dtype, None if len(given.shape) < 2 else int(given.shape[1])
-    return spec
+    return arrays, spec
 
 
 class _HostMemoryErrors(AbstractContextManager[None]):
-    """Raise DeviceMemoryError where the host has no memory."""
+    """Raise DeviceMemoryError in place of MemoryError."""
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, MemoryError) and not isinstance(error, DeviceMemoryError):

@@ -1,12 +1,16 @@
-"""Triangles that come and go with the edges of an undirected graph.
+"""Updates of triangle counts from the changed edges of an undirected graph.
 
-A triangle has come if one of its edges has, and is counted in the present rows. It has
-gone if one of its edges has, and is counted in the old rows: the present ones, less
-the edges that came, plus those that went. Of the changed edges of a triangle, the one
-with the least key counts it. Of the two rows of an edge, the longer one is marked, once
-for all edges at its vertex, and the shorter one is walked.
+A triangle is new if one of its edges was inserted: it is found in the present rows. A
+triangle is lost if one of its edges was deleted: it is found in the old rows, which are
+the present ones without the inserted edges and with the deleted ones. A triangle with
+several changed edges is counted at the one with the least key.
+
+For an edge, the neighbors of the end with the longer row are marked, once for all edges
+of that vertex, and the other row is searched for marked vertices.
 
 Sets of edges are sorted arrays of keys ``u << 32 | v``, with both directions of each.
+Example: inserting (0, 2) into the path 0 - 1 - 2 marks the neighbors of 0, and finds 1
+in the row of 2: one new triangle, whose three corners each gain one.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -31,23 +35,24 @@ _NONE = np.empty(0, np.int64)
 def add_triangles(
     rows: Rows, inserted: Pairs, deleted: Pairs, counts: Array
 ) -> tuple[int, int] | None:
-    """Add the triangles that have come to counts, and take off those that have gone.
+    """Add new triangles to the counts of their corners, and subtract lost ones.
 
     Parameters
     ----------
     rows : tuple of ndarray
         Starts, stops and ends of the present rows.
     inserted, deleted : pair of ndarray
-        Sources and targets of the edges that came and went since the counts, each once.
+        Sources and targets of the edges inserted and deleted since the counts were
+        right, each edge once.
     counts : ndarray of int64, shape (V,)
-        How many triangles each vertex was a corner of. Without a meaning where None is
+        The number of triangles at each vertex, updated in place. Invalid if None is
         returned.
 
     Returns
     -------
     total, walked : int
-        How many more triangles there are, and how many entries of rows were read; None
-        if an edge that came has copies.
+        The increase of the number of triangles, and the number of edges read. None if
+        an inserted edge has copies.
     """
     came, went = _keys(*inserted), _keys(*deleted)
     marks = np.zeros(counts.size, np.int32)
@@ -60,13 +65,13 @@ def add_triangles(
 
 
 def _keys(sources: Array, targets: Array) -> Array:
-    """Return the set of some edges, without loops."""
+    """Return the sorted keys of edges in both directions, without loops."""
     u, v = (ends[sources != targets].astype(np.int64) for ends in (sources, targets))
     return np.sort(np.concatenate([u << 32 | v, v << 32 | u]))
 
 
 def _turned(rows: Rows, keys: Array) -> Pairs:
-    """Return the ends of the edges with longer rows, which ascend, and the others."""
+    """Return the end of each edge with the longer row, ascending, and the other end."""
     u, v = keys >> 32, keys & 0xFFFFFFFF
     of_u, of_v = (rows[1][ends] - rows[0][ends] for ends in (u, v))
     longer = (of_u > of_v) | ((of_u == of_v) & (u > v))
@@ -75,14 +80,14 @@ def _turned(rows: Rows, keys: Array) -> Pairs:
 
 @jit
 def _row(keys: Array, vertex: Any) -> tuple[Any, Any]:
-    """Return the range of the edges of a vertex in a set."""
+    """Return begin and end of the keys of edges from a vertex."""
     first = np.searchsorted(keys, vertex << 32)
     return first, first + np.searchsorted(keys[first:], vertex + 1 << 32)
 
 
 @jit
 def _is_in(keys: Array, u: Any, v: Any) -> Any:
-    """Whether a set has an edge."""
+    """Return whether a set has an edge."""
     key = u << 32 | v
     place = np.searchsorted(keys, key)
     return place < keys.size and keys[place] == key
@@ -90,7 +95,7 @@ def _is_in(keys: Array, u: Any, v: Any) -> Any:
 
 @jit
 def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
-    """Count a triangle, unless another changed edge than that of a and b does so."""
+    """Count triangle (a, b, w), unless an edge with a lesser key in `own` counts it."""
     key = min(a, b) << 32 | max(a, b)
     for end in (a, b):
         low, high = min(end, w), max(end, w)
@@ -107,10 +112,11 @@ def _count(
     starts: Array, stops: Array, ends: Array, longer: Array, shorter: Array,
     own: Array, without: Array, beside: Array, sign: int, counts: Array, marks: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Count the triangles with an edge of a set; return them, and entries read.
+    """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
-    Rows are without the edges of one set, and have those of another one beside. The
-    first number is negative if an edge of the set is not in the rows exactly once.
+    The rows are taken without the edges in `without`, and with those in `beside`.
+    Returns the number of triangles and of edges read. For `sign` 1, the first number is
+    negative if an edge of `own` is not in its row exactly once.
     """
     total, walked, marked = 0, 0, -1
     for i in range(longer.size):

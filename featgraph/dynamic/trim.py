@@ -1,9 +1,12 @@
-"""Trimming: values that came along edges which are gone are reset.
+"""`trim`: reset values of a State that depend on deleted or changed edges.
 
-A program that keeps extremes, such as shortest distances, goes on rightly behind
-insertions. Behind deletions a vertex may have a value that nothing gives any more.
-Where a property names the vertex that each value came from, its *source*, `trim` resets
-those values whose chain of sources used such an edge, and no others.
+A program that keeps minima or maxima, such as shortest distances, can continue after
+insertions. After a deletion, a vertex may have a value that no path gives any more. If
+a property stores the vertex that each value was taken from, its *source*, `trim` resets
+exactly the values whose chain of sources uses a deleted or changed edge.
+
+The log gives the vertices whose own edge to their source is lost. A program, `_lose`,
+then spreads "lost" to the vertices whose source is lost, until none is added.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _looks = {
     along: gather(into="is_lost", combine="any", along=along, sources="active")
     for along in ("in", "out", "both")
 }
-#: Along which edges values came -> what follows chains of sources.
+#: Direction in which values were gathered -> the program that spreads "lost".
 _lose = {along: foldmap(look(has_lost_source), lose) for along, look in _looks.items()}
 
 
@@ -50,28 +53,28 @@ def trim(
     state: State, source: str = "previous", *, reset: dict[str, Any], along: str = "in",
     values: bool = True, target: str = "auto",
 ) -> Ids:  # fmt: skip
-    """Reset the vertices whose values came along edges that were deleted or changed.
+    """Reset the vertices whose values depend on deleted or changed edges.
 
     A vertex is reset if the edge from its source was deleted or got another value since
-    `trim` was last called, or if its source is reset. It becomes due for all foldmaps,
-    and where one gathers from active vertices only, its neighbors become active.
+    `trim` was last called, or if its source is reset. It becomes due for all foldmaps.
+    For gathers from active vertices only, its neighbors become active.
 
     Parameters
     ----------
     state : State
     source : str, optional
-        A property of vertices: the id of the vertex whose value each one took; its own
-        id or a negative number where it took none. It becomes -1, unless `reset` has
-        it.
+        A property of vertices: the id of the vertex that the value was taken from, or
+        the own id or a negative number if there is none. It is reset to -1, unless
+        `reset` has another value.
     reset : dict of str to array_like
         Property -> the value of vertices that are reset, or values of shape (V, ...).
     along : {"in", "out", "both"}, optional
-        Along which edges values were gathered.
+        The direction in which values were gathered.
     values : bool, optional
-        Whether they depend on values of edges: else an edge that got another one stays
-        as it was.
+        Whether the values depend on edge values. If not, edges that got other values
+        count as unchanged.
     target : {"auto", "cpu", "cuda"}, optional
-        Where chains are followed.
+        The device on which chains are followed.
 
     Returns
     -------
@@ -81,16 +84,15 @@ def trim(
     Raises
     ------
     ArgumentError
-        If `along` or `values` is something else.
+        If `along`, `values` or `reset` is invalid.
     StateError
-        If a property is missing or not one of vertices, or another thread runs on the
-        State.
+        If a property is missing or not one of vertices, or another thread runs
+        supersteps on the State.
 
     Notes
     -----
-    A source is a vertex: a copy of the pair that is left does not exempt the vertex. If
-    the log of the graph does not go back to the last call, all vertices that have a
-    source are reset.
+    A vertex is reset even if another copy of its deleted edge is left. If the log of
+    the graph begins after the last call, all vertices that have a source are reset.
 
     Examples
     --------
@@ -118,13 +120,13 @@ def trim(
             known = state.signature.get(name) if isinstance(name, str) else None
             is_one = known and (name != source or known.item_shape in {(), (1,)})
             if known is None or known.kind is not PropertyKind.VERTEX or not is_one:
+                role = "source" if name is source else "reset"
                 raise StateError(
                     "vertices are reset, and have one source each",
-                    where=f"fg.trim, {'source' if name is source else 'reset'}="
-                    + shown(name),
+                    where=f"fg.trim, {role}={shown(name)}",
                     got="no property" if known is None else known.describe(),
                     expected="a property of vertices",
-                )
+                )  # fmt: skip
         now = state.follow()
         ends = _find_gone(state, along, values)
         lost = _find_lost(state, state[source].reshape(-1), ends, along, target)
@@ -139,9 +141,9 @@ def trim(
 
 
 def _find_gone(state: State, along: str, values: bool) -> Ids | None:
-    """Return where values came from, and where they went, by edges that are not there.
+    """Return the deleted and changed edges, as values were gathered: sources, targets.
 
-    None where these are forgotten.
+    None if the log begins after the last call of `trim`.
     """
     changes = log_since(state.graph, state.trimmed)
     if changes is None:
@@ -158,7 +160,7 @@ def _find_gone(state: State, along: str, values: bool) -> Ids | None:
 def _find_lost(
     state: State, sources: Any, ends: Ids | None, along: str, target: str
 ) -> Ids:
-    """Return the vertices whose chain of sources used an edge that is not as it was."""
+    """Return the vertices whose chain of sources uses one of the edges `ends`."""
     graph = state.graph
     if ends is None:
         return np.flatnonzero((sources >= 0) & (sources != np.arange(len(sources))))
@@ -174,6 +176,6 @@ def _find_lost(
 
 
 def _values_at(state: State, name: str, values: Any, ids: Ids) -> Any:
-    """Return the values of vertices that are reset: one for all, or one for each."""
+    """Return the values for the vertices `ids`, from one value or from (V, ...)."""
     given, item = np.asarray(values), state._column(name).type.item_shape
     return given[ids] if given.shape == (state.graph.vertex_count, *item) else given

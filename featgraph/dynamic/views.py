@@ -1,8 +1,16 @@
-"""Views of a dynamic graph: edges for the host, arrays for kernels.
+"""Views of the rows of a dynamic graph: edge lists for the host, arrays for kernels.
 
-`LivingEdges` is the list of the edges of one version, made when the host first reads
-it. `RunArrays` has the arrays of kernels by name: those of the store as they are, and
-others that follow from them, and the traits of the rows.
+`LivingEdges` is the edge list of one version, as `Graph` reads it; its arrays are
+collected when they are first read. `RunArrays` is `Graph.changing`. It returns the
+arrays that generated kernels take, by name:
+
+* rows, columns and degrees are the arrays of the store, which batches write in place;
+* arrays over edge ids, such as "in_sources", are *derived*: they have room for more
+  ids, and after a batch `renewed` returns the entries to overwrite;
+* cuts of the vertices, and lists of hubs, are made anew when the traits change.
+
+Arrays over vertices and edges are as long as the capacities (`room`), so that a batch
+replaces none of them, and kernels stay bound, until a capacity grows.
 """
 
 from __future__ import annotations
@@ -54,15 +62,15 @@ Array = npt.NDArray[Any]
 
 
 class LivingEdges(EdgeList):
-    """The edges of one version of a store, in the order of their insertion.
+    """The edges of one version of a store, in the order of insertion.
 
-    They are collected at the first read, before the next version.
+    Arrays are collected at the first read, which must be before the next batch.
 
     Parameters
     ----------
     store : EdgeStore
-    names : object or None
-        The names of all vertices of the version, by its method `of`.
+    names : Names or None
+        The names of the vertices.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
@@ -70,24 +78,24 @@ class LivingEdges(EdgeList):
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
         self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
-        self._weights = None  # States bind the column
-        #: Columns that have been collected.
+        self._weights = None  # States bind the column of the rows
+        #: Collected columns by name.
         self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
 
     @property
     def is_built_on_gpu(self) -> bool:
-        """Whether a GPU makes the rows of these edges: they have rows already."""
+        """False: the rows exist already."""
         return False
 
     @cached_property
     def names(self) -> Any:  # type: ignore[override]
-        """The names of the vertices; None without."""
+        """The names of the vertices, or None."""
         return None if self._names is None else tuple(self._names.of)
 
     @cached_property
     def _given(self) -> tuple[Array, Array]:
-        """The rows and slots along "in" of the edges as given."""
+        """Row and slot along "in" of each given edge."""
         return self.store._slots()
 
     @cached_property
@@ -99,17 +107,17 @@ class LivingEdges(EdgeList):
 
     @cached_property
     def sources(self) -> Array:
-        """Where edges begin."""
+        """The sources of the edges."""
         return freeze(self.store.pool("in").on_host().ends[self._given[1]])
 
     @cached_property
     def targets(self) -> Array:
-        """Where they end."""
+        """The targets of the edges."""
         return freeze(self._given[0])
 
     @cached_property
     def weights(self) -> Array | None:
-        """Their weights; None without."""
+        """The column "weight", or None."""
         return None if self.weights_dtype is None else self.column("weight")
 
     def column(self, name: str) -> Array:
@@ -121,7 +129,7 @@ class LivingEdges(EdgeList):
 
 
 def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
-    """Return the graph of the edges and the living vertices, which does not change."""
+    """Return the static graph of the edges and the living vertices."""
     sources, targets, names = edges.sources, edges.targets, edges.names
     count = edges.vertex_count
     if living is not None and not living.all():
@@ -139,7 +147,7 @@ def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
 
 
 def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
-    """Return for each pair whether rows along "in" have it; negative ids have none."""
+    """Return a mask of the pairs that rows along "in" have; none with negative ids."""
     known = np.flatnonzero((sources >= 0) & (targets >= 0))
     wanted, inverse = np.unique(
         _keys(sources[known], targets[known]), return_inverse=True
@@ -151,12 +159,12 @@ def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.
 
 
 def _keys(sources: Array, targets: Array) -> Array:
-    """Return a number for each pair."""
+    """Return the key ``source << 32 | target`` of each pair."""
     return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
-    """The values of a column of a graph, in the version that there is."""
+    """The values of a column of a dynamic graph in its present version."""
 
     is_shared = True
 
@@ -165,7 +173,7 @@ class ColumnValues(Reordered):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the values."""
+        """The type of the column."""
         return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
 
     @property
@@ -175,7 +183,7 @@ class ColumnValues(Reordered):
 
     @property
     def rows(self) -> Rows:  # type: ignore[override]
-        """The row of each edge id in that order."""
+        """The position in `array` of each edge id."""
         return edge_rows(self.graph)
 
     @property
@@ -207,12 +215,15 @@ class GraphColumn(PropertySpec):
         return np.array(self.values.array, dtype)
 
 
-#: Traits that a factor of two on the lengths of rows keeps.
+#: Traits that are lowered only if rows of twice the lengths would not have them.
 _KEPT = ("has_hubs", "long_rows", "has_giant")
 
 
 def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTraits:
-    """Return traits that fall only where rows of twice the lengths had lower ones."""
+    """Return the traits `now`, with hysteresis: lower ones only past a factor of two.
+
+    `then` are the traits before, and `twice` those of rows of twice the lengths.
+    """
     kept: dict[str, Any] = {
         name: getattr(now, name) or (getattr(then, name) and getattr(twice, name))
         for name in _KEPT
@@ -224,24 +235,23 @@ def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTr
     return replace(now, **kept)
 
 
-#: First words of the names of arrays whose sizes follow the edges of a version.
+#: Prefixes of the names of arrays whose sizes are exact, without room for later edges.
 _ORIENTED = ("upper_", "lower_", "both_", "order_", "degree_")
 _EXACT = (*_ORIENTED, "triangle_")
 
 
 class RunArrays:
-    """The arrays of a graph that changes, by their names in generated code.
+    """The arrays of a dynamic graph by their names in generated code; `Graph.changing`.
 
-    Pools, columns and degrees are those of the store, which batches write in place.
-    Arrays by edge id are *derived*: they have room for all ids, and in each version
-    some entries are written. States and results read the store through it:
-    `Graph.changing`.
+    It is the layout "runs" of the graph, and all that States, results and the runtime
+    read of its store.
 
     Attributes
     ----------
     edges : LivingEdges
-        The list of the edges of the version.
+        The edge list of the present version.
     turns : Turns
+        The lock between batches and supersteps.
     """
 
     name = "runs"
@@ -251,24 +261,24 @@ class RunArrays:
         self._store, self.turns = store, Turns()
         self.changes, self.turned_since = store.changes, store.turned_since
         self.keep_ids = store.by_id.add
-        #: The traits of the version, and with what they were found last: the traits
-        #: without regard to those of before, and slots. None where these differ.
+        #: The traits of the version, and the key of the last computation: traits
+        #: without hysteresis, and slots; None while hysteresis has an effect.
         self._traits: GraphTraits | None = None
         self._found: tuple[GraphTraits, int] | None = None
-        #: Name of a cut of the vertices -> the traits for which it was made.
+        #: The traits for which each cut of the vertices was made, by name.
         self._cut_for: dict[str, GraphTraits | None] = {}
-        #: Name of a derived array -> the version that it is of.
+        #: The version of each derived array, by name.
         self._derived: dict[str, int] = {}
 
     def degrees(self, side: str) -> Any:
-        """Return degrees, in memory that batches write; entries behind V are 0."""
+        """Return degrees, (vertex capacity,), which batches update; 0 from V on."""
         side = side if self._store.directed else "in"
         return self._store.pool("in").degrees_of(side, self._store.vertex_count)
 
     def traits(self) -> GraphTraits:
-        """Return the traits: higher ones at once, lower ones past a factor of two.
+        """Return the traits of the version, lowered with hysteresis: see `_lowered`.
 
-        The store counts rows by length: there is no pass over the vertices.
+        They follow from counts of rows by length, without a pass over the vertices.
         """
         store, then = self._store, self._traits
         pool = store.pool("in")
@@ -281,11 +291,9 @@ class RunArrays:
             return then
         self._found = made, pool.slots
         self._traits = now = replace(
-            made,
-            layout=self.name,
-            wide_offsets=needs_wide_positions(pool.slots),
+            made, layout=self.name, wide_offsets=needs_wide_positions(pool.slots),
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )
+        )  # fmt: skip
         if then is not None and now != then:
             twice = traits_of_degrees(store, 2 * longest, below, short)
             self._traits = _lowered(then, now, twice)
@@ -295,33 +303,33 @@ class RunArrays:
 
     @property
     def in_rows(self) -> Any:
-        """The `RowPool` of rows along "in"; slots without an edge have old values."""
+        """The `RowPool` along "in"; its spare slots have arbitrary values."""
         return self._store.pool("in")
 
     @property
     def stored_ids(self) -> Array:
-        """Where values of a `State` are, by edge id of the host."""
+        """The edge id of each edge by row: the index of its values in a State."""
         return self.edges.ids
 
     @property
     def stored_count(self) -> int:
-        """How many values of edges a `State` has, those that no edge has included."""
+        """The bound of edge ids, those of no edge included."""
         self._store.give_ids()
         return self._store.next_id
 
     @property
     def seen(self) -> tuple[int, tuple[int, int]]:
-        """The version, the number of the next insertion, and how many numberings."""
+        """The version, the number of the next insertion, and how many renumberings."""
         store = self._store
         return store.version, (store.next_number, store.numberings)
 
     def target_of(self, target: str) -> str:
-        """Return the target of the graph.
+        """Return the target of the graph if `target` is that or "auto".
 
         Raises
         ------
         DeviceError
-            If another target is requested.
+            If `target` is another one.
         """
         own = self._store.target
         if target in {"cpu", "cuda"} - {own}:
@@ -333,7 +341,7 @@ class RunArrays:
         return own if target == "auto" else target
 
     def column_of(self, graph: Any, values: object) -> ColumnValues | None:
-        """Return the column of a graph that has these values; None where none has."""
+        """Return the column whose values an argument is, or None."""
         if isinstance(values, ColumnValues):
             return values if values.graph is graph else None
         for name, known in self.edges.columns.items():
@@ -342,7 +350,7 @@ class RunArrays:
         return None
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles, (V,), follow changes: see `add_triangles`."""
+        """Update counts of triangles, (V,), by changes: see `triangles`."""
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
         ends = np.concatenate([*changes.inserted, *changes.deleted])
@@ -351,26 +359,25 @@ class RunArrays:
 
     @property
     def room(self) -> tuple[int, int]:
-        """How many vertices, and how many edges, arrays have entries for."""
+        """The lengths of arrays over vertices, and over edge ids."""
         return int(self._store.pool("in").starts.size), self._store.id_room
 
     def hubs(self) -> dict[str, bytes]:
-        """Return the key of the lists of hubs that GPU kernels use."""
+        """Return a key of the lists of hubs of GPU kernels: hubs and their lengths."""
         if self._store.target != "cuda":
             return {}
         pools: Any = self._store.pools
         return {
             along: pool.hubs.tobytes() + pool.hub_lengths.tobytes()
-            for along, pool in pools.items()
-            if pool.hubs.size
-        }
+            for along, pool in pools.items() if pool.hubs.size
+        }  # fmt: skip
 
     def holds_exact(self, names: Iterable[str]) -> bool:
-        """Whether some of these arrays have other sizes in other versions."""
+        """Return whether any of these arrays has a size that is exact for a version."""
         return any(name.startswith(_EXACT) for name in names)
 
     def renewed(self, name: str) -> tuple[Array, Array] | None:
-        """Return which entries of an array a version has others of, and these."""
+        """Return the indices and values to write to a derived array, or None."""
         then, now = self._derived.get(name), self._store.version
         if then is None or then == now:
             return None
@@ -379,14 +386,14 @@ class RunArrays:
         return self._by_id(name, slots) if slots.size else None
 
     def stays(self, name: str) -> bool:
-        """Whether an array holds in another shape: no list of hubs, no other cut."""
+        """Return whether an array is still right after the traits have changed."""
         if name in self._cut_for:
             return self._cut_for[name] == self._traits
         is_list = "hub" in name or "joined" in name
         return not is_list and not name.startswith(_EXACT)
 
     def array(self, graph: Any, name: str) -> Any:
-        """Return an array with entries up to the capacities; None for other names."""
+        """Return the array with this name, as long as a capacity; None if unknown."""
         vertices, edges = self.room
         along, _, kind = name.partition("_run_")
         if kind:
@@ -426,14 +433,13 @@ class RunArrays:
         return None
 
     def _hub_list(self, of: RowNames, name: str) -> Array:
-        """Return a list of hubs, or of parts of their rows."""
+        """Return a list of hubs, or of the parts that their rows are cut into."""
         from featgraph.runtime.devices import gpu_arrays
 
         cut = {
-            of.hubs: gpu_arrays.longest_first,
-            of.hub_parts: gpu_arrays.parts_of_rows,
+            of.hubs: gpu_arrays.longest_first, of.hub_parts: gpu_arrays.parts_of_rows,
             of.joined_parts: gpu_arrays.joined_parts,
-        }[name.split(" ")[0]]
+        }[name.split(" ")[0]]  # fmt: skip
         pool: Any = self._store.pool(_along(of))
         least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
         if least >= HUB:
@@ -444,12 +450,12 @@ class RunArrays:
         return cut(hubs[lengths >= least], lengths[lengths >= least])
 
     def _lengths(self, of: RowNames) -> Array:
-        """Return the lengths of rows, up to the vertex capacity."""
+        """Return the lengths of rows, (vertex capacity,)."""
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
 
     def living_ids(self) -> Array:
-        """Return which ids that were given out edges have."""
+        """Return a mask of the edge ids below `stored_count` that an edge has."""
         self._store.give_ids()
         free: Any = self._store.free_ids
         made = np.ones(self._store.next_id, np.bool_)
@@ -457,10 +463,10 @@ class RunArrays:
         return made
 
     def _slots_since(self, version: int) -> Array:
-        """Return slots along "in" with all edges that have come or changed since then.
+        """Return slots along "in" of all edges inserted or changed since a version.
 
-        Those that came are the last ones of their rows; of a row where one got another
-        value, all are here. Where that is forgotten, all edges are.
+        Inserted edges are the last ones of their rows. Of rows with changed values, and
+        of all rows if the log begins later, all slots are returned.
         """
         pool, changes = self._store.pool("in"), self._store.changes(version)
         if changes is None:
@@ -475,7 +481,7 @@ class RunArrays:
         return ranges(first, stops)
 
     def _edges_at(self, slots: Array) -> tuple[Any, ...]:
-        """Return ids, ends and numbers of edges by slot along "in", and columns."""
+        """Return ids, ends, numbers and columns of edges by slot along "in"."""
         self._store.give_ids()
         pool = self._store.pool("in")
         ends, numbers, columns, ids = pool.edges_at(
@@ -484,10 +490,10 @@ class RunArrays:
         return (*map(on_host, (ids, ends, numbers)), columns)
 
     def ids_since(self, version: int, number: int, numbering: int) -> Array | None:
-        """Return the ids of edges that came since a version.
+        """Return the ids of the edges inserted since a version; None if unknown.
 
-        `number` was that of the next insertion, when edges had been numbered anew so
-        often. None where they have been more than once since then.
+        `number` and `numbering` are those of `seen` in that version. The ids are
+        unknown if edges were renumbered more than once since then.
         """
         if numbering < self._store.numberings - 1:
             return None
@@ -498,7 +504,7 @@ class RunArrays:
         return found
 
     def _by_id(self, name: str, slots: Array) -> tuple[Array, Array]:
-        """Return ids of edges by slot along "in", and their entries of an array."""
+        """Return edge ids, and entries of a derived array, of edges by slot."""
         ids, ends, numbers, columns = self._edges_at(slots)
         if name == "in_sources":
             return ids, ends
@@ -508,7 +514,7 @@ class RunArrays:
             order = np.argsort(numbers, kind="stable")
             ids, insertions = ids[order], numbers[order] >> 1
             is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
-            twins = ids.copy()  # unsigned, so that kernels of the CPU wrap none around
+            twins = ids.copy()  # unsigned: else Numba checks for negative indices
             twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
             if self._store.target == "cuda":
                 twins = twins.astype(self._store.pool("in").starts.dtype)
@@ -516,19 +522,19 @@ class RunArrays:
         return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
 
 
-#: First parts of names of arrays -> along which edges these rows lead.
+#: Prefixes of names of arrays -> direction of the rows.
 _ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
 
 
 def _along(of: RowNames) -> str:
-    """Return along which edges some rows lead."""
+    """Return the direction of rows, as a key of `EdgeStore.pools`."""
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
 
-#: Arrays of rows by degree order that kernels of the GPU read up to the capacity.
+#: Arrays in degree order that GPU kernels read up to the vertex capacity.
 _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
-#: Arrays that follow from the capacities, or that the degrees are.
+#: Arrays that follow from the capacities alone, and degrees.
 _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
     NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
     "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
@@ -537,6 +543,6 @@ _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
     "in_degree": lambda of: of.degrees("in"),
     "out_degree": lambda of: of.degrees("out"),
 }
-#: Derived arrays with an entry for each edge id.
+#: Derived arrays: one entry per edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 _COLUMN_BY_ID = f"{COLUMN} id "

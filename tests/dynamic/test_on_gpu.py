@@ -21,7 +21,7 @@ if not dialect.is_installed():
 import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
-from featgraph.dynamic import gpu_pools, kernels_cpu, views
+from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
@@ -177,8 +177,8 @@ def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
 
         def choose(target: str) -> None:
             least = HUB if target == "cuda" else 2048
-            patch.setattr(kernels_cpu, "HUB", least)
-            patch.setattr(gpu_pools, "HUB", least)
+            for module in (kernels_cpu, pools, gpu_pools):
+                patch.setattr(module, "HUB", least)
 
         yield choose
 

@@ -31,14 +31,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "a deletion takes one copy more": (
         _KERNELS, "_group", "pairs[NEED, pair] += 1", "pairs[NEED, pair] += 2"),
     "edges of a batch that leave again count": (
-        _KERNELS, "_decide_single", "gained -= fates", "gained += fates"),
+        _KERNELS, "_decide", "gained -= is_new", "gained += is_new"),
     "the last copy is one of the graph": (
         _KERNELS, "_group", "copies == LAST and", "copies == LAST and False and"),
     "the first copy is forgotten": (
-        _KERNELS, "_decide_copies", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
+        _KERNELS, "_decide", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
-    "rows share the bits of what leaves": (
-        _KERNELS, "number_bits", "bits_at[j] = count", "pass"),
+    "rows share the list of what leaves": (
+        _POOL, "plan", "lengths.cumsum(out=plan.gone_at[1:])", "pass"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
@@ -58,9 +58,9 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "pools", "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
     "gaps stay open": (
-        _KERNELS, "_close_gaps", "place = behind + 1", "place = behind + 2"),
+        _KERNELS, "write_values", "place = behind + 1", "place = behind + 2"),
     "values miss edges that have moved": (
-        _KERNELS, "_place_now", "now += not", "now += True or not"),
+        _KERNELS, "write_values", "to, k = to - 1, k + 1", "to, k = to, k + 1"),
     "edges that left again are written": (
         _KERNELS, "write_values", "fates[e] == APPENDS", "fates[e] & APPENDS"),
     "the first of several values stays": (
@@ -71,9 +71,10 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "count_ends", "= degree - 1", "= degree"),
     # queues
     "numbers are given out again": (
-        "rows Queue", "drop", "+= count", "+= count // 2"),
+        "rows Queues", "drop", "+= count", "+= count // 2"),
     "numbers are lost where a queue grows": (
-        "rows Queue", "reserve", "self.put(kept)", "self.put(0 * kept)"),
+        "rows Queues", "reserve", "self.next(counts[queue], queue))",
+        "0 * self.next(counts[queue], queue))"),
     "ids are given out twice": (
         _POOL, "ids_for", "(at.size - free.size)", "(free.size, at.size)"),
     # log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import run as runner
 from bench.dynamic import batches, contenders, following, stream, tables
-from bench.record import Recorder, child_environment
+from bench.record import ROOT, Recorder, child_environment
 
 BENCHES: dict[str, Any] = {
     "dynamic-batches": batches,
@@ -26,6 +29,23 @@ def run(name: str, **given: Any) -> Recorder:
     module = BENCHES[name]
     module.run(SimpleNamespace(**{**module.DEFAULTS, **given}), recorder)
     return recorder
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_commands_of_kept_lines_can_be_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each option that a line was made with, and names of contenders."""
+    kept = (ROOT / "bench/results").glob("dynamic-*.jsonl")
+    texts = [text for path in kept for text in path.read_text().splitlines()]
+    lines = map(json.loads, texts)
+    begin = f"python -m bench.run {name} "
+    commands = {line["command"] for line in lines if line["bench"] == name}
+    monkeypatch.setattr(BENCHES[name], "run", lambda arguments, recorder: None)
+    assert commands
+    for command in commands:
+        assert command.startswith(begin)
+        assert runner.main([name, *shlex.split(command.removeprefix(begin))]) == 0
 
 
 def test_batches_are_right_by_every_contender() -> None:
