@@ -1,4 +1,9 @@
-"""Numba types of the arguments of kernels, for compiling without data."""
+"""Numba types of the arguments of kernels, to compile these without data.
+
+`entry_signature` looks up each argument of an entry by its name. Arrays of vertices are
+int32, sets of vertices or edges are uint32 words, and arrays of edge ids and offsets
+are int32, or int64 in graphs with wide offsets.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +78,7 @@ def entry_signature(
 
 
 def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
-    """Return the types of arguments that its schedule adds to an entry.
+    """Return the types of the arguments that the schedule adds to an entry, by name.
 
     `offset` is the type of edge ids.
     """
@@ -84,7 +89,7 @@ def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
 
 
 def _lists() -> tuple[Any, Any]:
-    """Return the types of the lists of active and of waiting vertices."""
+    """Return the types of the lists of active vertices, and of vertices that wait."""
     from featgraph.device.queue_cuda import Far, Lists
 
     kinds = {"active": "uint32", "left": "uint32", "words": "int64"}
@@ -94,7 +99,7 @@ def _lists() -> tuple[Any, Any]:
 
 
 def _namedtuple(fields: list[Any], made: type[Any]) -> Any:
-    """Return the Numba type of a namedtuple; a uniform one for equal field types."""
+    """Return the Numba type of a namedtuple; equal field types give a uniform one."""
     return types.BaseTuple.from_types(fields, made)
 
 
