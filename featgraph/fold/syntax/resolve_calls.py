@@ -1,4 +1,9 @@
-"""Name resolution of calls: operations, atomics, mathematics, helpers."""
+"""Name resolution in expressions, and of calls.
+
+`Expressions` replaces properties and captured names by nodes of `tree.statements`, and
+raises for expressions that cannot be folded. `Calls` adds calls of operations, atomics,
+mathematical functions and helpers. `resolve` derives the pass over statements from it.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ from featgraph.program.state import unknown_name
 
 __all__ = ["Calls"]
 
+#: Nodes that can be folded if their parts can.
 _ALLOWED = (
     ast.BinOp,
     ast.UnaryOp,
@@ -70,7 +76,21 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class Expressions(ast.NodeTransformer):
-    """Turns names and attributes into nodes of the middle end: expressions."""
+    """Replaces names and attributes by nodes of `tree.statements`, in expressions.
+
+    Attributes
+    ----------
+    captured : mapping
+        Free name, or dotted name, -> frozen value.
+    names : Names
+        Meanings of ``d.name``.
+    given : dict
+        New name of a parameter -> name that the user gave.
+    has_data : bool
+        Whether the parameter ``d`` is the state.
+    locals : set of str
+        Parameters and assigned names.
+    """
 
     def __init__(
         self,
@@ -129,7 +149,7 @@ class Expressions(ast.NodeTransformer):
         )
 
     def _object(self, node: ast.expr) -> Any:
-        """Return the object that a captured name or a chain of attributes means."""
+        """Return the captured object of a name or a chain of attributes."""
         if isinstance(node, ast.Name):
             if self.is_local(node):
                 raise self.source.error(
@@ -231,7 +251,7 @@ class Expressions(ast.NodeTransformer):
         return [self.visit(element) for element in elements]
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """Let numbers pass."""
+        """Return a number; raise for other constants."""
         if not isinstance(node.value, bool | int | float):
             raise self.source.error(
                 "only numbers can be folded",
@@ -244,14 +264,14 @@ class Expressions(ast.NodeTransformer):
         return _number(self.source, node.value, node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        """Take the sign with the least integer, which without it is none of 64 bits."""
+        """Return -2**63 unchanged: its operand, 2**63, does not fit 64 bits."""
         least = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
         if least and node.operand.value == 2**63:  # type: ignore[attr-defined]
             return node
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        """Refuse what cannot be folded."""
+        """Resolve the parts of a node; raise if the node cannot be folded."""
         if not isinstance(node, _ALLOWED):
             name = type(node).__name__
             raise self.source.error(
@@ -286,7 +306,7 @@ def _whole(
     node: ast.expr,
     version: str = "now",
 ) -> ast.expr:
-    """Return a row, which stands for its element f, or a matrix given as a whole."""
+    """Return a whole row, as an access to its element f, or a whole matrix."""
     if rank - len(indices) == 2:
         return copy_location(Whole(name, indices), node)
     row = [*indices, ast.Name("f", ast.Load())]
@@ -326,7 +346,7 @@ def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
 
 
 def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
-    """Return a constant; negative ones negated, to print as they parse."""
+    """Return a constant; a negative one as ``-`` of a constant, as Python parses it."""
     if isinstance(value, int) and value not in _INT64:
         raise source.error(
             "this integer does not fit 64 bits",
@@ -346,7 +366,7 @@ def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
 
 
 class Calls(Expressions):
-    """Turns names and attributes into nodes of the middle end: calls."""
+    """Replaces names and attributes by nodes of `tree.statements`, in calls, too."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Resolve a call."""
