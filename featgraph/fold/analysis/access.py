@@ -103,6 +103,7 @@ def find_accesses(
                 rows.add(
                     AccessRecord(node.name, version, Mode.WRITE.value, where.value)
                 )
+    # The walk takes the target of an assignment for a read, too: these are removed.
     reads = {r for r in rows if r.mode == "read"}
     written_only = _targets_only(body)
     return tuple(
@@ -124,6 +125,7 @@ def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
     names = {name for name, _ in written}
     nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
     touched = {(n.name, _end(n)) for n in nodes if n.name in names}
+    # In general the one edge may write a vertex as its u, and the other read it as v.
     found = {end for _, end in (written if has_sides else touched)}
     return "".join(end for end in "uv" if end in found)
 
@@ -221,6 +223,7 @@ def _class_of(
             expected="u or v",
         )
     if kind.writes_edges or kind.intersects:
+        # These functions run on an edge or triangle, so no vertex is their own.
         ends = {"u", "v", "w"} if kind.intersects else {"u", "v"}
         return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
     if name == "v":
@@ -279,7 +282,7 @@ def check_accesses(
     for record in accesses:
         elsewhere = record.where not in {"own", "global"}
         if kind.exclusive and record.where == "neighbor":
-            continue
+            continue  # no other edge accesses u and v while the function runs
         if (
             record.mode == "read"
             and record.version == "now"
@@ -331,6 +334,7 @@ def _check_reads_first(
             found = [_check_reads_first(source, b, set(wrote)) for b in branches]
             parts: list[ast.AST] = [node.test]
         else:
+            # A loop: its reads are behind the writes of its earlier iterations.
             inner = getattr(node, "body", [])
             wrote = wrote | {t.name for t in _targets(inner)}
             found, parts = [{t.name for t in _targets([node])}], [node]
@@ -471,6 +475,7 @@ def next_written_on_every_path(
     """
     walk = _Walk(features_differ)
     walk.block(body, frozenset())
+    # An entry that is read before its write needs a copy even if all paths write it.
     missed = {name for done in walk.returns for name in walk.written - done}
     return frozenset(walk.written - missed - walk.read_early)
 
@@ -502,6 +507,7 @@ def _find_dropped(
                 written.add(target.name)
         elif isinstance(node, ast.Return):
             value = node.value
+            # A computed verdict may be False.
             if not (isinstance(value, ast.Constant) and value.value is True):
                 dropped |= written
         elif isinstance(node, ast.If):
@@ -543,6 +549,7 @@ class _Walk:
         return current
 
     def statement(self, node: ast.stmt, done: frozenset[str]) -> frozenset[str] | None:
+        """Return the entries written behind a statement; None if no path goes on."""
         if isinstance(node, ast.Assign):
             self._reads(node.value, done)
             target = node.targets[0]
@@ -700,7 +707,7 @@ def separate_gathered(
             continue
         base = base_name(node.name, shapes)
         if base is None or len(shapes[base]) != 1:
-            continue
+            continue  # a number is the same for all features; a matrix is an array
         last = node.indices[-1]
         if isinstance(last, ast.Constant):
             entry = Entry(node.name, int(last.value))  # type: ignore[arg-type]

@@ -378,6 +378,8 @@ def _analyse(
 ) -> Analysis:
     """Run the middle end, twice if the functions use no property of the widest type."""
     if real is None:
+        # Which properties are in use is known behind the first run only, and the types
+        # of locals depend on the storage type.
         real = _widest(signature, signature)
         found = _Analyser(program, signature, real, renumbered).run()
         used = {a.name for function in found.functions for a in function.accesses}
@@ -433,6 +435,7 @@ class _Analyser:
         return self.result
 
     def _refuse_clash(self, function: UserFunction) -> None:
+        """Raise if `into` names a property; a reduce may fill a vector of the State."""
         into = getattr(function, "into", None)
         if into is None:
             return
@@ -453,6 +456,7 @@ class _Analyser:
     # -- names
 
     def _names(self, function: UserFunction) -> Names:
+        """Return the meanings of ``d.name``, with the results of functions so far."""
         ranks, kinds = {}, {}
         for name, type_ in self.result.signature.items():
             entity = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
@@ -490,6 +494,7 @@ class _Analyser:
     # -- one function
 
     def _function(self, function: UserFunction) -> Analysed:
+        """Run all passes and checks over one function."""
         source = function.source
         names = self._names(function)
         captured = self.program.captured[function.function]
@@ -531,6 +536,7 @@ class _Analyser:
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
+        # From here on temporaries have their names in kernels.
         accesses = self._emit_names(body, accesses)
         shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
         entries, indexed = separate_gathered(function, body, shapes, self.stems)
@@ -541,7 +547,7 @@ class _Analyser:
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
         if self.result.renumbered and _is_arg(function):
-            scalars |= {NUMBER}
+            scalars |= {NUMBER}  # sources of an argmin or argmax are the user's ids
         return Analysed(
             name=_emitted_name(function.name, self.taken),
             declared=function,
@@ -651,6 +657,7 @@ class _Analyser:
         return helper.returns
 
     def _specialise(self, node: Helper, types: list[str]) -> HelperFunction:
+        """Resolve and type a helper; helpers that it calls are added before it."""
         source = self.program.helper(node.function)
         if len(types) != len(source.parameters):
             raise source.error(
@@ -695,6 +702,7 @@ class _Analyser:
         return self.result.signature[name].item_shape
 
     def _add_temporary(self, analysed: Analysed) -> None:
+        """Add the result of a gather, in the type in which it is accumulated."""
         gather: Any = analysed.declared
         shape: tuple[int, ...] = () if analysed.is_scalar else (analysed.width,)
         if gather.matrix:
@@ -709,7 +717,7 @@ class _Analyser:
         elif combine.is_custom and isinstance(combine.identity, float):
             type_ = "real"
         elif type_ == "bool":
-            type_ = "int32"
+            type_ = "int32"  # a sum or product of booleans counts
         type_ = self._called_combine(analysed, type_)
         name = analysed.accumulator
         self.result.temporaries[name] = Temporary(
@@ -726,6 +734,7 @@ class _Analyser:
             self.program.helpers.setdefault(operator.function, operator.source)
         node = Helper(operator.pair, [])
         if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
+            # Integers combine to a real number, which then is an operand itself.
             type_ = "real"
             self._call_helper(node, [type_, type_])
         helper = self.specialised[(operator.pair, (type_, type_))]

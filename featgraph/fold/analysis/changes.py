@@ -121,6 +121,8 @@ class IncrementalGathers:
 
 def changes_of(analysis: Analysis) -> Changes:
     """Return the changes of one foldmap."""
+    # The last function that may commit determines the next active set: vertices on
+    # which it returned True, or targets of such edges.
     functions = [f for f in analysis.functions if not f.kind.is_silent]
     announcing = functions[-1:]
     functions = [f for f in analysis.functions if not f.kind.reduces]
@@ -188,6 +190,7 @@ def _incremental(
     temporary = analysis.temporaries[str(function.into)]
     is_real = temporary.type == "real"
     exact = not (is_real and temporary.combine.rules.rounds)
+    # A constant gather is never patched, so that any combine will do.
     if not moving:
         return IncrementalGather(temporary.name, True, (), True, None)
     for record in moving:
@@ -308,6 +311,7 @@ def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -
                     fix="let it read what does not change, or drop the option",
                 )
             if read:
+                # Functions behind it read a result that depends on the order so far.
                 moving.add(str(function.into))
         waiting.append(function)
 

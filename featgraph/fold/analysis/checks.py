@@ -217,6 +217,7 @@ def width_of(
 def _check_constant(
     source: FunctionSource, node: Access | Atomic, index: ast.expr, size: int
 ) -> None:
+    """Raise if a constant index of an entry is not in 0 to `size` - 1."""
     negative = isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub)
     plain = index.operand if isinstance(index, ast.UnaryOp) and negative else index
     if not isinstance(plain, ast.Constant) or not isinstance(plain.value, int):
@@ -336,6 +337,7 @@ class _Walk:
         return path
 
     def _statement(self, node: ast.stmt, path: _Path, together: bool) -> _Path | None:
+        """Return the path behind a statement; None if it leaves."""
         if isinstance(node, ast.If):
             self._reads(node.test, path, together)
             inside = together and not varies(node.test, self.varying)
@@ -359,6 +361,7 @@ class _Walk:
         return None if ends else path
 
     def _loop(self, node: ast.For | ast.While, path: _Path, together: bool) -> _Path:
+        """Return the path behind a loop, which may have no iteration."""
         test = node.iter if isinstance(node, ast.For) else node.test
         inside = together and not loop_varies(node, self.varying)
         behind = path
@@ -400,6 +403,10 @@ class _Walk:
     def _write(
         self, node: ast.Assign, target: Access, path: _Path, together: bool
     ) -> None:
+        """Record a write of a shared entry; raise if another feature may have read it.
+
+        A write by one feature races with the reads of all, not with its own.
+        """
         if not self._is_shared(target):
             return
         place, version = _place(target), "_next" if target.version == "next" else ""

@@ -384,6 +384,7 @@ def is_real_matrix(node: ast.expr, function: Analysed, analysis: Analysis) -> bo
 
 
 def _stored_type(name: str, analysis: Analysis) -> str:
+    """Return the type of an entry, temporary, property, or result of a reduce."""
     if name in analysis.entries:
         name = analysis.entries[name].of
     if name in analysis.temporaries:

@@ -112,6 +112,7 @@ class Compilation:
         _LOG.info("compiled %s for the %s in %.2f s", file.name, file.target, took)
 
     def _announce(self, file: CheckedFile) -> None:
+        """Print the message to a terminal, once in a process."""
         if self.is_announced or not config.messages or not _is_terminal(sys.stderr):
             return
         self.is_announced = True
@@ -360,6 +361,7 @@ def load_module(source: Source) -> ModuleType:
 
 
 def _import_text(name: str, path: Path, text: str) -> ModuleType:
+    """Import a text under a name; failed imports leave no module behind."""
     loader = _TextLoader(name, path, text)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None:  # never, since a loader is given

@@ -388,6 +388,7 @@ class Kernel:
         return {name: cuda_code.link_cubin(code, cc) for name, code in compiled.items()}
 
     def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
+        """Return the output of a compiler of the dialect for each entry, by name."""
         if self.plan.target != "cuda":
             raise PlanError(
                 "a CPU kernel has no PTX",

@@ -59,6 +59,7 @@ def _title_pulled(facts: NestFacts) -> str:
 
 
 def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
+    """Return the names of the arguments, by which the runtime binds arrays."""
     phase = facts.phase
     sets = _SETS if phase.kind.pulls_edges else ("due",)
     changed = ["changed_sources", "stale"] if phase.incremental else []

@@ -305,6 +305,7 @@ def _factors(call: Operate) -> tuple[ast.expr, ast.expr]:
 
 
 def _unroll_outer(call: Operate, names: list[str], copies: Unrolled) -> None:
+    """Add ``a * dot(b, x)`` over named copies; lanes sum the product by shuffles."""
     a, b = _factors(call)
     zero = expression(f"{copies.real}(0.0)")
     left, right = copies.operands(b, zero), copies.operands(call.args[1], zero)
@@ -320,6 +321,7 @@ def _unroll_outer(call: Operate, names: list[str], copies: Unrolled) -> None:
 
 
 def _loop_outer(call: Operate, target: str, loops: Looped) -> None:
+    """Add ``a * dot(b, x)`` as two loops over features."""
     a, b = _factors(call)
     dot = loops.fresh("dot")
     loops.line(f"{dot} = {loops.real}(0.0)")
@@ -359,7 +361,8 @@ def _for_each(
             body(column(named("i")), expression("X[i]", X=registers[0]))
         return
     x, count = copies.fresh("x"), copies.count
-    # Lanes whose copy j is a feature.
+    # Lanes whose copy j is a feature. If all copies have equally many, one loop over
+    # lanes serves all copies, else each copy has a loop.
     members = [-(-(copies.width - j) // count) for j in range(count)]
     is_even = len(set(members)) == 1
     for some in [range(count)] if is_even else [[j] for j in range(count)]:

@@ -112,6 +112,7 @@ def _diagonal(call: Operate, form: Unrolled | Looped) -> ast.expr:
 
 
 def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> None:
+    """Solve by a thread; each element of the system is a variable ``work_i_j``."""
     matrix, right = call.args
     k, is_spd = copies.width, bool(call.constant("spd"))
     work, diagonal = copies.fresh("work"), copies.fresh("diagonal")
@@ -212,6 +213,10 @@ def solve_lines(work: str, factor: str, k: int, spd: bool) -> list[str]:
 
 
 def _ldlt(work: str, factor: str, k: int) -> list[str]:
+    """Return the steps of LDL^T without square roots; only the lower triangle is read.
+
+    Elimination leaves D on the diagonal, and the product L D below it.
+    """
     lines = []
     for step in range(k):
         pivot = f"{work}_{step}_{step}"
@@ -230,6 +235,7 @@ def _ldlt(work: str, factor: str, k: int) -> list[str]:
 
 
 def _gauss_jordan(work: str, factor: str, k: int) -> list[str]:
+    """Return the steps of Gauss-Jordan elimination, which ends with a diagonal."""
     lines = []
     for step in range(k):
         pivot = f"{work}_{step}_{step}"

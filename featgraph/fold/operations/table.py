@@ -166,6 +166,7 @@ class Reduction(Primitive):
         target: str,
         copies: Unrolled,
     ) -> None:
+        """Combine the members of each group, whichever copies and lanes have them."""
         names = copies.names(target)
         if not copies.predicated or (copies.count > 1 and copies.count % group == 0):
             # A lane has all members of its groups.

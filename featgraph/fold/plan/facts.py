@@ -162,6 +162,7 @@ def _reads(gather: Analysed) -> GatherReads:
 
 
 def _reductions(analysis: Analysis) -> dict[str, Reduction]:
+    """Return the results of reduces, by name."""
     read = read_where_due(analysis.functions)
     found = {}
     for function in analysis.functions:
@@ -201,6 +202,7 @@ def sent_rows(
     writes_next: Sequence[str], halos: Sequence[Halo], analysis: Analysis
 ) -> tuple[str, ...]:
     """Return the properties whose committed rows are sent with the set of vertices."""
+    # Next entries that a phase reads at ghosts have been sent before the commit.
     read = {name for halo in halos for name in halo.reads}
     ahead = {name for halo in halos for name in halo.reads_next}
     signature = analysis.signature

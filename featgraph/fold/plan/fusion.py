@@ -73,6 +73,7 @@ def group_functions(
     A gather whose aggregates are incremental is never pushed.
     """
     groups: list[Group] = []
+    # Reduces whose results due vertices read are moved to the front.
     order = order_of_reduces(functions)
     for number, place in enumerate(order):
         function, before = functions[place], [functions[i] for i in order[:number]]
@@ -308,6 +309,7 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
                 continue
             if a.mode == b.mode == "atomic" and _commute(earlier, later, a.name):
                 continue
+            # Lanes of one vertex, or edge, run both functions in order.
             if a.where == b.where == "own":
                 continue
             verb = "writes" if a_changes else "reads"
@@ -447,6 +449,7 @@ def sweep_changed(
         return phases
     if not all(_only_adds(f, read, signature) for f in behind):
         return phases
+    # Additions to these properties change an edge, so they insert it in the set.
     marks = tuple(sorted(read))
     mapping = Mapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
     rows = Mapping(

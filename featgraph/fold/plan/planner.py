@@ -93,6 +93,7 @@ def make_plan(
     _check_widths(functions)
     _check_schedule(functions, options)
     _check_atomics(analysis, options)
+    # Found without the option, too: `iterate` and `explain` read which gathers can be.
     changes = [
         changes_of(analysis),
         *([options.incremental] if options.incremental else []),
@@ -240,6 +241,7 @@ def _finish(
                 is_behind_vertices=any(k.writes_vertices for k in ran),
             )
         )
+    # Each of these steps depends on all phases, or on the result of the step before.
     phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     phases = _numbered(phases, analysis, options, traits)

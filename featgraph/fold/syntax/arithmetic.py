@@ -318,6 +318,7 @@ def _kind(node: ast.expr, type_: str) -> str:
 
 
 def _pair(left: Typed, op: ast.cmpop, right: Typed, node: ast.expr) -> ast.expr:
+    """Return one comparison: by operators, or of an integer with a real by a call."""
     kinds = {_kind(*left), _kind(*right)}
     if kinds != {"integer", "real"}:
         sides = [
@@ -416,6 +417,7 @@ def literal_value(node: ast.AST) -> int | None:
 
 
 def _computed(op: ast.operator, left: int, right: int) -> int | None:
+    """Return the result of an operator on integers, without computing huge numbers."""
     if isinstance(op, ast.LShift | ast.RShift | ast.Pow) and right < 0:
         return None
     if isinstance(op, ast.LShift | ast.Pow):
@@ -424,6 +426,7 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
         if bits > 2 * _MOST_BITS and abs(left) > is_power:
             return _TOO_LARGE
         if is_power and abs(left) <= 1:
+            # Powers of -1, 0 and 1 depend on whether the exponent is 0, odd or even.
             right = min(right, 2 - right % 2)
         return int(left**right) if is_power else left << right if left else 0
     if isinstance(op, ast.FloorDiv | ast.Mod) and right == 0:
@@ -550,6 +553,7 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
 def _unpacked(
     target: ast.expr, value: ast.expr | None
 ) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names of a target with their values, tuples element by element."""
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple):

@@ -161,6 +161,7 @@ class _Expressions:
         return known
 
     def _operation(self, node: Operate, out: list[ast.stmt]) -> ast.expr:
+        """Bind a collaborative call to a local; inline an operation of the user's."""
         if isinstance(node.operation, Collaborative):
             callee = self.resolve_called(node.operation)
             given: dict[str, ast.expr | None] = {
@@ -289,6 +290,7 @@ class _Expressions:
         values: dict[str, ast.expr | None] = dict(options)
         for parameter, argument in zip(callee.parameters, args, strict=False):
             value = self.value(argument, out)
+            # A plain argument may be evaluated at each use of the parameter.
             plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
             if not plain or parameter in assigned:
                 value = self._bind(f"{stem}_{parameter}", value, out)
@@ -390,6 +392,7 @@ class _Substitution(ast.NodeTransformer):
         return copied(value)
 
     def visit_Operate(self, node: Operate) -> ast.expr:
+        """Substitute in a call; options that are absent parameters are dropped."""
         left = {}
         extra: list[ast.expr] = []
         for name in node.options:

@@ -176,6 +176,7 @@ def _end_with_true(source: FunctionSource, tree: ast.FunctionDef) -> None:
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:
+    """Return whether all paths return; loops count as paths that go on."""
     for statement in body:
         if isinstance(statement, ast.Return):
             return True
@@ -277,6 +278,7 @@ def _check_bound(
 def _check_read(
     source: FunctionSource, node: ast.AST, bound: frozenset[str], names: set[str]
 ) -> None:
+    """Raise if `node` reads a local in `names` that is not bound."""
     for inner in ast.walk(node):
         if (
             isinstance(inner, ast.Name)
@@ -328,6 +330,7 @@ class _Resolver(Calls):
         return self.visit_Assign(ast.copy_location(plain, node))
 
     def _target(self, target: ast.expr) -> ast.expr:
+        """Return a resolved target: a local, or an access to a property."""
         if isinstance(target, ast.Name):
             if self.has_data and target.id in self.parameters:
                 raise self.source.error(

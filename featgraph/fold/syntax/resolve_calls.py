@@ -170,6 +170,7 @@ class Expressions(ast.NodeTransformer):
         raise self.source.error("unsupported expression", node, got=ast.unparse(node))
 
     def _bare_property(self, node: ast.Attribute) -> ast.expr:
+        """Return ``d.name`` without indices: a scalar, or a whole vector or matrix."""
         name = node.attr
         if name in BUILTIN_SCALARS or self.names.kinds.get(name) == "scalar":
             return copy_location(Scalar(name), node)
@@ -183,6 +184,7 @@ class Expressions(ast.NodeTransformer):
         )
 
     def _base_name(self, name: str, node: ast.AST) -> tuple[str, str]:
+        """Return the property of a field of ``d``, and "now" or "next"; or raise."""
         known = self.names.kinds
         if name in known or name in BUILTIN_ARRAYS:
             return name, "now"
@@ -402,6 +404,7 @@ class Calls(Expressions):
         )
 
     def _operate(self, node: ast.Call, called: Operation | Collaborative) -> ast.expr:
+        """Return the call of an operation, its arguments bound to parameters."""
         if isinstance(called, Collaborative):
             parameters: tuple[str, ...] = called.source.parameters
             required = len(parameters) - len(called.defaults)
@@ -454,6 +457,7 @@ class Calls(Expressions):
         return copy_location(Operate(called, args, options, extra), node)
 
     def _semiring(self, node: ast.expr) -> ast.expr:
+        """Return the name of a semiring, given as text or by a captured name."""
         word = node.value if isinstance(node, ast.Constant) else None
         if isinstance(node, ast.Name | ast.Attribute):
             word = self._object(node)
@@ -467,6 +471,7 @@ class Calls(Expressions):
         return copy_location(ast.Constant(str(word)), node)
 
     def _atomic(self, node: ast.Call, called: Operation) -> ast.expr:
+        """Return an atomic operation on an entry of a property."""
         if len(node.args) != 3 or node.keywords:
             raise self.source.error(
                 f"wrong arguments for {called.name}",

@@ -222,6 +222,7 @@ class _Expressions:
         if isinstance(node.op, ast.Not):
             node.operand = self.condition(node.operand)
             return node, "bool"
+        # A negative literal needs no call: -2**63 is one, and cannot overflow.
         literal = isinstance(node.operand, ast.Constant)
         node.operand, type_ = self.value(node.operand)
         if isinstance(node.op, ast.USub) and not literal:
@@ -232,6 +233,7 @@ class _Expressions:
         return node, type_ if type_ == "real" else "int64"
 
     def _boolop(self, node: ast.BoolOp) -> Typed:
+        # Copies, since `tested` types the operands again, as conditions.
         typed = [self.value(copied(v)) for v in node.values]
         common = join(*(t for _, t in typed))
         if common == "bool":
@@ -382,6 +384,7 @@ class _Statements:
         node.value = value
 
     def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
+        """Return a value converted for the dtype of a property; or raise."""
         dtype = self.values.dtypes[target.name]
         wanted = type_of_dtype(dtype)
         if type_ == "real" and wanted != "real":
@@ -400,6 +403,7 @@ class _Statements:
         variables[name] = type_ if known is None else join(known, type_)
 
     def _return(self, node: ast.Return) -> None:
+        """Type a returned value; a verdict becomes a bool."""
         given = narrowed(node.value, ast.expr)
         if isinstance(given, Identity):
             return

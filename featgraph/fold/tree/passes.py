@@ -194,6 +194,7 @@ class _Bound:
             self._reads(node.value)
 
     def _branches(self, node: ast.If) -> None:
+        """Follow both branches; `ways` has the names bound at the ends that go on."""
         self._reads(node.test)
         before, ways = self.names, list[set[str]]()
         known = self.under.get(ast.unparse(node.test), set())
