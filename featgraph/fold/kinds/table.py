@@ -151,6 +151,7 @@ def _nest_exclusive(facts: NestFacts) -> Body:
     runs = f"all_sources or {intrinsics}.test_bit(sources, u)"
     runs = "held" if facts.binding.holds else runs
     recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
+    # A test first, since an atomic takes longer than a load.
     due = "".join(
         f"if not {intrinsics}.test_bit(targets, {end}):\n"
         f"    {intrinsics}.set_bit(targets, {end})\n"

@@ -155,6 +155,7 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         return tuple((m, of) for m, (of, v) in known if v == version and of in read)
 
     triangles = _find_triangles(functions, analysis)
+    # Atomics of a triangle function are in `TriangleHalo.updates`.
     at_own = {a.name for a in records if a.mode == "atomic" and a.where != "foreign"}
     if triangles is not None:
         at_own -= {name for name, _ in triangles.updates}
@@ -218,7 +219,7 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
             mode = "read" if record.mode == "read" else "write"
             in_outbox = (record.mode, record.where) == ("atomic", "twin")
             if mode == "write" and in_outbox:
-                continue
+                continue  # the owner of the twin writes it, from the outbox
             elsewhere = goes_out or record.where == "twin"
             if mode == "write" or elsewhere:
                 found.setdefault((mode, record.version), set()).add(record.name)

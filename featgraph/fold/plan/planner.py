@@ -102,6 +102,7 @@ def make_plan(
     is_incremental = options.incremental is not None
     incremental = frozenset(found.gathers) if is_incremental else frozenset()
     alongs = {f.name: along_of(f, analysis, traits) for f in functions}
+    # A module has one type of offsets: the widest of all rows in use.
     if traits.wide_both and "both" in alongs.values():
         traits = dataclasses.replace(traits, wide_offsets=True)
     groups = group_functions(functions, options, incremental, alongs)

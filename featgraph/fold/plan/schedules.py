@@ -92,6 +92,7 @@ def choose_mapping(
         work = Work(kind.from_sources, width, _sweeps_edges(kind, members))
         return requested.choose(mapping, work, given)
     work = _work_of(kind, members, analysis, width, options, traits)
+    # A reduce of matrices has one schedule, whatever the option.
     if work.reduces and work.sums_matrices:
         return map_matrices(work)
     if requested is None:
@@ -457,6 +458,7 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     wanted = PropertyType(of_edges, "int32", (2,))
     type_ = analysis.signature.get(name)
     used = any(a.name == name for f in analysis.functions for a in f.accesses)
+    # Two turns an edge, at u and at v, written in place and by the kernel only.
     fits = type_ is not None and not (type_.iterated or type_.shared or used)
     if type_ is None or not fits or (type_.kind, type_.dtype, type_.item_shape) != (
         of_edges, wanted.dtype, wanted.item_shape,

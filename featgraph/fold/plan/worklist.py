@@ -323,6 +323,7 @@ def may_overwrite(
     width : int
         Number of features for which the functions run, one after the other.
     """
+    # Gathers read current entries, which functions before them must not overwrite.
     early = [a for f in before for a in f.accesses if a.mode != "read"]
     if any(a.version == "next" for a in early):
         return False

@@ -300,6 +300,7 @@ class WalkedByPlace(ABC):
         out += code(f"position = {first}")
         if walk.ends_together:
             return out + _until_found(walk, stop, each, self._step(walk.lanes))
+        # The plain loop stands last: it takes the edges that the others have left.
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
             out += _several(self, vertex, walk, stop, body, each)
@@ -311,6 +312,7 @@ class WalkedByPlace(ABC):
         """Return a loop over blocks of `places` edges of a part of a row."""
         start, stop = _BOUNDS[part]
         end = self.place(f"block_start + min(block_last - block_start, {places})")
+        # An empty part is one empty block, so that there is always a last one.
         body = code(f"block_end = {end}") + each
         body += code(
             "block_start = block_end\nif block_start == block_last:\n    break"
@@ -399,6 +401,7 @@ class WalkedByPlace(ABC):
             f"row_end = int32(row_begin + ({stop} - {start}))\n"
             f"{own} = {', '.join(lent)}"
         )
+        # Shuffles overwrite the variables of the lane's own row, which `own` saves.
         walked = self._side_by_side(vertex, walk, part, does, lent)
         if does.one_row is not None and walk.lanes > 1:
             out += code(
@@ -418,6 +421,8 @@ class WalkedByPlace(ABC):
         count = walk.lanes * len(does.takes)
         out = code(f"rounds = row_places + {count - 1} >> {count.bit_length() - 1}")
         each = code(f"round_begin = int32(step * {count})")
+        # Lanes past the last edge repeat it, with ``inside_edge`` False: all lanes must
+        # take part in the shuffles.
         for n, body in enumerate(does.takes):
             more = f" + {n * walk.lanes}" if n else ""
             each += code(
@@ -470,6 +475,7 @@ class WalkedByPlace(ABC):
         shift = walk.lanes.bit_length() - 1
         first = "edge_share * (cuda.grid(1) >> 5)"
         # In 64 bits: the first edge of a share of the last warps may exceed int32.
+        # A share is rounded up to whole rounds, so the last warps may have none.
         out = code(
             "share_edges = int64(share_begins[share_count[0]])\n"
             "edge_share = share_edges // (cuda.gridsize(1) >> 5)\n"
@@ -695,6 +701,7 @@ def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) 
     lent = [*rows.bound, stop]
     named = {n.id for n in every(body) if isinstance(n, ast.Name)}
     lent += [vertex] if vertex in named else []
+    # For a long row ``few`` is its start, so that its lane has nothing to do alone.
     out = code(f"few = {stop} if {stop} - {start} <= {walk.alone} else {start}")
     short = replace(walk, form="while", lanes=1)
     out += _while(rows, vertex, short, start, "few", _copies(body, 1))
