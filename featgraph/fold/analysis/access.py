@@ -90,7 +90,7 @@ def find_accesses(
     kinds : mapping
         Name -> "vertex", "edge", "vector", "scalar" or "into": see `Names`.
     """
-    rows: set[AccessRecord] = set()
+    records: set[AccessRecord] = set()
     for statement in body:
         for node in ast.walk(statement):
             if not isinstance(node, Access | Whole | Atomic):
@@ -98,17 +98,17 @@ def find_accesses(
             where = _class_of(function, node, kinds)
             mode = Mode.ATOMIC if isinstance(node, Atomic) else Mode.READ
             version = "now" if isinstance(node, Atomic) else node.version
-            rows.add(AccessRecord(node.name, version, mode.value, where.value))
+            records.add(AccessRecord(node.name, version, mode.value, where.value))
             if isinstance(node, Access) and _is_target(statement, node):
-                rows.add(
+                records.add(
                     AccessRecord(node.name, version, Mode.WRITE.value, where.value)
                 )
     # The walk takes the target of an assignment for a read, too: these are removed.
-    reads = {r for r in rows if r.mode == "read"}
+    reads = {r for r in records if r.mode == "read"}
     written_only = _targets_only(body)
     return tuple(
         sorted(
-            (rows - reads)
+            (records - reads)
             | {r for r in reads if (r.name, r.version) not in written_only}
         )
     )

@@ -186,14 +186,14 @@ def _incremental(
     if problem is not None:
         return problem
     changing = {*changes.announced, *changes.silent}
-    moving = [a for a in function.accesses if a.name in changing]
+    changed = [a for a in function.accesses if a.name in changing]
     temporary = analysis.temporaries[str(function.into)]
     is_real = temporary.type == "real"
     exact = not (is_real and temporary.combine.rules.rounds)
     # A constant gather is never patched, so that any combine will do.
-    if not moving:
+    if not changed:
         return IncrementalGather(temporary.name, True, (), True, None)
-    for record in moving:
+    for record in changed:
         problem = _moving_problem(record, changes)
         if problem is not None:
             return problem
@@ -201,7 +201,7 @@ def _incremental(
         return f"combines with {temporary.combine.name}"
     if temporary.combine.rules.patch == "quotient" and not is_real:
         return "a product of integers cannot be divided"
-    reads = tuple(sorted({a.name for a in moving}))
+    reads = tuple(sorted({a.name for a in changed}))
     seen = _as_seen(function, reads, analysis)
     return IncrementalGather(temporary.name, False, reads, exact, seen)
 

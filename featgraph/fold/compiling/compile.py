@@ -185,17 +185,17 @@ class CheckedFile:
 
     def save(self, key: Any, data: Any) -> None:
         """Store the code compiled for a signature."""
-        names, known = self._load_index(self.folder), repr(key)
-        COMPILATION.end(self, known)
+        names, signature = self._load_index(self.folder), repr(key)
+        COMPILATION.end(self, signature)
         try:
-            if known not in names:
+            if signature not in names:
                 taken, number = set(names.values()), 1
                 while self._replaced._data_name(number) in taken:
                     number += 1
-                names[known] = self._replaced._data_name(number)
+                names[signature] = self._replaced._data_name(number)
                 self._write(self._index, self._index_content(names), b"")
             content = self._replaced._dump(data)
-            self._write(self.folder / names[known], content, known.encode())
+            self._write(self.folder / names[signature], content, signature.encode())
         except OSError as error:
             warnings.warn(
                 f"{self._index} cannot be written ({error}); "
@@ -206,14 +206,14 @@ class CheckedFile:
 
     def load(self, key: Any) -> Any:
         """Return the stored code for a signature, or None."""
-        known = repr(key)
+        signature = repr(key)
         for folder in self._folders:
-            name = self._load_index(folder).get(known)
-            content = name and self._read(folder / name, known.encode())
+            name = self._load_index(folder).get(signature)
+            content = name and self._read(folder / name, signature.encode())
             if content:
                 _LOG.debug("loaded %s for the %s", self.name, self.target)
                 return pickle.loads(content)  # noqa: S301
-        COMPILATION.begin(self, known)
+        COMPILATION.begin(self, signature)
         return None
 
     def has(self, key: Any) -> bool:
@@ -256,8 +256,8 @@ class CheckedFile:
             return None
         except OSError:
             return None
-        inner, found = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
-        if hashlib.sha256(salt + inner).digest() == found:
+        inner, checksum = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+        if hashlib.sha256(salt + inner).digest() == checksum:
             return inner
         _warn(path, "is damaged")
         if not is_shared:

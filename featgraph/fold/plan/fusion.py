@@ -236,19 +236,19 @@ def combine_in_sweeps(
     reals are added up. If vertices have many edges (`GraphTraits.is_dense`), these
     chunks would be too large to balance.
     """
-    made, swept = list(phases), -1
+    combined, swept = list(phases), -1
     fits = options.target == "cpu" and options.folding and not options.asynchronous
     fits = fits and traits.layout == "csr"
     fits = fits and not (traits.renumbered or traits.is_dense)
     for number, phase in enumerate(phases if fits else ()):
         if not phase.kind.reduces:
             swept = number
-        elif swept >= 0 and _is_combined(phase, made[swept:number], analysis):
-            earlier = made[swept]
+        elif swept >= 0 and _is_combined(phase, combined[swept:number], analysis):
+            earlier = combined[swept]
             combines = (*earlier.combines, number)
-            made[swept] = replace(earlier, kind=COMBINING, combines=combines)
-            made[number] = replace(phase, combined_in=swept)
-    return made
+            combined[swept] = replace(earlier, kind=COMBINING, combines=combines)
+            combined[number] = replace(phase, combined_in=swept)
+    return combined
 
 
 def _is_combined(phase: Phase, before: Sequence[Phase], analysis: Analysis) -> bool:

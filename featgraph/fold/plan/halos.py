@@ -210,7 +210,7 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
 
     Triangle functions are left out: `TriangleHalo` has their accesses.
     """
-    found: dict[tuple[str, str], set[str]] = {}
+    accessed: dict[tuple[str, str], set[str]] = {}
     for function in (f for f in functions if not f.kind.intersects):
         goes_out = function.kind.gathers and declared_along(function) != "in"
         for record in function.accesses:
@@ -222,10 +222,10 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
                 continue  # the owner of the twin writes it, from the outbox
             elsewhere = goes_out or record.where == "twin"
             if mode == "write" or elsewhere:
-                found.setdefault((mode, record.version), set()).add(record.name)
+                accessed.setdefault((mode, record.version), set()).add(record.name)
 
     def names(mode: str, version: str) -> tuple[str, ...]:
-        return tuple(sorted(found.get((mode, version), ())))
+        return tuple(sorted(accessed.get((mode, version), ())))
 
     return EdgeHalo(
         reads=names("read", "now"),

@@ -193,14 +193,14 @@ def parse_options(
         if chosen.get(name) == "auto":
             chosen[name] = True
     requested = chosen.get("schedule", "auto")
-    own = check_own(requested, chosen)
+    of_schedule = check_own(requested, chosen)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
     shares = SCHEDULES[requested].shares_features if requested in SCHEDULES else None
     if shares is not None:
         if chosen.get("feature_parallel", shares) is not shares:
-            whom = "lanes" if shares else "one thread"
+            owner = "lanes" if shares else "one thread"
             raise PlanError(
-                f"the {requested} schedule gives all features of a vertex to {whom}",
+                f"the {requested} schedule gives all features of a vertex to {owner}",
                 where="options",
                 got=f"schedule={requested!r}, feature_parallel={not shares}",
                 fix="drop one of them",
@@ -209,7 +209,7 @@ def parse_options(
     if target != "auto":
         check_target(requested, target, functions)
     options = Options(
-        target=target, checked=checked, mapping=mapping, of_schedule=own,
+        target=target, checked=checked, mapping=mapping, of_schedule=of_schedule,
         record_order=recorded, is_shuffled=is_shuffled, **chosen,
     )  # fmt: skip
     _check_racy(options)

@@ -98,9 +98,9 @@ def make_plan(
         changes_of(analysis),
         *([options.incremental] if options.incremental else []),
     ]
-    found = find_incremental(analysis, join_changes(changes))
+    possible = find_incremental(analysis, join_changes(changes))
     is_incremental = options.incremental is not None
-    incremental = frozenset(found.gathers) if is_incremental else frozenset()
+    incremental = frozenset(possible.gathers) if is_incremental else frozenset()
     alongs = {f.name: along_of(f, analysis, traits) for f in functions}
     # A module has one type of offsets: the widest of all rows in use.
     if traits.wide_both and "both" in alongs.values():
@@ -113,8 +113,8 @@ def make_plan(
         check_in_place(analysis, phases, options)
     expands = expands_along(functions, alongs)
     facts = find_facts(analysis, phases, options)
-    ready = have_due_found(phases, functions, options, facts)
-    plan = FoldPlan(analysis, options, traits, ready, expands, found, facts)
+    final = have_due_found(phases, functions, options, facts)
+    plan = FoldPlan(analysis, options, traits, final, expands, possible, facts)
     _check_deterministic(plan)
     check_wire_dtype(plan)
     return plan
@@ -272,16 +272,16 @@ def _kept(members: Sequence[Analysed], incremental: frozenset[str]) -> tuple[str
 
 def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
     """Return phases with the edge properties that they access, and use of twins."""
-    types, found = analysis.signature, []
+    types, finished = analysis.signature, []
     for phase in phases:
         members = [analysis.functions[i] for i in phase.functions]
         names = sorted({a.name for f in members for a in f.accesses} & types.keys())
         of_edges = (n for n in names if types[n].kind is PropertyKind.EDGE)
         reverses = any("reverse" in f.twin_operations for f in members)
-        found.append(
+        finished.append(
             dataclasses.replace(phase, of_edges=tuple(of_edges), reverses=reverses)
         )
-    return found
+    return finished
 
 
 def _numbered(
@@ -347,12 +347,12 @@ def _touches_next(
 
     Each has a flag: whether the phase may read an entry that it has not written before.
     """
-    found = dict.fromkeys(written, False)
+    touched = dict.fromkeys(written, False)
     for access in (a for f in members for a in f.accesses if a.version == "next"):
         is_others = access.where != "own" or access.name not in writes
-        known = found.get(access.name, False)
-        found[access.name] = known or (access.mode == "read" and is_others)
-    return tuple(found.items())
+        known = touched.get(access.name, False)
+        touched[access.name] = known or (access.mode == "read" and is_others)
+    return tuple(touched.items())
 
 
 def _start_at_edges(
@@ -362,15 +362,15 @@ def _start_at_edges(
 
     On several ranks a rank sweeps a list of passed edges, since ranks exchange these.
     """
-    made: list[Phase] = []
+    finished: list[Phase] = []
     for phase in phases:
-        if phase.kind.intersects and any(p.kind.sweeps_edges for p in made):
+        if phase.kind.intersects and any(p.kind.sweeps_edges for p in finished):
             mapping = passed_edges_intersected(
                 options.target == "cuda", traits.renumbered
             )
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
-        made.append(phase)
-    return sweep_changed(made, analysis, options, traits)
+        finished.append(phase)
+    return sweep_changed(finished, analysis, options, traits)
 
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:
@@ -391,7 +391,7 @@ def _sum_in_trees(
     """
     if not options.deterministic:
         return phases
-    made: list[Phase] = []
+    finished: list[Phase] = []
     for phase in phases:
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
@@ -402,8 +402,8 @@ def _sum_in_trees(
             phase = dataclasses.replace(
                 phase, in_a_tree=True, tiles=(), mapping=mapping
             )
-        made.append(phase)
-    return made
+        finished.append(phase)
+    return finished
 
 
 def _with_any_width(
@@ -535,12 +535,12 @@ def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
 
 def _definite(members: list[Analysed]) -> set[str]:
     """Return the next entries that the first function to access them always writes."""
-    found: set[str] = set()
+    definite: set[str] = set()
     touched: set[str] = set()
     for function in members:
-        found |= function.next_definite - touched
+        definite |= function.next_definite - touched
         touched |= {a.name for a in function.accesses if a.version == "next"}
-    return found
+    return definite
 
 
 def _check_deterministic(plan: FoldPlan) -> None:

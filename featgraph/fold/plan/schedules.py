@@ -345,7 +345,7 @@ LEAST_VECTOR = 4
 #: Factor by which a schedule that is not repeatable must be faster for "auto".
 GAIN = 1.3
 #: Dtypes of values that lanes of a warp can shuffle.
-_TOLD = frozenset({"int32", "int64", "float32", "float64"})
+_SHUFFLED = frozenset({"int32", "int64", "float32", "float64"})
 #: The option that records the order of edges, in messages.
 _RECORD = "record_order="
 
@@ -396,7 +396,7 @@ def _ordered(
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
     edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
-    fits = all(types[n].item_shape == () and types[n].dtype in _TOLD for n in found)
+    fits = all(types[n].item_shape == () and types[n].dtype in _SHUFFLED for n in found)
     if options.checked or writes or len(read) != len(edges) or not fits:
         return ()
     return tuple(found)

@@ -173,18 +173,18 @@ def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
     Degrees are counted on the device of `target`, where rows are built.
     """
     shape, layout = graph.stamps.shape, graph.stamps.layout
-    known = _traits.get(shape)
-    if known is not None:
-        return known
+    cached = _traits.get(shape)
+    if cached is not None:
+        return cached
     top = _longest(graph, target)
     below = _longest(graph, target, HUB_DEGREE)
     short = short_counts(graph, "in", target)
-    made = traits_of_degrees(graph, top, below, short)
-    made = replace(made, two_sides=backward_edge(graph) == -1)
+    traits = traits_of_degrees(graph, top, below, short)
+    traits = replace(traits, two_sides=backward_edge(graph) == -1)
     if layout is not None:
-        made = replace(made, layout=layout.name)
-    _traits[shape] = made
-    return made
+        traits = replace(traits, layout=layout.name)
+    _traits[shape] = traits
+    return traits
 
 
 def graph_sizes(graph: Graph, target: str = "cpu") -> EdgeSizes:

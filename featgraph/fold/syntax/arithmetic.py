@@ -530,15 +530,15 @@ def _unsigned_names(body: Body) -> frozenset[str]:
     for node in every(body):
         for name, value in _bindings(node):
             bound[name].append(value)
-    found, before = frozenset(bound), None
-    while found != before:
-        before, known = found, found | EDGES
-        found = frozenset(
+    unsigned, before = frozenset(bound), None
+    while unsigned != before:
+        before, known = unsigned, unsigned | EDGES
+        unsigned = frozenset(
             name
             for name in before
             if all(value and _is_unsigned(value, known) for value in bound[name])
         )
-    return found | EDGES
+    return unsigned | EDGES
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:

@@ -153,8 +153,8 @@ def _parsed(text: str) -> Body:
 
 def expression(text: str, **parts: ast.expr) -> ast.expr:
     """Return the expression of a template, with names in `parts` replaced."""
-    made = copied(_parsed_expression(text))
-    return cast("ast.expr", _Filled(parts).visit(made)) if parts else made
+    template = copied(_parsed_expression(text))
+    return cast("ast.expr", _Filled(parts).visit(template)) if parts else template
 
 
 @lru_cache(maxsize=4096)
@@ -225,29 +225,29 @@ def copied(node: _Tree) -> _Tree:
     """Return a deep copy of a tree; objects that are no nodes are shared."""
     kind = type(node)
     new = kind.__new__(kind)
-    held = vars(new)
-    held.update(vars(node))
+    parts = vars(new)
+    parts.update(vars(node))
     for name in _PARTS[kind]:
-        value = held.get(name)
+        value = parts.get(name)
         if isinstance(value, ast.AST):
-            held[name] = copied(value)
+            parts[name] = copied(value)
         elif isinstance(value, list):
-            held[name] = [copied(v) if isinstance(v, ast.AST) else v for v in value]
+            parts[name] = [copied(v) if isinstance(v, ast.AST) else v for v in value]
     return new
 
 
 def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Yield all nodes of a body, at any depth, but no instances of `SHARED`."""
     for statement in body:
-        found = [statement]
-        for node in found:  # a queue: the list grows while it is walked
+        pending = [statement]
+        for node in pending:  # a queue: the list grows while it is walked
             yield node
             for name in _PARTS[type(node)]:
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):
-                    found.append(value)
+                    pending.append(value)
                 elif isinstance(value, list):
-                    found += [part for part in value if isinstance(part, ast.AST)]
+                    pending += [part for part in value if isinstance(part, ast.AST)]
 
 
 class _Node(ast.expr):
