@@ -175,7 +175,10 @@ def _finish(
     incremental: frozenset[str],
     alongs: Mapping[str, str],
 ) -> list[Phase]:
-    """Return the complete phases of groups of functions."""
+    """Return the complete phases of groups of functions.
+
+    The steps behind the loop need all phases, each also the result of the one before.
+    """
     functions = analysis.functions
     phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
     filled_in = {f.into: phase_of[i] for i, f in enumerate(functions) if f.kind.gathers}
@@ -242,7 +245,6 @@ def _finish(
                 is_behind_vertices=any(k.writes_vertices for k in ran),
             )
         )
-    # Each of these steps depends on all phases, or on the result of the step before.
     phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     phases = _numbered(phases, analysis, options, traits)
