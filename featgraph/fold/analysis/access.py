@@ -41,7 +41,16 @@ __all__ = [
 
 
 class AccessClass(Enum):
-    """Position of an entry relative to the vertex or edge that a function runs on."""
+    """Position of an entry relative to the vertex or edge on which a function runs.
+
+    - OWN: at the edge e, or an edge of the triangle; at the vertex v, except in edge and
+      triangle functions.
+    - NEIGHBOR: at u, the other end of an edge. In edge and triangle functions, at any
+      vertex that is a parameter.
+    - TWIN: at ``fg.reverse(e)``.
+    - FOREIGN: at a computed vertex.
+    - GLOBAL: of a vector, which belongs to no vertex or edge.
+    """
 
     OWN = "own"
     NEIGHBOR = "neighbor"
@@ -51,7 +60,7 @@ class AccessClass(Enum):
 
 
 class Mode(Enum):
-    """Kind of an access."""
+    """Mode of an access: a read, an assignment, or an atomic operation."""
 
     READ = "read"
     WRITE = "write"

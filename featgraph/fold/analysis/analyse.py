@@ -326,7 +326,7 @@ class Analysis:
         return not types.isdisjoint({"real", "float32", "float64"})
 
     def uses_numbers(self, *, cuda: bool) -> bool:
-        """Whether generated code calls `featgraph.device.numbers`."""
+        """Return whether generated code calls `featgraph.device.numbers`."""
         bodies = [function.body for function in self.functions]
         bodies += [helper.body for helper in self.helpers]
         return any(uses_numbers(body, cuda) for body in bodies)

@@ -311,7 +311,7 @@ class Kernel:
         return explain_numba_error([own] if shared is None else [shared, own], error)
 
     def explain(self) -> str:
-        """Explain the plan: boundaries of phases, mappings, accesses."""
+        """Return the explanation of the plan: phases, mappings, accesses."""
         from featgraph.fold.printing.explain import explain_plan
 
         return explain_plan(self.plan)

@@ -77,14 +77,25 @@ __all__ = ["make_plan"]
 def make_plan(
     program: Program, signature: Signature, options: Options, traits: GraphTraits
 ) -> FoldPlan:
-    """Decide how `program` is folded.
+    """Make all decisions about the kernels of a program.
+
+    Parameters
+    ----------
+    program : Program
+        The user functions, in order.
+    signature : Signature
+        Types of the properties and scalars in these functions.
+    options : Options
+        Target and options of the call.
+    traits : GraphTraits
+        Traits of the graph on which mappings depend.
 
     Raises
     ------
     UserFunctionError
         If a function does not fit the model or the signature.
     PlanError
-        If the options cannot be honoured.
+        If the program does not allow the options.
     """
     analysis = analyse(program, signature, renumbered=traits.renumbered)
     check_exclusive(analysis.functions, options)

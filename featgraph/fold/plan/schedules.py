@@ -73,7 +73,7 @@ def choose_mapping(
     options: Options,
     traits: GraphTraits,
 ) -> Mapping:
-    """Choose the mapping of a phase.
+    """Choose the schedule of a phase, and the numbers of its mapping.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from featgraph.fold.tree.statements import Body, Node
 
 
 class Target(Enum):
-    """Where a kernel runs."""
+    """Target of a kernel."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -105,7 +105,7 @@ class Then(Node):
 
 @dataclass(eq=False)
 class Ordered(Node):
-    """A barrier: writes become visible to all lanes that share the vertex or edge."""
+    """Make writes visible to all lanes that share the vertex or edge: a barrier."""
 
     entity: str = "v"
 

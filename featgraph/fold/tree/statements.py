@@ -92,7 +92,7 @@ _METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]]
 
 
 def _become(node: ast.AST, rewriting: Rewriting) -> Any:
-    """Return the replacement of a node."""
+    """Return the replacement of a node: a node, a list of statements, or None."""
     key = type(rewriting), type(node)
     method = _METHODS.get(key)
     if method is None:
