@@ -43,8 +43,8 @@ __all__ = [
 class AccessClass(Enum):
     """Position of an entry relative to the vertex or edge on which a function runs.
 
-    - OWN: at the edge e, or an edge of the triangle; at the vertex v, except in edge and
-      triangle functions.
+    - OWN: at the edge e, or an edge of the triangle; at the vertex v, except in edge
+      and triangle functions.
     - NEIGHBOR: at u, the other end of an edge. In edge and triangle functions, at any
       vertex that is a parameter.
     - TWIN: at ``fg.reverse(e)``.
