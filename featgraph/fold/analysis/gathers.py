@@ -333,6 +333,7 @@ def _late(functions: Sequence[Analysed]) -> set[int]:
             changed |= {(a.name, a.version) for a in accesses}
         elif changed & {(a.name, a.version) for a in function.accesses}:
             late.add(place)
+            # A reduce that reads the result of a late one is late, too.
             changed.add((str(function.into), "now"))
     return late
 
@@ -366,7 +367,7 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
     else:
         children = [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        children = [node.left]
+        children = [node.left]  # converted to the type of the result
     found = join(*(operand_type(c, function, analysis) for c in children))
     return (
         found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
@@ -406,6 +407,7 @@ _ROLES = frozenset({"f", "u", "v", "e"})
 def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
     """Return whether idle lanes must not execute a statement or expression."""
     for inner in ast.walk(node):
+        # A loop whose end depends on values of an idle lane might not end.
         if isinstance(inner, ast.While):
             return True
         if isinstance(inner, ast.For) and not all(

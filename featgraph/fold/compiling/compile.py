@@ -471,7 +471,7 @@ def module_path(text: str, stem: str) -> Path:
         problem = str(error)
     except FileNotFoundError:  # another process may write it from here on
         problem = ""
-    except OSError:
+    except OSError:  # cannot be read, as if it were damaged
         pass
     if problem and os.path.lexists(path):
         warnings.warn(

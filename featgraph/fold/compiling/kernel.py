@@ -231,6 +231,7 @@ class Kernel:
         """The generated module, imported from the store."""
         shared, module = self.kernel_source.shared, load_module(self.kernel_source)
         if shared is not None:
+            # Functions of a module that serves any K are found in this one, too.
             of_all = vars(load_module(shared))
             names = {f"sweep_{entry.phase}" for entry in shared.entries}
             names |= {"Data", *(entry.name for entry in shared.entries)}

@@ -118,6 +118,7 @@ def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> No
     work, diagonal = copies.fresh("work"), copies.fresh("diagonal")
     copies.line(f"{diagonal} = X", X=_diagonal(call, copies))
     for i in range(k):
+        # LDL^T reads the lower triangle only.
         for f in range(i + 1 if is_spd else k):
             shift = f" + {diagonal}" if i == f else ""
             element = copies.element(matrix, ast.Constant(i), ast.Constant(f))

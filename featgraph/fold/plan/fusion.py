@@ -271,11 +271,13 @@ def _is_combined(phase: Phase, before: Sequence[Phase], analysis: Analysis) -> b
     exact = rules.rows and (reducing.returns != "real" or rules.selects)
     adds = in_blocks(reducing) and rules.tree is not None and not phase.in_a_tree
     known = dict(earlier.touches_next)
+    # Next entries that the reduce reads must be those that the sweep writes.
     fresh = all(a.name in known for a in reducing.accesses if a.version == "next")
+    # Results of reduces between are complete behind the sweep only.
     late = {p.into for p in between} & {a.name for a in reducing.accesses}
-    at_hand = same and fresh and not (late or phase.loads or phase.indexes)
+    is_known = same and fresh and not (late or phase.loads or phase.indexes)
     return bool(
-        at_hand
+        is_known
         and (exact or adds)
         and not is_matrix(reducing)
         and not any(conflict(f, reducing) for f in members)

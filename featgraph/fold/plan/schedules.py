@@ -87,6 +87,7 @@ def choose_mapping(
     requested, given = SCHEDULES.get(options.schedule), dict(options.of_schedule)
     if options.target == "cpu":
         mapping = map_chunks(width, in_loops=all(map(_chooses, members)))
+        # With target="auto" the option may name a schedule of the GPU.
         if requested is None or options.target not in requested.targets:
             return mapping
         work = Work(kind.from_sources, width, _sweeps_edges(kind, members))

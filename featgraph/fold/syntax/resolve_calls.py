@@ -217,6 +217,7 @@ class Expressions(ast.NodeTransformer):
             rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
             if len(indices) == rank:
                 return copy_location(Access(name, version, indices), node)
+            # A whole row, or the current entries of a whole matrix.
             if len(indices) == 1 and (rank == 2 or (rank == 3 and version == "now")):
                 return _whole(name, indices, rank, node, version)
             raise self.source.error(
@@ -445,6 +446,7 @@ class Calls(Expressions):
                 extra.append(self._semiring(value))
                 continue
             resolved = self.visit(value)
+            # In an operation of the user's, a parameter may be bound to a constant.
             constant = isinstance(resolved, ast.Constant) or (
                 isinstance(resolved, ast.Name) and not self.has_data
             )
