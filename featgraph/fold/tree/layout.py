@@ -333,7 +333,7 @@ class WalkedByPlace(ABC):
         return [*find, end, *body]
 
     def _in_pairs(self, vertex: str, walk: Walk, stop: str, pairs: Pairs) -> Body:
-        """Return a walk over pairs of edges; a last single edge follows by itself.
+        """Return a walk over pairs of edges; the plain loop behind it takes the rest.
 
         The loads of both edges are issued before the stores of either. The first edge
         of a pair is found first, since the cursor of a layout moves forward only. Pairs
