@@ -2,11 +2,12 @@
 
     Program --make_plan--> FoldPlan --emit--> KernelSource --Kernel--> launch
 
-`make_plan` runs the middle end (`analyse`: resolve, lower, type, vary, access) and
-makes all decisions; `emit` prints the module; `Kernel` compiles it at the first launch.
+`make_plan` analyses the functions (`analysis.analyse`) and makes all decisions; `emit`
+prints the module; `Kernel` compiles it at the first launch.
 
-`fold_assumed` folds before there is a State, with the signature that the functions let
-one assume.
+`fold_assumed` folds a program without a State, for inspection: `assumed_signature`
+infers types from the way in which functions index properties. `fold_due_set` returns
+kernels over vertex sets, which depend on no program.
 """
 
 from __future__ import annotations
@@ -42,16 +43,21 @@ def fold(
     signature : Signature
         Types of the properties and scalars in these functions.
     options : Options
-        Target and choices; none changes results.
+        Target and options of the call.
     traits : GraphTraits
-        Facts about the graph that mappings depend on.
+        Traits of the graph on which mappings depend.
+
+    Returns
+    -------
+    Kernel
+        The generated module; it is compiled at the first launch.
 
     Raises
     ------
     UserFunctionError
         If a function violates the model; the message has file and line.
     PlanError
-        If the options cannot be honoured.
+        If the program does not allow the options.
     """
     plan = make_plan(program, signature, options, traits)
     source = emit(plan)
@@ -61,7 +67,7 @@ def fold(
 def fold_due_set(
     name: str, traits: GraphTraits, target: str, along: str
 ) -> DueSetKernel:
-    """Return a kernel over vertex sets, by name, that walks one kind of edges.
+    """Return a kernel over vertex sets, by name, that walks edges `along`.
 
     One kernel serves all programs and all graphs of a layout.
     """
@@ -75,7 +81,7 @@ def fold_due_set(
 def _due_set(
     name: str, layout: str, make: Any, target: str, wide: bool, has_twins: bool
 ) -> DueSetKernel:
-    """Return the kernel of a layout; `make` keeps the cache apart if it is replaced."""
+    """Return a kernel, cached; `make`, the class of the layout, is part of the key."""
     traits = GraphTraits(layout=layout, wide_offsets=wide, undirected=has_twins)
     return DueSetKernel(SetFacts(KERNELS[target][name], traits, target))
 
@@ -95,19 +101,19 @@ def fold_assumed(program: Program, k: int, dtype: str, options: Options) -> Kern
 
 #: Operations whose first argument is a matrix; the second is a row.
 _TAKE_MATRICES = {n for n, p in OPERATIONS.items() if p.takes_matrix}
-#: Others whose arguments are rows, those written in terms of operations included.
+#: Operations whose arguments are rows, with those written in terms of others.
 _TAKE_ROWS = {n for n, p in OPERATIONS.items() if p.is_pattern}
 _TAKE_ROWS |= {"dot", "log_normalize", "logsumexp", "norm"}
 
 
 def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
-    """Return types read off the way in which properties are indexed.
+    """Return the types that the functions of a program suggest.
 
     ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
-    ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
-    iterated, and what an index or the feature of a broadcast is made of an integer.
-    `d.x[v]` given as a whole to a collaborative operation is a matrix if no other
-    use fixes its kind; `d.x` given so is a matrix or a vector of no vertex.
+    ``d.a[f]`` a vector, and ``d.alpha`` a real scalar. A name that is used with
+    ``_next`` is iterated. A property in an index, or in the feature of a broadcast, is
+    an integer. ``d.x[v]`` as an argument of an operation is a matrix or a row, as the
+    operation takes it; ``d.x`` is a matrix or vector that belongs to no vertex.
     """
     seen: dict[str, tuple[PropertyKind, int]] = {}
     iterated: set[str] = set()
@@ -157,14 +163,17 @@ def _is_data(node: Any, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:
 
 
 def _data_names(index: ast.expr, roles: dict[str, str]) -> set[str]:
-    """Return the properties whose values are used as an index."""
+    """Return the properties in an index expression."""
     return {n.attr for n in ast.walk(index) if _is_data(n, roles)}
 
 
 def _given_whole(
     call: ast.Call, roles: dict[str, str]
 ) -> Iterator[tuple[ast.Attribute, tuple[PropertyKind, int]]]:
-    """Yield the properties that a call takes as a whole: of atomics, matrices, rows."""
+    """Yield properties in arguments of atomics, and whole matrices and rows.
+
+    Each comes with its kind and its number of feature axes.
+    """
     called = ast.unparse(call.func).split(".")
     first = call.args[0] if call.args else None
     if "atomic" in called and len(call.args) == 3 and _is_data(first, roles):
@@ -187,12 +196,14 @@ def _given_whole(
 
 
 def _summands(node: Any) -> list[Any]:
+    """Return the operands of a chain of binary operators, such as ``A + B - C``."""
     if isinstance(node, ast.BinOp):
         return _summands(node.left) + _summands(node.right)
     return [node]
 
 
 def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
+    """Return the kind and the number of feature axes of a property, by an index."""
     elements = index.elts if isinstance(index, ast.Tuple) else [index]
     first = elements[0]
     role = roles.get(first.id) if isinstance(first, ast.Name) else None
@@ -210,6 +221,7 @@ def _note(
     name: str,
     shape: tuple[PropertyKind, int],
 ) -> None:
+    """Record a use of a property: the use with most feature axes wins."""
     if name.endswith("_next"):
         name = name[:-5]
         iterated.add(name)

@@ -1,16 +1,16 @@
-"""Accesses of functions: the table of reads and writes, and two rules about them.
+"""Accesses of functions: the table of reads and writes, and what follows from it.
 
-- `find_accesses` makes the table of properties that a function reads and writes, and
-  where. Folding, due sets and partitions rest on it.
+- `find_accesses` makes the access table: which properties a function reads and writes,
+  and at which vertices and edges. Fusion, due sets and partitions are derived from it.
+- `check_accesses` and `check_gathered` raise for accesses that the model forbids.
 - `next_written_on_every_path` finds the ``_next`` entries that every path that may
   commit writes. Such a function needs no copy of the current entry first; for any other
-  the kernel makes one, because an entry that is not written keeps its value.
+  function the kernel makes one, because an entry that is not written keeps its value.
 - `separate_gathered` finds reads of gathered values at other features than the
-  function's own. A gather leaves ``d.into[v, f]`` to the lane of feature f. An entry at
-  a constant feature is a value that all lanes need: it becomes an `Entry`, a temporary
-  of its own that is the same for all features. Every other index is computed where the
-  function runs, so the value that it addresses must stand in memory; a kernel boundary
-  sees to that.
+  function's own. A gather leaves ``d.into[v, f]`` in a register of the lane of feature
+  f. An entry at a constant feature is needed by all lanes: it becomes an `Entry`, a
+  temporary that is the same for all features. Any other index is computed, so that the
+  value must be in memory: the gather then runs in an earlier kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ __all__ = [
 
 
 class AccessClass(Enum):
-    """Position of an entry relative to the vertex or edge that a function runs on."""
+    """Position of an entry relative to the vertex or edge on which a function runs.
+
+    - OWN: at the edge e, or an edge of the triangle; at the vertex v, except in edge
+      and triangle functions.
+    - NEIGHBOR: at u, the other end of an edge. In edge and triangle functions, at any
+      vertex that is a parameter.
+    - TWIN: at ``fg.reverse(e)``.
+    - FOREIGN: at a computed vertex.
+    - GLOBAL: of a vector, which belongs to no vertex or edge.
+    """
 
     OWN = "own"
     NEIGHBOR = "neighbor"
@@ -51,7 +60,7 @@ class AccessClass(Enum):
 
 
 class Mode(Enum):
-    """Kind of an access."""
+    """Mode of an access: a read, an assignment, or an atomic operation."""
 
     READ = "read"
     WRITE = "write"
@@ -83,8 +92,14 @@ class AccessRecord:
 def find_accesses(
     function: UserFunction, body: list[ast.stmt], kinds: Mapping[str, str]
 ) -> tuple[AccessRecord, ...]:
-    """Return the access table of a function, sorted, each row once."""
-    rows: set[AccessRecord] = set()
+    """Return the access table of a function, sorted, without duplicates.
+
+    Parameters
+    ----------
+    kinds : mapping
+        Name -> "vertex", "edge", "vector", "scalar" or "into": see `Names`.
+    """
+    records: set[AccessRecord] = set()
     for statement in body:
         for node in ast.walk(statement):
             if not isinstance(node, Access | Whole | Atomic):
@@ -92,37 +107,40 @@ def find_accesses(
             where = _class_of(function, node, kinds)
             mode = Mode.ATOMIC if isinstance(node, Atomic) else Mode.READ
             version = "now" if isinstance(node, Atomic) else node.version
-            rows.add(AccessRecord(node.name, version, mode.value, where.value))
+            records.add(AccessRecord(node.name, version, mode.value, where.value))
             if isinstance(node, Access) and _is_target(statement, node):
-                rows.add(
+                records.add(
                     AccessRecord(node.name, version, Mode.WRITE.value, where.value)
                 )
-    reads = {r for r in rows if r.mode == "read"}
+    # The walk takes the target of an assignment for a read, too: these are removed.
+    reads = {r for r in records if r.mode == "read"}
     written_only = _targets_only(body)
     return tuple(
         sorted(
-            (rows - reads)
+            (records - reads)
             | {r for r in reads if (r.name, r.version) not in written_only}
         )
     )
 
 
 def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
-    """Return at which ends edges conflict by an exclusive function: "u", "v" or both.
+    """Return the ends at which edges conflict by an exclusive function: "u", "v", "uv".
 
-    They do where one writes a property that another one reads or writes there (S11). On
-    a graph of two sides, a vertex is at one end of all its edges.
+    Two edges conflict at a vertex where one of them writes a property that the other
+    reads or writes (S11). In a bipartite graph (`has_sides`) a vertex is the source of
+    all its edges or the target of all, so an end that is only read has no conflicts.
     """
     written = {(t.name, _end(t)) for t in _targets(list(body))}
     names = {name for name, _ in written}
     nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
     touched = {(n.name, _end(n)) for n in nodes if n.name in names}
+    # In general the one edge may write a vertex as its u, and the other read it as v.
     found = {end for _, end in (written if has_sides else touched)}
     return "".join(end for end in "uv" if end in found)
 
 
 def touched_ends(body: Sequence[ast.stmt]) -> Counter[str]:
-    """Return the number of ends at which each property is read, and written."""
+    """Return, for each property, the ends that read it plus the ends that write it."""
     written = _targets(list(body))
     nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
     read = [n for n in nodes if not any(n is t for t in written)]
@@ -131,12 +149,13 @@ def touched_ends(body: Sequence[ast.stmt]) -> Counter[str]:
 
 
 def _end(node: Access | Whole) -> str:
-    """Return the name of the vertex or edge of an access; "" for another one."""
+    """Return the name of the vertex or edge of an access; "" if it is computed."""
     first = node.indices[0] if node.indices else None
     return first.id if isinstance(first, ast.Name) else ""
 
 
 def _targets(body: list[ast.stmt]) -> list[Access]:
+    """Return the accesses that assignments write."""
     return [
         node.targets[0]
         for statement in body
@@ -166,6 +185,7 @@ def _class_of(
     node: Access | Whole | Atomic,
     kinds: Mapping[str, str],
 ) -> AccessClass:
+    """Return the class of an access; raise if the index has the wrong kind."""
     source, kind = function.source, function.kind
     stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
     first = node.indices[0] if node.indices else None
@@ -212,6 +232,7 @@ def _class_of(
             expected="u or v",
         )
     if kind.writes_edges or kind.intersects:
+        # These functions run on an edge or triangle, so no vertex is their own.
         ends = {"u", "v", "w"} if kind.intersects else {"u", "v"}
         return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
     if name == "v":
@@ -231,14 +252,15 @@ def check_accesses(
     iterated: frozenset[str],
     shared: frozenset[str],
 ) -> None:
-    """Refuse accesses that S3, S5 and S6 of the model do not allow.
+    """Raise for accesses that S3, S5 and S6 of the model forbid.
 
     Raises
     ------
     UserFunctionError
-        For a reduce of a gather's result, a write in a gather or reduce, a write
-        elsewhere than at v (at e), a write of an iterated property in place, and a
-        read elsewhere of what the function itself writes in place.
+        For a reduce of a gather's result, a write in a gather or reduce, a write at
+        another place than v (in edge functions e), a write of an iterated property in
+        place, and a read at another vertex or edge of a property that the function
+        itself writes in place.
     """
     source, kind = function.source, function.kind
     for target in _targets(body):
@@ -269,7 +291,7 @@ def check_accesses(
     for record in accesses:
         elsewhere = record.where not in {"own", "global"}
         if kind.exclusive and record.where == "neighbor":
-            continue
+            continue  # no other edge accesses u and v while the function runs
         if (
             record.mode == "read"
             and record.version == "now"
@@ -291,7 +313,10 @@ def check_accesses(
 def _check_exclusive(
     source: FunctionSource, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]
 ) -> None:
-    """Refuse atomics on what an exclusive function writes, and reads behind writes."""
+    """Raise for atomics on properties that an exclusive function writes.
+
+    Raise also for a read of a property behind a write to it.
+    """
     written = {a.name for a in accesses if a.mode == "write"}
     for record in accesses:
         if record.mode == "atomic" and record.name in written:
@@ -307,9 +332,9 @@ def _check_exclusive(
 def _check_reads_first(
     source: FunctionSource, body: list[ast.stmt], wrote: set[str]
 ) -> set[str]:
-    """Refuse reads of a property behind a write to it; return what has been written.
+    """Raise for reads of a property behind a write; return the properties written.
 
-    An iteration of a loop comes behind those before it.
+    In a loop every read is behind every write: that of an earlier iteration.
     """
     targets = _targets(body)
     for node in body:
@@ -318,6 +343,7 @@ def _check_reads_first(
             found = [_check_reads_first(source, b, set(wrote)) for b in branches]
             parts: list[ast.AST] = [node.test]
         else:
+            # A loop: its reads are behind the writes of its earlier iterations.
             inner = getattr(node, "body", [])
             wrote = wrote | {t.name for t in _targets(inner)}
             found, parts = [{t.name for t in _targets([node])}], [node]
@@ -340,6 +366,7 @@ def _check_triangle(
     accesses: tuple[AccessRecord, ...],
     kinds: Mapping[str, str],
 ) -> None:
+    """Raise for reads of gathered values, and of properties updated by atomics."""
     updated = {a.name for a in accesses if a.mode == "atomic"}
     for record in accesses:
         if kinds.get(record.name) == "into":
@@ -369,6 +396,7 @@ def _check_write(
     iterated: frozenset[str],
     shared: frozenset[str],
 ) -> None:
+    """Raise if a function must not write at a place, or must use another form."""
     source, kind = function.source, function.kind
     name = target.name
     shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
@@ -421,9 +449,10 @@ def _check_write(
 
 
 def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
-    """Refuse reads of entries that the lane of another feature writes.
+    """Raise for reads of entries that the lane of another feature writes.
 
-    S6 and S11 govern reads of entries without a feature.
+    Entries without a feature index have their own rules, S6 and S11:
+    `checks.check_shared_entries`.
     """
     targets = _targets(body)
     last = {
@@ -448,22 +477,23 @@ def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
 def next_written_on_every_path(
     body: list[ast.stmt], features_differ: bool
 ) -> frozenset[str]:
-    """Return the properties whose entry every path that may commit writes first.
+    """Return the properties whose ``_next`` every path that may commit writes first.
 
     A path that returns False commits nothing, unless `features_differ`: then another
-    feature may return True.
+    feature of the same vertex may return True.
     """
     walk = _Walk(features_differ)
     walk.block(body, frozenset())
+    # An entry that is read before its write needs a copy even if all paths write it.
     missed = {name for done in walk.returns for name in walk.written - done}
     return frozenset(walk.written - missed - walk.read_early)
 
 
 def next_dropped(functions: Sequence[Sequence[ast.stmt]]) -> frozenset[str]:
-    """Return the properties with a ``_next`` entry that may be written, and dropped.
+    """Return the properties whose ``_next`` may be written and then not be committed.
 
-    The functions run one behind the other, each behind True of the one before. Where
-    none of them returns False behind a write, there is nothing to restore.
+    Each function runs if the one before it returned True. A property is returned if
+    some function returns False behind a write of the property.
     """
     written: set[str] = set()
     dropped: set[str] = set()
@@ -475,7 +505,10 @@ def next_dropped(functions: Sequence[Sequence[ast.stmt]]) -> frozenset[str]:
 def _find_dropped(
     body: Sequence[ast.stmt], written: set[str], dropped: set[str]
 ) -> None:
-    """Add what `body` may have written behind it, and what it may drop on the way."""
+    """Add to `written` the properties that `body` may write, and to `dropped`.
+
+    `dropped` gets those written in front of a return that is not ``True``.
+    """
     for node in body:
         if isinstance(node, ast.Assign):
             target = node.targets[0]
@@ -483,6 +516,7 @@ def _find_dropped(
                 written.add(target.name)
         elif isinstance(node, ast.Return):
             value = node.value
+            # A computed verdict may be False.
             if not (isinstance(value, ast.Constant) and value.value is True):
                 dropped |= written
         elif isinstance(node, ast.If):
@@ -491,11 +525,21 @@ def _find_dropped(
             _find_dropped(node.body, written, dropped)
             written |= before
         elif isinstance(node, ast.For | ast.While):
-            for _ in range(2):  # a turn runs behind the writes of those before it
+            for _ in range(2):  # a second iteration runs behind writes of the first
                 _find_dropped(node.body, written, dropped)
 
 
 class _Walk:
+    """A walk over the paths of a function, for `next_written_on_every_path`.
+
+    Attributes
+    ----------
+    written, read_early : set of str
+        Properties whose ``_next`` some path writes; those that some path reads before.
+    returns : list of frozenset of str
+        For each return that may commit: properties written on every path to it.
+    """
+
     def __init__(self, features_differ: bool) -> None:
         self.features_differ = features_differ
         self.written: set[str] = set()
@@ -514,6 +558,7 @@ class _Walk:
         return current
 
     def statement(self, node: ast.stmt, done: frozenset[str]) -> frozenset[str] | None:
+        """Return the entries written behind a statement; None if no path goes on."""
         if isinstance(node, ast.Assign):
             self._reads(node.value, done)
             target = node.targets[0]
@@ -538,7 +583,7 @@ class _Walk:
             self._reads(node.iter if isinstance(node, ast.For) else node.test, done)
             self.block(
                 node.body, done
-            )  # may run no times: what it writes is not certain
+            )  # may have no iteration, so that its writes are not certain
             return done
         if isinstance(node, ast.Expr):
             self._reads(node.value, done)
@@ -555,27 +600,27 @@ class _Walk:
 
 
 def _covers_entry(target: Access) -> bool:
-    """Whether the features together write the whole entry: ``[v]`` or ``[v, f]``."""
+    """Return whether all features write the whole entry: ``[v]`` or ``[v, f]``."""
     if len(target.indices) == 1:
         return True
     last = target.indices[-1]
     return len(target.indices) == 2 and isinstance(last, ast.Name) and last.id == "f"
 
 
-#: Version of an access that goes to what a gather has left in memory.
+#: Version of an `Access` that reads the result of a gather from memory.
 INDEXED = "indexed"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of what a gather leaves, at a constant feature.
+    """One entry of the result of a gather, at a constant feature.
 
     Attributes
     ----------
     of : str
         ``into``, or the sources of an argmin or argmax, ``into_source``.
     feature : int
-        Which.
+        Feature, 0 to K - 1.
     """
 
     of: str
@@ -583,7 +628,7 @@ class Entry:
 
 
 def base_name(name: str, temporaries: Iterable[str]) -> str | None:
-    """Return the ``into`` that a name is or is the sources of; None for others."""
+    """Return x for the names ``x`` and ``x_source`` of a temporary x, else None."""
     if name in temporaries:
         return name
     stem = name.removesuffix("_source")
@@ -591,9 +636,9 @@ def base_name(name: str, temporaries: Iterable[str]) -> str | None:
 
 
 def entry_stem(name: str, temporaries: Iterable[str]) -> str:
-    """Return the prefix of the names of entries of a temporary.
+    """Return the prefix of the names of entries of a temporary, such as ``x_at``.
 
-    With a number behind it, it is neither another temporary nor a copy of one.
+    Prefix and feature, ``x_at_3``, differ from other temporaries and copies of these.
     """
     stem, others = f"{name}_at", set(temporaries)
     while any(n == stem or n.startswith(f"{stem}_") for n in others):
@@ -604,9 +649,9 @@ def entry_stem(name: str, temporaries: Iterable[str]) -> str:
 def check_gathered(
     function: UserFunction, body: list[ast.stmt], kinds: Mapping[str, str]
 ) -> None:
-    """Refuse gathered values of another vertex: only its own lanes have them.
+    """Raise for reads of gathered values of other vertices, which lanes do not have.
 
-    Reduces and triangle functions have none at all (`check_accesses`).
+    `check_accesses` raises for any read in a reduce or triangle function.
 
     Raises
     ------
@@ -641,26 +686,27 @@ def separate_gathered(
     shapes: Mapping[str, tuple[int, ...]],
     stems: Mapping[str, str],
 ) -> tuple[dict[str, Entry], frozenset[str]]:
-    """Separate the reads of gathered values by entry; `body` is changed.
+    """Rename reads of gathered values at other features than f; `body` is changed.
 
     Parameters
     ----------
     function : UserFunction
-        One that runs once for each element of a matrix has no lane of feature f.
+        The function. A function that runs for each element of a matrix has no lane of
+        feature f: all its reads are from memory.
     body : list of ast.stmt
-        It, typed.
+        Its typed statements.
     shapes : mapping
-        Shape of an entry of each temporary, by ``into``.
+        Temporary -> shape of an entry.
     stems : mapping
-        What names of entries begin with (`entry_stem`).
+        Temporary -> prefix of the names of its entries (`entry_stem`).
 
     Returns
     -------
     entries : dict
-        Name of a temporary of its own -> the entry at a constant feature.
+        New name -> entry at a constant feature.
     indexed : frozenset of str
-        What it reads at features that it computes. Elements of matrices are not among
-        them: those stand in an array where they are gathered.
+        Temporaries that are read at computed features, so from memory. Matrices are not
+        among them: a gathered matrix is in an array already.
     """
     by_element = bool(getattr(function, "matrix", False))
     entries: dict[str, Entry] = {}
@@ -670,7 +716,7 @@ def separate_gathered(
             continue
         base = base_name(node.name, shapes)
         if base is None or len(shapes[base]) != 1:
-            continue
+            continue  # a number is the same for all features; a matrix is an array
         last = node.indices[-1]
         if isinstance(last, ast.Constant):
             entry = Entry(node.name, int(last.value))  # type: ignore[arg-type]

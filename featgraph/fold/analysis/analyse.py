@@ -1,4 +1,15 @@
-"""The middle end, the same for every target: from a program to its analysis."""
+"""The middle end, the same for every target: from a program to its analysis.
+
+`analyse` takes each user function through these steps, in `_Analyser._function`:
+`resolve_function` determines names, `normal_form` gives each collaborative call a
+statement of its own, `assign_types` types locals, `find_accesses` makes the access
+table, and `checks` raise for functions that do not fit the model. The result is an
+`Analysed` for each function, and an `Analysis` of the program with temporaries, helpers
+and names for kernels.
+
+On several ranks kernels run on a shard, whose vertices have local numbers
+(`renumbered`): see `syntax.names`.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +98,7 @@ from featgraph.program.source import FunctionSource
 
 __all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
 
+#: Types of the parameters of user functions; "edge" is the type of edge ids.
 _PARAMETER_TYPES = dict.fromkeys(("i", "f", "u", "v", "w"), "int32")
 _PARAMETER_TYPES |= dict.fromkeys(EDGES, "edge")
 _BUILTIN_DTYPES = {
@@ -103,9 +115,20 @@ _BUILTIN_DTYPES = {
 
 @dataclass(frozen=True)
 class Temporary:
-    """The result of a gather, ``d.name``: one entry of `item_shape` a vertex.
+    """The result of a gather: one entry of `item_shape` for each vertex.
 
-    The user calls it `into`.
+    Attributes
+    ----------
+    name : str
+        Name in generated code, ``d.name``.
+    into : str
+        Name that the user gave.
+    type : str
+        "real", "bool" or an integer type.
+    item_shape : tuple of int
+        (), (K,), or (K, K) of a matrix gather.
+    combine : Combine
+        How contributions are reduced.
     """
 
     name: str
@@ -135,7 +158,7 @@ class Analysed:
     name : str
         Its name in the generated module.
     declared : UserFunction
-        What the user declared.
+        The declaration: the user's function and the options of its decorator.
     body : tuple of ast.stmt
         Normal form with conversions.
     width : int
@@ -143,30 +166,32 @@ class Analysed:
     is_scalar : bool
         Whether it indexes nothing with f.
     varying, matrices : frozenset of str
-        Locals that differ between features; locals that hold a k x k matrix.
+        Locals that differ between features; locals that hold a K x K matrix.
     variables : dict
         Local -> type.
     collective : bool
         Whether it makes collaborative calls.
     returns : str
-        Type of its value.
+        Type of the returned value.
     returns_varying : bool
-        Whether that differs between features.
+        Whether the returned value differs between features.
     accesses : tuple of AccessRecord
         The access table.
     degrees : tuple of AccessRecord
-        The degrees that it reads, and where.
+        Accesses to ``d.in_degree`` and ``d.out_degree``.
     scalars : tuple of str
-        Scalars and builtin arrays it reads.
+        Scalars and built-in arrays that it reads.
     next_definite : frozenset of str
         Iterated properties whose ``_next`` it writes on every path that may return
         True, before reading it.
+    operations : frozenset of str
+        Names of the operations that it calls.
     indexed : frozenset of str
-        Gathered values that it reads at features that it computes: from memory.
+        Gathered values that it reads at computed features, so from memory.
     outer_product : OuterProduct or None
-        A matrix gather or reduce that sums outer products: their parts.
+        The factors, for a matrix gather or reduce that sums outer products.
     accumulator : str
-        What kernels call the result of a gather or reduce while they compute it.
+        Name of the accumulator of a gather or reduce in kernels; "" for others.
     """
 
     name: str
@@ -196,7 +221,7 @@ class Analysed:
 
     @property
     def into(self) -> str | None:
-        """Name of what a gather or reduce fills: a temporary, or a vector of users."""
+        """Name of the temporary that a gather fills, or the vector of a reduce."""
         if self.kind.gathers:
             return self.accumulator
         return getattr(self.declared, "into", None)
@@ -208,19 +233,19 @@ class Analysed:
 
     @property
     def multiplies(self) -> bool:
-        """Whether it multiplies a matrix by something."""
+        """Whether it calls an operation that multiplies a matrix by a row or matrix."""
         return any(OPERATIONS[name].multiplies for name in self.operations)
 
     @property
     def is_inlined(self) -> bool:
-        """Whether the compiler must inline it: it multiplies on each edge (CPU).
+        """Whether the compiler must inline it: it multiplies matrices on edges (CPU).
 
-        All arrays are arguments of a call, which takes as long as such a product.
+        A call passes all arrays as arguments, which takes as long as such a product.
         """
         return self.multiplies and self.kind.writes_edges
 
     def updates(self, name: str) -> frozenset[str]:
-        """Return the atomic operations that it does on a property."""
+        """Return the names of its atomic operations on a property."""
         nodes = [n for s in self.body for n in ast.walk(s) if isinstance(n, Atomic)]
         return frozenset(n.op for n in nodes if n.name == name)
 
@@ -237,23 +262,32 @@ class Analysis:
 
     Attributes
     ----------
+    signature : Signature
+        Types of properties and scalars of the State, mirrors and outboxes included.
     real : str
         Storage type of the foldmap: the widest of the floating-point properties that it
         uses, float32 if it uses none.
+    functions : list of Analysed
+        In the order of the program.
     temporaries : dict
-        What its gathers fill.
+        Name in kernels -> result of a gather.
     entries : dict
-        Temporaries that are one entry of another one, the same for all features.
+        Name in kernels -> entry of a temporary at a constant feature.
+    reductions : dict
+        Name of the result of a reduce -> its shape.
     helpers : list of HelperFunction
         In the order in which they must be defined.
     renumbered : bool
-        Whether the numbers of vertices are other ones in kernels.
+        Whether kernels use the local numbers of a shard for vertices.
     mirrors : dict
-        What is read at vertices that are computed, as it is called in kernels that have
-        other numbers -> the property, or the degree, and its version.
+        Name of a mirror in kernels -> (property or degree, version). A mirror has the
+        rows of all vertices, for reads at computed vertices.
     outboxes : dict
-        What is combined at vertices that are computed, as it is called there -> the
-        property and the atomic operation.
+        Name of an outbox in kernels -> (property, atomic operation). An outbox has a
+        row for each vertex, for atomics at computed vertices.
+    combines : dict
+        Name of the result of a gather or reduce -> its combine, where this is a
+        function that kernels call.
     """
 
     signature: Signature
@@ -292,13 +326,13 @@ class Analysis:
         return not types.isdisjoint({"real", "float32", "float64"})
 
     def uses_numbers(self, *, cuda: bool) -> bool:
-        """Whether generated code calls `featgraph.device.numbers`."""
+        """Return whether generated code calls `featgraph.device.numbers`."""
         bodies = [function.body for function in self.functions]
         bodies += [helper.body for helper in self.helpers]
         return any(uses_numbers(body, cuda) for body in bodies)
 
 
-#: Program -> what was found for a signature, as long as the program lives.
+#: Program -> key of `analyse` -> analysis. Keys are weak: they keep no program alive.
 _known: WeakKeyDictionary[Program, dict[Any, Analysis]] = WeakKeyDictionary()
 
 
@@ -309,7 +343,7 @@ def analyse(
     *,
     renumbered: bool = False,
 ) -> Analysis:
-    """Run the middle end, once for all plans of a program.
+    """Return the analysis of a program; it is cached, and shared by all plans.
 
     Parameters
     ----------
@@ -320,17 +354,17 @@ def analyse(
     real : Real, optional
         Type of real numbers; default the widest of the properties in use.
     renumbered : bool, optional
-        Whether the numbers of vertices are other ones in kernels.
+        Whether kernels use the local numbers of a shard for vertices.
 
     Returns
     -------
     Analysis
-        Nothing behind it may change it, nor the trees in it.
+        Shared: later stages must not change it, nor the trees in it.
 
     Raises
     ------
     UserFunctionError
-        If a function does not fit the model or the signature; names its file and line.
+        If a function does not fit the model or the signature; has its file and line.
     """
     known = _known.setdefault(program, {})
     key = tuple(signature.items()), real, renumbered
@@ -342,7 +376,10 @@ def analyse(
 def _analyse(
     program: Program, signature: Signature, real: Real | None, renumbered: bool
 ) -> Analysis:
+    """Run the middle end, twice if the functions use no property of the widest type."""
     if real is None:
+        # Which properties are in use is known behind the first run only, and the types
+        # of locals depend on the storage type.
         real = _widest(signature, signature)
         found = _Analyser(program, signature, real, renumbered).run()
         used = {a.name for function in found.functions for a in function.accesses}
@@ -357,6 +394,8 @@ def _widest(signature: Signature, names: Iterable[str]) -> Real:
 
 
 class _Analyser:
+    """One run of the middle end over a program, for one signature."""
+
     def __init__(
         self, program: Program, signature: Signature, real: Real, renumbered: bool
     ) -> None:
@@ -369,7 +408,7 @@ class _Analyser:
             reserved |= TRIANGLES
         if any(f.kind.exclusive for f in program.functions):
             reserved |= EXCLUSIVE
-            for name in signature:  # of values that are given in place of an edge
+            for name in signature:  # parameters for values that an edge has in order
                 reserved |= {f"{name}_e", f"near_{name}", f"ordered_{name}"}
         intos = [f.into for f in program.functions if hasattr(f, "into")]
         #: ``into`` -> its name in generated functions, where it is a local.
@@ -377,7 +416,7 @@ class _Analyser:
         names = self.emitted.values()
         self.temporaries = {*names, *(f"{name}_source" for name in names)}
         self.stems = {n: entry_stem(n, self.temporaries) for n in self.temporaries}
-        # Copies of a local of this name would be called as entries of one are.
+        # A local with such a name would have copies with the names of entries.
         self.temporaries |= set(self.stems.values())
         self.taken: set[str] = reserved | self.temporaries
         self.taken.update(*map(forms_of, names))
@@ -396,6 +435,7 @@ class _Analyser:
         return self.result
 
     def _refuse_clash(self, function: UserFunction) -> None:
+        """Raise if `into` names a property; a reduce may fill a vector of the State."""
         into = getattr(function, "into", None)
         if into is None:
             return
@@ -416,6 +456,7 @@ class _Analyser:
     # -- names
 
     def _names(self, function: UserFunction) -> Names:
+        """Return the meanings of ``d.name``, with the results of functions so far."""
         ranks, kinds = {}, {}
         for name, type_ in self.result.signature.items():
             entity = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
@@ -453,6 +494,7 @@ class _Analyser:
     # -- one function
 
     def _function(self, function: UserFunction) -> Analysed:
+        """Run all passes and checks over one function."""
         source = function.source
         names = self._names(function)
         captured = self.program.captured[function.function]
@@ -494,6 +536,7 @@ class _Analyser:
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
+        # From here on temporaries have their names in kernels.
         accesses = self._emit_names(body, accesses)
         shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
         entries, indexed = separate_gathered(function, body, shapes, self.stems)
@@ -504,7 +547,7 @@ class _Analyser:
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
         if self.result.renumbered and _is_arg(function):
-            scalars |= {NUMBER}
+            scalars |= {NUMBER}  # sources of an argmin or argmax are the user's ids
         return Analysed(
             name=_emitted_name(function.name, self.taken),
             declared=function,
@@ -532,9 +575,9 @@ class _Analyser:
     def _emit_names(
         self, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]
     ) -> tuple[AccessRecord, ...]:
-        """Call gathered values as generated code does, in `body` and in its accesses.
+        """Rename gathered values to their names in kernels, in `body` and `accesses`.
 
-        Errors are raised in front of that, with the names that users gave.
+        Checks run before, so that error messages have the user's names.
         """
         temporaries = self.result.temporaries.values()
         emitted = {t.into: t.name for t in temporaries}
@@ -545,7 +588,7 @@ class _Analyser:
         return tuple(replace(a, name=emitted.get(a.name, a.name)) for a in accesses)
 
     def _redirect(self, body: list[ast.stmt], ends: frozenset[str]) -> None:
-        """Have what is done elsewhere done in rows of all vertices.
+        """Redirect accesses at computed vertices to mirrors and outboxes.
 
         The access table keeps the names of the properties.
         """
@@ -571,7 +614,15 @@ class _Analyser:
         return is_property or name in BUILTIN_ARRAYS
 
     def _whole(self, of: str, ending: str) -> str:
-        """Return a name for rows of all vertices, which has a type from now on."""
+        """Return the name of a new mirror or outbox, and add its type to the signature.
+
+        Parameters
+        ----------
+        of : str
+            Property or degree.
+        ending : str
+            Last part of the name.
+        """
         signature = self.result.signature
         name = f"{of}_{ending}"
         while name in signature or name in self.temporaries:
@@ -595,6 +646,7 @@ class _Analyser:
         """Specialise a helper for argument types; set its emitted name on `node`."""
         key = (node.function, tuple(types))
         if key not in self.specialised:
+            # None marks a helper in work, so that a recursive call is found.
             self.specialised[key] = None
             self.specialised[key] = self._specialise(node, types)
         helper = self.specialised[key]
@@ -605,6 +657,7 @@ class _Analyser:
         return helper.returns
 
     def _specialise(self, node: Helper, types: list[str]) -> HelperFunction:
+        """Resolve and type a helper; helpers that it calls are added before it."""
         source = self.program.helper(node.function)
         if len(types) != len(source.parameters):
             raise source.error(
@@ -649,6 +702,7 @@ class _Analyser:
         return self.result.signature[name].item_shape
 
     def _add_temporary(self, analysed: Analysed) -> None:
+        """Add the result of a gather, in the type in which it is accumulated."""
         gather: Any = analysed.declared
         shape: tuple[int, ...] = () if analysed.is_scalar else (analysed.width,)
         if gather.matrix:
@@ -663,7 +717,7 @@ class _Analyser:
         elif combine.is_custom and isinstance(combine.identity, float):
             type_ = "real"
         elif type_ == "bool":
-            type_ = "int32"
+            type_ = "int32"  # a sum or product of booleans counts
         type_ = self._called_combine(analysed, type_)
         name = analysed.accumulator
         self.result.temporaries[name] = Temporary(
@@ -680,6 +734,7 @@ class _Analyser:
             self.program.helpers.setdefault(operator.function, operator.source)
         node = Helper(operator.pair, [])
         if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
+            # Integers combine to a real number, which then is an operand itself.
             type_ = "real"
             self._call_helper(node, [type_, type_])
         helper = self.specialised[(operator.pair, (type_, type_))]

@@ -1,18 +1,20 @@
-"""The changes that foldmaps make, and the options that depend on them.
+"""The properties that foldmaps change, and the options that depend on these changes.
 
-- `Changes` lists the properties that the foldmaps of a run change, announced by the
-  active set or not.
-- Incremental gathers keep aggregates in memory between supersteps. Where a source has
-  changed, its old contribution is removed and the new one added. That needs a combine
-  that can be patched, contributions that depend on nothing else that changes, and a
-  copy of the sources as they were.
-- An asynchronous run ends where a synchronous one does if every function is monotone.
-  That cannot be proved of a user's function: the caller promises it (docs/model.md,
-  S8). Programs whose access table contradicts the promise are refused.
-- Edge functions run on the out-edges of A. Where one reads its twin, targets of edges
-  that returned True are active, too, so that the edge is due where its twin was
-  committed (docs/model.md, S3 and S4). `not_announced` finds other reads of an edge or
-  gather that may change while it is not due.
+- `Changes` lists the properties that the foldmaps of a run change: those whose changed
+  vertices are in active sets, and others.
+- `find_incremental` finds the gathers whose aggregates can stay in memory between
+  supersteps. Where a source has changed, its old contribution is removed and the new
+  one added. That needs a combine that can be patched, contributions that depend on
+  nothing else that changes, and a copy of the sources' previous values.
+- `check_any_order` serves asynchronous runs. Such a run ends with the result of a
+  synchronous one if every function is monotone. The caller promises that, since it
+  cannot be proved (docs/model.md, S8). A program whose access table contradicts the
+  promise raises.
+- `not_announced` finds reads of edge functions and gathers that may change although
+  their edge or vertex is not due, so that skipping them would change results. Edge
+  functions run on the out-edges of the active set. If one reads its twin, targets of
+  edges that returned True are active, too, so that an edge is due where its twin was
+  committed (docs/model.md, S3 and S4; `tells_targets`).
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class Changes:
     announced : tuple of str
         Iterated vertex properties, whose changed vertices are in the active sets.
     silent : tuple of str
-        Properties whose changed entries are in no active set: edge properties, those
-        written in place or atomically, and those of foldmaps that announce targets.
+        Properties of whose changes active sets have no record: edge properties,
+        properties written in place or atomically, and properties of foldmaps whose
+        active sets are the targets of edges.
     """
 
     announced: tuple[str, ...] = ()
@@ -76,15 +79,16 @@ class IncrementalGather:
     Attributes
     ----------
     into : str
-        Its temporary, which is the array that stays.
+        Its temporary: the array of aggregates.
     is_constant : bool
-        Nothing that it reads changes: it is never patched.
+        Whether nothing that it reads changes, so that it is never patched.
     reads : tuple of str
-        Properties of which it needs a copy of what the sources were.
+        Properties whose values at the last patch are kept, to compute the old
+        contributions of sources.
     is_exact : bool
-        Patches leave nothing to rounding: everything but sums and products of reals.
+        Whether patches add no rounding errors: False for sums and products of reals.
     seen : Analysed or None
-        The function as it was: it reads the copies. None for a constant gather.
+        The same function, reading those kept values. None for a constant gather.
     """
 
     into: str
@@ -103,7 +107,7 @@ class IncrementalGathers:
     gathers : dict
         ``into`` -> data for patching it.
     recomputed : dict
-        ``into`` -> why it cannot be.
+        ``into`` -> reason why a gather is not incremental.
     """
 
     gathers: dict[str, IncrementalGather] = field(default_factory=dict)
@@ -111,12 +115,14 @@ class IncrementalGathers:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Properties of which the previous values are kept."""
+        """Properties whose values at the last patch are kept."""
         return tuple(sorted({n for k in self.gathers.values() for n in k.reads}))
 
 
 def changes_of(analysis: Analysis) -> Changes:
     """Return the changes of one foldmap."""
+    # The last function that may commit determines the next active set: vertices on
+    # which it returned True, or targets of such edges.
     functions = [f for f in analysis.functions if not f.kind.is_silent]
     announcing = functions[-1:]
     functions = [f for f in analysis.functions if not f.kind.reduces]
@@ -144,14 +150,14 @@ def join_changes(several: Iterable[Changes]) -> Changes:
 
 
 def find_incremental(analysis: Analysis, changes: Changes) -> IncrementalGathers:
-    """Find the gathers whose aggregates can stay and be patched.
+    """Find the gathers whose aggregates can stay in memory and be patched.
 
     Parameters
     ----------
     analysis : Analysis
-        The middle end's result.
+        Analysis of one foldmap.
     changes : Changes
-        What the foldmaps of the run change, this one included.
+        Changes of all foldmaps of the run, this one included.
     """
     incremental = IncrementalGathers()
     earlier: list[Analysed] = []
@@ -164,7 +170,7 @@ def find_incremental(analysis: Analysis, changes: Changes) -> IncrementalGathers
             else:
                 incremental.gathers[into] = found
         earlier.append(function)
-    for into in incremental.recomputed:  # one that stands twice is nowhere
+    for into in incremental.recomputed:  # two gathers may have one `into`
         incremental.gathers.pop(into, None)
     return incremental
 
@@ -175,18 +181,19 @@ def _incremental(
     analysis: Analysis,
     changes: Changes,
 ) -> IncrementalGather | str:
-    """Return how a gather is incremental, or why it is not."""
+    """Return the data for patching a gather, or the reason why there are none."""
     problem = _problem(function, earlier, analysis)
     if problem is not None:
         return problem
     changing = {*changes.announced, *changes.silent}
-    moving = [a for a in function.accesses if a.name in changing]
+    changed = [a for a in function.accesses if a.name in changing]
     temporary = analysis.temporaries[str(function.into)]
     is_real = temporary.type == "real"
     exact = not (is_real and temporary.combine.rules.rounds)
-    if not moving:
+    # A constant gather is never patched, so that any combine will do.
+    if not changed:
         return IncrementalGather(temporary.name, True, (), True, None)
-    for record in moving:
+    for record in changed:
         problem = _moving_problem(record, changes)
         if problem is not None:
             return problem
@@ -194,7 +201,7 @@ def _incremental(
         return f"combines with {temporary.combine.name}"
     if temporary.combine.rules.patch == "quotient" and not is_real:
         return "a product of integers cannot be divided"
-    reads = tuple(sorted({a.name for a in moving}))
+    reads = tuple(sorted({a.name for a in changed}))
     seen = _as_seen(function, reads, analysis)
     return IncrementalGather(temporary.name, False, reads, exact, seen)
 
@@ -202,7 +209,7 @@ def _incremental(
 def _problem(
     function: Analysed, earlier: Sequence[Analysed], analysis: Analysis
 ) -> str | None:
-    """Return why a gather by itself cannot keep its aggregates; None if it can."""
+    """Return why a gather cannot keep aggregates, whatever changes; None if it can."""
     temporary = analysis.temporaries[str(function.into)]
     behind = next((f for f in earlier if f.kind.writes), None)
     if behind is not None:
@@ -238,13 +245,13 @@ def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
 
 
 def entry_bytes(shape: tuple[int, ...], type_: str, real: Real) -> int:
-    """Return the memory that one entry of a kept array takes."""
+    """Return the bytes of one entry of a kept array."""
     dtype = {"real": real, "bool": "int32"}.get(type_, type_)
     return int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
 def seen_name(name: str, signature: Signature) -> str:
-    """Return the field that holds what property `name` was; no property has it."""
+    """Return the field of ``d`` for kept values of a property; no property has it."""
     field_name = f"{name}_seen"
     while field_name in signature:
         field_name += "_"
@@ -254,7 +261,7 @@ def seen_name(name: str, signature: Signature) -> str:
 def _as_seen(
     function: Analysed, reads: tuple[str, ...], analysis: Analysis
 ) -> Analysed:
-    """Return a gather over the previous values of sources: its old contribution."""
+    """Return a gather that reads kept values, so that it returns old contributions."""
     body = copy.deepcopy(function.body)
     for statement in body:
         for node in ast.walk(statement):
@@ -269,24 +276,24 @@ def _as_seen(
 
 
 def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -> None:
-    """Refuse functions whose result could depend on which vertices run when.
+    """Raise for functions whose result could depend on the order of vertices.
 
     Parameters
     ----------
     analysis : Analysis
-        The middle end's result for one foldmap.
+        Analysis of one foldmap.
     others : iterable of Changes
-        What the other foldmaps of the run change.
+        Changes of the other foldmaps of the run.
     where : str
         The option that requires this.
 
     Raises
     ------
     PlanError
-        Names the function, what it does, and a fix.
+        With the function, the reason, and a fix.
     """
     changes = join_changes([changes_of(analysis), *others])
-    #: Names whose values change during the run, and gathers that read such names.
+    #: Properties that change during the run, and temporaries that depend on them.
     moving = {*changes.announced, *changes.silent}
     waiting: list[Analysed] = []
     for function in analysis.functions:
@@ -304,12 +311,13 @@ def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -
                     fix="let it read what does not change, or drop the option",
                 )
             if read:
+                # Functions behind it read a result that depends on the order so far.
                 moving.add(str(function.into))
         waiting.append(function)
 
 
 def place_of(function: Analysed) -> str:
-    """Return where a function stands, and its name."""
+    """Return file, line and name of a function, for an error message."""
     return f"{function.declared.source.where()}: {function.declared.name}"
 
 
@@ -318,7 +326,10 @@ def _moves(name: str, moving: set[str]) -> bool:
 
 
 def _order_problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
-    """Return why a function forbids any order, and the fix; None if it does not."""
+    """Return why the result of a function depends on the order, and the fix.
+
+    `read` has the changing names that it reads. The reason is None if it does not.
+    """
     drop = "drop the option"
     if not (function.kind.combines or function.kind.writes_vertices):
         article = "an" if function.kind.writes_edges else "a"
@@ -360,7 +371,7 @@ def _order_problem(function: Analysed, read: Sequence[str]) -> tuple[str | None,
 def _filters(
     earlier: Sequence[Analysed], moving: set[str]
 ) -> list[tuple[Analysed, str]]:
-    """Return the vertex functions that may stop a vertex for what it is now."""
+    """Return the vertex functions whose verdict may depend on a changing name."""
     return [
         (function, access.name)
         for function in earlier
@@ -370,12 +381,13 @@ def _filters(
     ]
 
 
+#: The functions of a foldmap.
 Functions = Sequence[Analysed]
 
 
 @dataclass(frozen=True)
 class Unannounced:
-    """A read that may change while its function is not due, and the reason."""
+    """A read whose value may change while the vertex or edge is not due, and why."""
 
     function: Analysed
     node: ast.AST | None
@@ -383,7 +395,10 @@ class Unannounced:
 
 
 def tells_targets(functions: Functions) -> bool:
-    """Whether the targets of edges that returned True are active behind a superstep."""
+    """Return whether targets of edges that returned True are in the next active set.
+
+    They are if an edge function reads its twin's entry of a property that it writes.
+    """
     written = _written(functions)
     return any(
         a.name in written and a.where == "twin"
@@ -401,15 +416,15 @@ def not_announced(
     Parameters
     ----------
     functions : sequence of Analysed
-        Of the foldmap.
+        Functions of the foldmap.
     others : sequence of sequences of Analysed
-        Of the other foldmaps of the run.
+        Functions of the other foldmaps of the run.
     """
     return next(_Reads(functions, others).find(), None)
 
 
 def is_announced(function: Analysed) -> bool:
-    """Whether all that a function changes is announced, and nothing else."""
+    """Return whether active sets have all vertices that a function changes."""
     at_vertices = function.kind.combines or function.kind.writes_vertices
     return at_vertices and _unannounced_effect(function) is None
 
@@ -441,7 +456,7 @@ def check_dense(functions: Functions, others: Sequence[Functions], where: str) -
     Raises
     ------
     PlanError
-        Names the function, and what it does or reads.
+        With the function, and the effect or read that forbids it.
     """
     fix = "use change_driven='auto'"
     for function in functions:
@@ -460,14 +475,26 @@ def check_dense(functions: Functions, others: Sequence[Functions], where: str) -
 
 
 def _written(functions: Functions, of: str = "edge") -> frozenset[str]:
-    """Return the properties of an owner whose next entries functions write."""
+    """Return the properties whose ``_next`` functions write, `of` edge or vertex."""
     return frozenset(
         n for f in functions if f.kind.writes == of for n in f.writes("next")
     )
 
 
 class _Reads:
-    """The reads of one foldmap, compared with the changes of all foldmaps of a run."""
+    """The reads of one foldmap, compared with the changes of all foldmaps of a run.
+
+    Attributes
+    ----------
+    vertices : frozenset of str
+        Vertex properties that some foldmap changes.
+    own, others : frozenset of str
+        Edge properties that this foldmap changes; those that other foldmaps change.
+    silent : frozenset of str
+        Edge properties changed by a foldmap that does not make targets active.
+    compared : frozenset of str
+        Properties of out-edges whose current and next entries a gather compares.
+    """
 
     def __init__(self, functions: Functions, others: Sequence[Functions]) -> None:
         self.functions = functions
@@ -475,7 +502,6 @@ class _Reads:
         self.vertices = frozenset().union(*(_written(fs, "vertex") for fs in every))
         self.own = _written(functions)
         self.others = frozenset().union(*map(_written, others))
-        #: Written by a foldmap that does not announce targets.
         self.silent = frozenset().union(
             *(
                 _written(fs)
@@ -483,13 +509,12 @@ class _Reads:
                 if not tells_targets(fs) and not fs[-1].kind.writes_edges
             )
         )
-        #: Values that a gather at the source compares with their previous ones.
         self.compared = frozenset().union(
             *(_compared(f) for f in functions if f.kind.gathers)
         )
 
     def find(self) -> Iterator[Unannounced]:
-        """Give all such reads."""
+        """Yield the reads that may change without an announcement."""
         yield from self._before_edges()
         sent: set[str] = set()
         is_behind = False
@@ -502,20 +527,21 @@ class _Reads:
                 yield from self._of_gather(function, sent, is_behind)
 
     def _before_edges(self) -> Iterator[Unannounced]:
-        """Give vertex functions before edge functions that lead to vertices again.
+        """Yield vertex functions in front of edge functions with functions behind them.
 
-        A vertex due only as a target runs just the functions behind the edge functions;
-        with everything due, one before them may stop it.
+        A vertex that is due only as a target of an edge skips the functions in front of
+        the edge functions. Were all vertices due, such a function could stop it.
         """
         for place, function in enumerate(self.functions):
             later = iter(self.functions[place + 1 :])
-            any(f.kind.writes_edges for f in later)  # goes on to the first one
+            any(f.kind.writes_edges for f in later)  # advances to the first one
             leads_back = any(f.kind.writes_vertices or f.kind.gathers for f in later)
             if function.kind.writes_vertices and leads_back:
                 problem = "may stop vertices that are due only as targets of edges"
                 yield Unannounced(function, None, problem)
 
     def _of_edge(self, function: Analysed) -> Iterator[Unannounced]:
+        """Yield reads of an edge function; an edge is due when its source is active."""
         lasting = _own_in_writes(function)
         for node in _reads(function):
             first, name = node.indices[0] if node.indices else None, node.name
@@ -537,6 +563,7 @@ class _Reads:
     def _of_gather(
         self, function: Analysed, sent: set[str], is_behind: bool
     ) -> Iterator[Unannounced]:
+        """Yield reads of a gather behind edge functions that have written `sent`."""
         is_in = declared_along(function) == "in"
         for node in _reads(function):
             first, name = node.indices[0] if node.indices else None, node.name
@@ -559,16 +586,16 @@ class _Reads:
 
 
 def _compared(gather: Analysed) -> set[str]:
-    """Return properties of out-edges that a gather reads as current and next entries.
+    """Return properties of which a gather reads current and next entries at twins.
 
-    A vertex that compares them announces itself where its own messages have moved.
+    A vertex that compares both can commit, and so be active, if they differ.
     """
     twins = {(a.name, a.version) for a in gather.accesses if a.where == "twin"}
     return {n for n, version in twins if version == "now" and (n, "next") in twins}
 
 
 def _reads(function: Analysed) -> Iterator[Access | Whole]:
-    """Give the places where a function reads properties."""
+    """Yield the accesses by which a function reads properties."""
     for statement in function.body:
         targets = {
             id(node.targets[0])
@@ -581,18 +608,19 @@ def _reads(function: Analysed) -> Iterator[Access | Whole]:
 
 
 def _own_in_writes(function: Analysed) -> set[ast.AST]:
-    """Return the reads at the function's own edge that what it writes depends on.
+    """Return the reads at the function's own edge on which its written values depend.
 
-    Its verdict may depend on others: that an edge which is not due would return
-    something else changes nothing, since what it writes is what is there.
+    Reads on which only the verdict depends are left out: an edge that is not due may
+    have another verdict, but it would write the values that are there already.
     """
     return _Dependence(function).reads()
 
 
 class _Dependence:
-    """Which reads of a function at its own edge reach what it writes.
+    """Finds the reads of a function at its own edge on which written values depend.
 
-    By names, not by paths: what any assignment to a local depends on, each does.
+    Data flow is by name, not by path: a local depends on the reads of all assignments
+    to it, and of the conditions around them.
     """
 
     def __init__(self, function: Analysed) -> None:
@@ -602,7 +630,7 @@ class _Dependence:
         self.written: set[ast.AST] = set()
 
     def reads(self) -> set[ast.AST]:
-        """Return them."""
+        """Return these reads: a fixed point, since loops carry locals backwards."""
         before = -1
         while before != self._size():
             before = self._size()
@@ -613,6 +641,7 @@ class _Dependence:
         return len(self.written) + sum(map(len, self.locals.values()))
 
     def _of(self, node: ast.AST) -> set[ast.AST]:
+        """Return the reads on which an expression depends."""
         found: set[ast.AST] = set()
         for each in ast.walk(node):
             if isinstance(each, ast.Name):
@@ -629,7 +658,11 @@ class _Dependence:
         )
 
     def _go(self, body: Sequence[ast.stmt], under: set[ast.AST]) -> set[ast.AST]:
-        """Go through statements that run under some reads; return what ends them."""
+        """Walk over statements whose execution depends on the reads `under`.
+
+        Return `under` with the reads on which statements behind these depend, too,
+        because a branch may leave.
+        """
         under = set(under)
         for statement in body:
             if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):

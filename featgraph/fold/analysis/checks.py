@@ -1,8 +1,9 @@
 """Checks of a typed function: matrices, constant indices, widths, shared entries.
 
-All features of a vertex write an entry without a feature index, in no order. A function
-must not read such an entry after other features may have written it, and all features
-must write the same value.
+A *shared entry* has no feature index: ``d.x[v]`` in a function of K features. All
+features of a vertex write it, in no defined order, on a GPU in different lanes. So a
+function must not read such an entry after another feature may have written it, and all
+features must write the same value.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
 
 
 def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
-    """Return the locals that hold a k x k matrix."""
+    """Return the locals that hold a K x K matrix."""
     return frozenset(
         node.targets[0].id
         for statement in body
@@ -56,7 +57,7 @@ def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
 def check_matrices(
     source: FunctionSource, body: list[ast.stmt], matrices: frozenset[str]
 ) -> None:
-    """See that matrices are indexed or given to operations, and nothing else is."""
+    """Raise if a matrix is used as a value, or if a value that is none is indexed."""
     good: set[int] = set()
     nodes = [n for s in body for n in ast.walk(s)]
     whole = {id(n) for n in nodes if isinstance(n, Whole)}
@@ -94,7 +95,11 @@ def check_matrices(
 def check_features(
     function: UserFunction, body: list[ast.stmt], collective: bool
 ) -> None:
-    """Refuse features where a function has none, or has two of them at a time."""
+    """Raise for ``f`` in a triangle function, and collaborative calls in a matrix one.
+
+    A triangle function runs once a triangle; a matrix function runs for two features,
+    row and column, at a time.
+    """
     source = function.source
     has_rows = any("f" in names_read(s) for s in body)
     if function.kind.intersects and (collective or has_rows):
@@ -114,12 +119,13 @@ def check_features(
 def with_filter(
     function: UserFunction, accesses: tuple[AccessRecord, ...], signature: Signature
 ) -> tuple[AccessRecord, ...]:
-    """Return the accesses with that of the property that `within` names.
+    """Return the access table, with the read of the property of `within=` added.
 
     Raises
     ------
     UserFunctionError
-        If it is no property of edges with one number each.
+        If `within=` is no edge property with one entry an edge, or is updated by the
+        function.
     """
     within: str | None = getattr(function, "within", None)
     if within is None:
@@ -140,7 +146,7 @@ def with_filter(
 
 
 def check_groups(source: FunctionSource, body: list[ast.stmt], width: int) -> None:
-    """See that ``group=`` divides the features of a function."""
+    """Raise if a ``group=`` does not divide the number of features."""
     for node in (n for s in body for n in ast.walk(s)):
         option = node.option("group") if isinstance(node, Operate) else None
         if option is None:
@@ -158,7 +164,7 @@ def check_groups(source: FunctionSource, body: list[ast.stmt], width: int) -> No
 def feature_indices(
     node: Access | Atomic, kinds: Mapping[str, str]
 ) -> list[tuple[int, ast.expr]]:
-    """Return the indices that count features, with their axes of one entry."""
+    """Return the feature indices of an access, each with its axis of `item_shape`."""
     if node.name in BUILTIN_ARRAYS:
         return []
     first = 0 if kinds.get(node.name) == "vector" else 1
@@ -171,12 +177,13 @@ def width_of(
     kinds: Mapping[str, str],
     item_shape: Callable[[str], tuple[int, ...]],
 ) -> tuple[int, bool]:
-    """Return K of what a function indexes with f, and whether it is nothing.
+    """Return K of the properties that a function indexes with f; (1, True) for none.
 
     Raises
     ------
     UserFunctionError
-        If widths differ, nothing fixes what `f` runs over, or a constant is no feature.
+        If these properties have different K, if f indexes no property, or if a constant
+        index is out of range.
     """
     widths: dict[int, str] = {}
     uses_f = False
@@ -210,6 +217,7 @@ def width_of(
 def _check_constant(
     source: FunctionSource, node: Access | Atomic, index: ast.expr, size: int
 ) -> None:
+    """Raise if a constant index of an entry is not in 0 to `size` - 1."""
     negative = isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub)
     plain = index.operand if isinstance(index, ast.UnaryOp) and negative else index
     if not isinstance(plain, ast.Constant) or not isinstance(plain.value, int):
@@ -223,6 +231,7 @@ def _check_constant(
         )
 
 
+#: Name, version and indices of an entry.
 Place = tuple[str, str, str]
 
 
@@ -232,17 +241,17 @@ class _Path:
 
     Attributes
     ----------
-    written : set of (name, version, indices)
-        Entries that this feature has written itself, on every way.
+    written : set of Place
+        Shared entries that this feature has written on every path.
     read : dict
-        Entries that it has read before, to whether all features do.
+        Shared entry that it has read before writing it -> whether all features read it.
     """
 
     written: set[Place] = field(default_factory=set)
     read: dict[Place, bool] = field(default_factory=dict)
 
     def copy(self) -> _Path:
-        """Return where another branch begins."""
+        """Return a copy, for another branch."""
         return _Path(set(self.written), dict(self.read))
 
 
@@ -254,17 +263,17 @@ def check_shared_entries(
     *,
     reads_first: bool = False,
 ) -> None:
-    """Refuse functions of several features that do not agree about an entry.
+    """Raise for functions whose features race for a shared entry.
 
-    A condition that differs between features may leave one of them, as ``if f == 0``
-    does: what is read and written under such conditions is not looked at. With
-    `reads_first`, all features have read what they read before one of them writes.
+    A condition that differs between features may select one of them, as ``if f == 0``
+    does: accesses under such conditions are allowed. With `reads_first`, generated code
+    runs all reads of all features before the first write.
 
     Raises
     ------
     UserFunctionError
-        If all features write an entry that one of them reads before, or a value that
-        differs between them to one entry.
+        If all features write a shared entry that one of them reads before, or if they
+        write different values to it.
     """
     if width > 1 and reads_first:
         _check_places(source, body, varying)
@@ -276,7 +285,10 @@ def check_shared_entries(
 def _check_places(
     source: FunctionSource, body: list[ast.stmt], varying: frozenset[str]
 ) -> None:
-    """Refuse exclusive functions that features leave apart, and writes in loops."""
+    """Raise for exclusive functions with returns that differ between features.
+
+    Raise also for writes of shared entries in loops.
+    """
     for node in body:
         if returns_apart(node, varying):
             raise source.error(
@@ -300,18 +312,23 @@ def _check_places(
 
 
 class _Walk:
+    """A walk over the paths of a function, for `check_shared_entries`.
+
+    `together` is True for statements that all features execute.
+    """
+
     def __init__(
         self, source: FunctionSource, varying: frozenset[str], reads_first: bool
     ) -> None:
         self.source, self.varying, self.reads_first = source, varying, reads_first
         self.left: list[
             list[_Path]
-        ] = []  # of each loop: where it is left or begun anew
+        ] = []  # for each loop around: the paths to its `break` and `continue`
 
     def block(
         self, body: list[ast.stmt], path: _Path | None, *, together: bool
     ) -> _Path | None:
-        """Return the path behind some statements, None where none leads."""
+        """Return the path behind some statements; None if all paths leave."""
         for node in body:
             if path is None:
                 return None
@@ -320,6 +337,7 @@ class _Walk:
         return path
 
     def _statement(self, node: ast.stmt, path: _Path, together: bool) -> _Path | None:
+        """Return the path behind a statement; None if it leaves."""
         if isinstance(node, ast.If):
             self._reads(node.test, path, together)
             inside = together and not varies(node.test, self.varying)
@@ -343,10 +361,11 @@ class _Walk:
         return None if ends else path
 
     def _loop(self, node: ast.For | ast.While, path: _Path, together: bool) -> _Path:
+        """Return the path behind a loop, which may have no iteration."""
         test = node.iter if isinstance(node, ast.For) else node.test
         inside = together and not loop_varies(node, self.varying)
         behind = path
-        for _ in range(2):  # an iteration finds what the one before has read
+        for _ in range(2):  # a second iteration writes behind reads of the first
             self._reads(test, behind, together)
             self.left.append([])
             ended = self.block(node.body, behind.copy(), together=inside)
@@ -361,6 +380,10 @@ class _Walk:
                 path.read[place] = path.read.get(place, False) or by_all
 
     def _accesses(self, node: ast.AST, together: bool) -> Iterator[tuple[Access, bool]]:
+        """Yield accesses to shared entries, and whether all features execute them.
+
+        Operands behind the first one of ``and``, ``or`` and ``if`` may be skipped.
+        """
         if isinstance(node, Access) and self._is_shared(node):
             yield node, together
         parts = list(ast.iter_child_nodes(node))
@@ -380,6 +403,10 @@ class _Walk:
     def _write(
         self, node: ast.Assign, target: Access, path: _Path, together: bool
     ) -> None:
+        """Record a write of a shared entry; raise if another feature may have read it.
+
+        A write by one feature races with the reads of all, not with its own.
+        """
         if not self._is_shared(target):
             return
         place, version = _place(target), "_next" if target.version == "next" else ""
@@ -407,6 +434,7 @@ class _Walk:
         path.written.add(place)
 
     def _is_shared(self, access: Access) -> bool:
+        """Return whether all features access the same entry."""
         return all(
             isinstance(index, ast.Name | ast.Constant)
             and not varies(index, self.varying)
@@ -420,6 +448,7 @@ def _place(access: Access) -> Place:
 
 
 def _joined(one: _Path | None, other: _Path | None) -> _Path | None:
+    """Return the path where two branches meet; None for a branch that leaves."""
     if one is None or other is None:
         return one or other
     read = dict(one.read)

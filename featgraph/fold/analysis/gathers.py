@@ -8,8 +8,8 @@ The change must be known before the first function runs on due vertices. A reduc
 reads nothing that earlier functions write is therefore moved to the front
 (`order_of_reduces`). If it does read such values, every vertex is due (`late_reduces`).
 
-`operand_type` is the type of an expression, and `needs_guard` finds those that lanes
-without a vertex must not evaluate. Lanes whose vertex is not due, or has returned,
+`operand_type` returns the type of an expression, and `needs_guard` finds expressions
+that idle lanes must not evaluate. Lanes whose vertex is not due, or has returned,
 execute a function together with the other lanes of their warp. Their vertex and edge
 are clamped to valid ids, so they may read at these. A read that is valid only where the
 function runs needs a guard: ``d.x[d.parent[v], f]`` behind ``if d.parent[v] < 0: return
@@ -63,73 +63,78 @@ __all__ = [
 
 
 def combine_of(function: Analysed) -> Combine:
-    """Return how a gather or reduce combines."""
+    """Return the combine of a gather or reduce."""
     return cast("GatherFunction | ReduceFunction", function.declared).combine
 
 
 def is_matrix(function: Analysed) -> bool:
-    """Whether a gather or reduce fills a matrix, K x K."""
+    """Return whether the result of a gather or reduce is a K x K matrix."""
     return bool(getattr(function.declared, "matrix", False))
 
 
 def declared_along(function: Analysed) -> str:
-    """Return which edges a gather was declared along; "in" for other functions."""
+    """Return the `along=` of a gather, "in", "out" or "both"; "in" for others."""
     return str(getattr(function.declared, "along", "in"))
 
 
 def memory_dtype(type_: str, real: Real) -> str:
     """Return the dtype of a temporary in memory.
 
-    Truth values are int32 there, for atomics.
+    Booleans are int32 there: atomics take 32 bits at least.
     """
     return {"real": real, "bool": "int32"}.get(type_, type_)
 
 
 def reduced_type(function: Analysed) -> str:
-    """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
+    """Return the type in which a reduce accumulates; a sum of booleans counts them."""
     votes = combine_of(function).rules.gives == "bool"
     return "int32" if function.returns == "bool" and not votes else function.returns
 
 
 def partial_dtype(function: Analysed, real: Real) -> str:
-    """Return the dtype of what the parts of a reduce leave."""
+    """Return the dtype of the partial results of a reduce."""
     type_ = reduced_type(function)
     return {"real": real}.get(type_, type_)
 
 
 def has_wide_key(temporary: Temporary, real: Real) -> bool:
-    """Whether a key of 64 bits comes with a source: both do not fit one word."""
+    """Return whether the key of an argmin or argmax has 64 bits.
+
+    Key and source then do not fit one 64-bit word, which an atomic could update.
+    """
     key = np.dtype(memory_dtype(temporary.type, real))
     return temporary.combine.is_arg and key.itemsize > 4
 
 
 def rounds(function: Analysed) -> bool:
-    """Whether the result of a gather depends on the order it combines in."""
+    """Return whether rounding makes a result depend on the order of contributions."""
     if not function.kind.combines or function.returns != "real":
         return False
     return combine_of(function).rules.rounds
 
 
 def in_blocks(function: Analysed) -> bool:
-    """Whether the order in which a gather or reduce combines changes how much it errs.
+    """Return whether combining in blocks bounds the rounding error.
 
-    A product rounds as often in any order. A combine of the user's may be a sum.
+    It does for sums, and for a combine of the user's, which may be a sum. In a product
+    the relative error is that of the number of factors, in any order.
     """
     return rounds(function) and combine_of(function).rules.in_blocks
 
 
-#: Functions of real numbers whose bits are the same in loops of any form.
+#: Functions of real numbers that do not round.
 _EXACT = frozenset({"abs", "fabs", "isfinite", "isinf", "isnan"})
 
 
 def has_one_rounding(
     function: Analysed, analysis: Analysis, *, divides: bool = False
 ) -> bool:
-    """Whether bits of a function are the same in loops of a length known or unknown.
+    """Return whether a function rounds alike with a constant and a variable K.
 
-    The compiler may contract one product with the sum that it goes into. Of two, it
-    takes either, and chains and quotients it may regroup: as the loop suits it. One
-    quotient alone `divides` vectors, where the function is written in these.
+    It does if its body has at most one product and one sum: the compiler may contract
+    these to an FMA. Of two products it may contract either, and it regroups chains and
+    quotients, depending on whether it knows the length of the loop. With `divides`, a
+    body of a single quotient is allowed: a division of vectors.
     """
     helpers = {h.name: h for h in analysis.helpers}
     if function.kind.combines:
@@ -162,7 +167,7 @@ _NOT_EXACT = ast.BinOp | ast.AugAssign | Helper
 
 
 def _is_exact(node: ast.AST) -> bool:
-    """Whether a node is no loop, calls nothing that rounds, and does not read K."""
+    """Return whether a node is no loop, calls nothing that rounds, and reads no K."""
     if isinstance(node, MathCall):
         return node.name in _EXACT
     if isinstance(node, Scalar):
@@ -171,12 +176,15 @@ def _is_exact(node: ast.AST) -> bool:
 
 
 def takes_active(function: Analysed) -> bool:
-    """Whether a gather combines over the edges from active vertices only."""
+    """Return whether a gather combines over the edges from active vertices only."""
     return getattr(function.declared, "sources", "all") == "active"
 
 
 def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
-    """Return the temporaries that a function is given, in order of first reading."""
+    """Return the temporaries that a function takes as arguments, by first read.
+
+    Those that it reads from memory are not among them.
+    """
     found: dict[str, None] = {}
     for statement in function.body:
         for node in ast.walk(statement):
@@ -189,15 +197,15 @@ def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
 
 
 def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> bool:
-    """Return whether a matrix goes nowhere but into `fg.solve`.
+    """Return whether a matrix is read by `fg.solve` only.
 
     Parameters
     ----------
     bodies : iterable of ast.stmt
         Statements of all functions that may read it.
     spd : bool
-        Whether only solutions count that take it as positive definite: they read one
-        triangle. Then entries of the diagonal may be read, too.
+        Whether all these solves must have ``spd=True``, so that they read one triangle.
+        Reads of entries on the diagonal are then allowed, too.
     """
     nodes = [n for s in bodies for n in ast.walk(s)]
     solved = {
@@ -221,6 +229,7 @@ def _is_on_diagonal(node: Access | Whole) -> bool:
     return row == column
 
 
+#: Parameters of a triangle function: corners in degree order, and edges.
 ROLES = ("u", "v", "w", "e_uv", "e_uw", "e_vw")
 #: Types that sums can have.
 _SUMMED = ("int32", "int64", "uint32", "float32", "float64")
@@ -228,7 +237,7 @@ _SUMMED = ("int32", "int64", "uint32", "float32", "float64")
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum that a function adds to ``d.name[role]``, in the type of its entries."""
+    """A sum of `dtype` that a triangle function adds to ``d.into[role]``."""
 
     into: str
     role: str
@@ -237,17 +246,17 @@ class Sum:
 
     @property
     def name(self) -> str:
-        """Its name in generated code."""
+        """Name of the accumulator in generated code."""
         return f"sum_{self.number}"
 
     @property
     def more(self) -> str:
-        """The name of the contribution of one triangle."""
+        """Name of the contribution of one triangle in generated code."""
         return f"more_{self.number}"
 
     @property
     def zero(self) -> str:
-        """Return the text of nothing."""
+        """Text of zero in the dtype of the sum."""
         return f"{self.dtype}({'0.0' if self.dtype.startswith('float') else '0'})"
 
     def plus(self, value: str) -> str:
@@ -284,15 +293,19 @@ def added_by(node: ast.AST, signature: Signature) -> Sum | None:
 
 
 def late_reduces(functions: Sequence[Analysed]) -> frozenset[str]:
-    """Return the results that due vertices read, and that functions in front change."""
+    """Return the results of reduces of new values that functions of due vertices read.
+
+    Such a reduce reads properties that functions in front of it change.
+    """
     late = {str(functions[place].into) for place in _late(functions)}
     return frozenset(late & read_where_due(functions))
 
 
 def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
-    """Return the places of functions, those of reduces in front where it matters.
+    """Return the places of functions in a new order: movable reduces in front.
 
-    One stays where it is if its result makes no vertex due.
+    A reduce that reads no new values moves. It stays if no function of due vertices
+    reads its result, since a change of the result then makes no vertex due.
     """
     late, wanted = _late(functions), read_where_due(functions)
     first = next((n for n, f in enumerate(functions) if not f.kind.reduces), 0)
@@ -307,12 +320,12 @@ def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
 
 
 def read_where_due(functions: Sequence[Analysed]) -> set[str]:
-    """Return the names that functions of due vertices, or of their edges, read."""
+    """Return the names that functions of due vertices, and of edges, access."""
     return {a.name for f in functions if not f.kind.reduces for a in f.accesses}
 
 
 def _late(functions: Sequence[Analysed]) -> set[int]:
-    """Return the places of reduces that read what functions in front of them write."""
+    """Return the places of reduces that read values written by functions in front."""
     changed, late = set[tuple[str, str]](), set[int]()
     for place, function in enumerate(functions):
         if not function.kind.reduces:
@@ -320,6 +333,7 @@ def _late(functions: Sequence[Analysed]) -> set[int]:
             changed |= {(a.name, a.version) for a in accesses}
         elif changed & {(a.name, a.version) for a in function.accesses}:
             late.add(place)
+            # A reduce that reads the result of a late one is late, too.
             changed.add((str(function.into), "now"))
     return late
 
@@ -331,7 +345,7 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
     if isinstance(node, ast.Name):
         return function.variables.get(node.id, "int64")
     if isinstance(node, Identity):
-        return "bool"  # of the type of what it stands beside
+        return "bool"  # the narrowest type: `join` takes that of the other operand
     if isinstance(node, Access | Whole | Scalar):
         return _stored_type(node.name, analysis)
     if isinstance(node, ast.Compare | ast.BoolOp):
@@ -353,7 +367,7 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
     else:
         children = [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        children = [node.left]
+        children = [node.left]  # converted to the type of the result
     found = join(*(operand_type(c, function, analysis) for c in children))
     return (
         found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
@@ -361,7 +375,7 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
 
 
 def is_real_matrix(node: ast.expr, function: Analysed, analysis: Analysis) -> bool:
-    """Return whether a matrix is given whole, and stored in the real type."""
+    """Return whether an expression is a whole matrix, stored in the real type."""
     if not isinstance(node, Whole):
         return False
     type_ = analysis.signature.get(node.name)
@@ -371,6 +385,7 @@ def is_real_matrix(node: ast.expr, function: Analysed, analysis: Analysis) -> bo
 
 
 def _stored_type(name: str, analysis: Analysis) -> str:
+    """Return the type of an entry, temporary, property, or result of a reduce."""
     if name in analysis.entries:
         name = analysis.entries[name].of
     if name in analysis.temporaries:
@@ -385,12 +400,14 @@ def _stored_type(name: str, analysis: Analysis) -> str:
     return "int64"
 
 
+#: Indices that are valid in idle lanes, too.
 _ROLES = frozenset({"f", "u", "v", "e"})
 
 
 def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
-    """Return whether `node` may run only where its function does."""
+    """Return whether idle lanes must not execute a statement or expression."""
     for inner in ast.walk(node):
+        # A loop whose end depends on values of an idle lane might not end.
         if isinstance(inner, ast.While):
             return True
         if isinstance(inner, ast.For) and not all(
@@ -422,7 +439,7 @@ def _may_hang(
 
 
 def _is_valid(index: ast.expr) -> bool:
-    """Whether an index is always in range: a role, a constant, the reverse edge."""
+    """Return whether an index is in range also in idle lanes."""
     return (
         isinstance(index, ast.Constant)
         or is_reversed(index)

@@ -1,16 +1,16 @@
 """Generated text as a module, and the disk cache of compiled kernels.
 
 `load_module` is the only place that executes generated code. Modules are in a
-content-addressed store: a module's file name carries the digest of its text, which
-holds the plan, the user functions, their callees and constants, and of every version
-that compiled code depends on. Numba's own disk cache stands beside it, keyed by that
-file; it is pickle, so the directories and files are private to their owner and checked
-(`featgraph.base.files`).
+content-addressed store: the name of a module's file has a digest of its text, and of
+all versions on which compiled code depends. The text includes the user functions, the
+functions that they call, and captured constants. Numba's disk cache is in a folder
+beside the modules, keyed by module file. It consists of pickles, so directories and
+files are private to their owner and are checked (`featgraph.base.files`).
 
 Numba does not verify its cache: a truncated or corrupted file ends in an error of
 `pickle`, or in wrong machine code, and a file of another user can execute any code.
-Here, such a file counts as absent. The compiler looks up each function here before it
-compiles it, and stores the result. `COMPILATION` logs both, and writes one message in a
+`CheckedFile` replaces Numba's access to these files, and treats such a file as absent.
+`COMPILATION` logs each function that is loaded or compiled, and writes one message in a
 process if compiling takes long.
 """
 
@@ -62,25 +62,26 @@ __all__ = [
     "guard_disk_cache", "is_stored", "load_module",
 ]  # fmt: skip
 
+#: Size of the checksum at the end of each file.
 _SUM_BYTES = hashlib.sha256().digest_size
 
-#: Seconds of compiling behind which the message is written.
+#: Seconds of compiling after which the message is written.
 _PATIENCE_S = 2.0
 _LOG = logging.getLogger("featgraph")
 
 
 class Compilation:
-    """Log compiled and loaded functions, and write one message if it takes long.
+    """Measure and log the compilation of functions; announce it if it takes long.
 
-    Time of nested compilations counts once. The elapsed time is checked before each
-    function; there is no watching thread.
+    The time of nested compilations counts once. The elapsed time is checked before each
+    function is compiled; no thread watches it.
 
     Attributes
     ----------
     program : str
         Program whose module was loaded last, for the message.
     seconds : float
-        Seconds of all compiling so far, without the background.
+        Seconds of compiling so far, without that on background threads.
     is_announced : bool
         Whether the message was written.
     """
@@ -89,12 +90,12 @@ class Compilation:
         self.program = "a program"
         self.seconds = 0.0
         self.is_announced = False
-        #: On each thread: function and types -> when it began, and `seconds` then. The
-        #: thread of a call that fails ends, and what it has begun with it.
+        #: For each thread: function and types -> time of its begin, and `seconds` then.
+        #: A compilation that fails has no end: its entry goes with its thread.
         self._begun = threading.local()
 
     def begin(self, file: CheckedFile, key: str) -> None:
-        """Record the begin of the compilation of a function."""
+        """Record that the compilation of a function begins; announce it if due."""
         now, begun = time.perf_counter(), vars(self._begun)
         first, before = min(begun.values(), default=(now, self.seconds))
         if now - first + before >= _PATIENCE_S and not _is_in_background():
@@ -102,7 +103,7 @@ class Compilation:
         begun[file.name + key] = now, self.seconds
 
     def end(self, file: CheckedFile, key: str) -> None:
-        """Record the end of the compilation of a function."""
+        """Record that a function is compiled: add its time, without nested ones."""
         now = time.perf_counter()
         begun, before = vars(self._begun).pop(file.name + key, (now, self.seconds))
         took = now - begun - (self.seconds - before)
@@ -111,6 +112,7 @@ class Compilation:
         _LOG.info("compiled %s for the %s in %.2f s", file.name, file.target, took)
 
     def _announce(self, file: CheckedFile) -> None:
+        """Print the message to a terminal, once in a process."""
         if self.is_announced or not config.messages or not _is_terminal(sys.stderr):
             return
         self.is_announced = True
@@ -136,17 +138,18 @@ def _is_terminal(stream: Any) -> bool:
     return stream is not None and bool(stream.isatty())
 
 
-#: That of this process.
+#: Log of all compiling in this process.
 COMPILATION = Compilation()
 
 
 class CheckedFile:
-    """Checked index and data files of one function, in place of those of Numba.
+    """Index and data files of one function, with checksums; replaces Numba's class.
 
-    Each file ends with a checksum of its contents. That of a data file also covers its
-    key: two processes may assign one number to different signatures. The index has keys
-    as texts: types include namedtuples of all modules that called the function, and
-    other processes can compare them without these modules.
+    Each file ends with a checksum of its contents. The checksum of a data file also
+    covers its signature, since two processes may give one number to different
+    signatures. The index stores signatures as text: their types include namedtuples of
+    all modules that called the function, and a process can compare texts without
+    importing these modules.
 
     Parameters
     ----------
@@ -155,7 +158,7 @@ class CheckedFile:
     folder : Path
         Folder of the files.
     shared : sequence of Path, optional
-        Folders of root or of this user that are searched first, and only read.
+        Folders of root or of this user, which are searched first and never written.
 
     Attributes
     ----------
@@ -182,17 +185,17 @@ class CheckedFile:
 
     def save(self, key: Any, data: Any) -> None:
         """Store the code compiled for a signature."""
-        names, known = self._load_index(self.folder), repr(key)
-        COMPILATION.end(self, known)
+        names, signature = self._load_index(self.folder), repr(key)
+        COMPILATION.end(self, signature)
         try:
-            if known not in names:
+            if signature not in names:
                 taken, number = set(names.values()), 1
                 while self._replaced._data_name(number) in taken:
                     number += 1
-                names[known] = self._replaced._data_name(number)
+                names[signature] = self._replaced._data_name(number)
                 self._write(self._index, self._index_content(names), b"")
             content = self._replaced._dump(data)
-            self._write(self.folder / names[known], content, known.encode())
+            self._write(self.folder / names[signature], content, signature.encode())
         except OSError as error:
             warnings.warn(
                 f"{self._index} cannot be written ({error}); "
@@ -203,18 +206,18 @@ class CheckedFile:
 
     def load(self, key: Any) -> Any:
         """Return the stored code for a signature, or None."""
-        known = repr(key)
+        signature = repr(key)
         for folder in self._folders:
-            name = self._load_index(folder).get(known)
-            content = name and self._read(folder / name, known.encode())
+            name = self._load_index(folder).get(signature)
+            content = name and self._read(folder / name, signature.encode())
             if content:
                 _LOG.debug("loaded %s for the %s", self.name, self.target)
                 return pickle.loads(content)  # noqa: S301
-        COMPILATION.begin(self, known)
+        COMPILATION.begin(self, signature)
         return None
 
     def has(self, key: Any) -> bool:
-        """Whether code is stored for a signature; it is not read."""
+        """Return whether code is stored for a signature, without reading the code."""
         found = ((at, self._load_index(at).get(repr(key))) for at in self._folders)
         return any(name is not None and (at / name).is_file() for at, name in found)
 
@@ -232,10 +235,11 @@ class CheckedFile:
         return names if made_by == self._made_by() else {}
 
     def _made_by(self) -> str:
-        """Return the version of the compiler.
+        """Return the version of the compiler that wrote an index.
 
-        The name of the module has the digest of its text. Modification times are not
-        part of it: layers of container images truncate them to seconds.
+        Numba also stores the modification time of the module. It is left out here:
+        layers of container images truncate it to seconds, and the digest in the file
+        name identifies the text already.
         """
         return str(self._replaced._version)
 
@@ -252,8 +256,8 @@ class CheckedFile:
             return None
         except OSError:
             return None
-        inner, found = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
-        if hashlib.sha256(salt + inner).digest() == found:
+        inner, checksum = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+        if hashlib.sha256(salt + inner).digest() == checksum:
             return inner
         _warn(path, "is damaged")
         if not is_shared:
@@ -283,9 +287,9 @@ def guard_disk_cache(
 
 
 def is_stored(function: Any, types: Sequence[Any]) -> bool:
-    """Whether code of a function for argument types is stored.
+    """Return whether compiled code of a function for argument types is stored.
 
-    It uses private names of Numba, as `CheckedFile` does.
+    This uses private names of Numba, as `CheckedFile` does.
 
     Parameters
     ----------
@@ -309,7 +313,7 @@ def _warn(path: Path, problem: str) -> None:
 
 
 class _TextLoader(SourceFileLoader):
-    """Execute the given text, not the content of a file or cached bytecode."""
+    """Loader that executes the given text, not a file or cached bytecode."""
 
     def __init__(self, name: str, path: Path, text: str) -> None:
         super().__init__(name, str(path))
@@ -329,7 +333,7 @@ class Source(Protocol):
 
     @property
     def stem(self) -> str:
-        """Start of its file name."""
+        """Beginning of the file name, readable."""
 
     @property
     def program(self) -> str:
@@ -337,9 +341,9 @@ class Source(Protocol):
 
 
 def load_module(source: Source) -> ModuleType:
-    """Store the module's text and import it from there.
+    """Write the text of a module to the store, import it, and return the module.
 
-    Tracebacks, profilers and Numba's disk cache then work as for any file.
+    With a file, tracebacks, profilers and Numba's disk cache work as for any module.
     """
     COMPILATION.program = source.program or COMPILATION.program
     path = module_path(source.text, source.stem)
@@ -347,7 +351,8 @@ def load_module(source: Source) -> ModuleType:
     import_whole("numba")  # with the first kernel, not with featgraph
     from numba.core.compiler_lock import global_compiler_lock
 
-    # Another thread may be within the module. Forks wait for this lock.
+    # Another thread may be importing this module. A fork waits for this lock, so that
+    # no child has half of a module.
     with global_compiler_lock:
         known = sys.modules.get(name)
         if known is not None and known.__file__ == str(path):
@@ -356,9 +361,10 @@ def load_module(source: Source) -> ModuleType:
 
 
 def _import_text(name: str, path: Path, text: str) -> ModuleType:
+    """Import a text under a name; failed imports leave no module behind."""
     loader = _TextLoader(name, path, text)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if spec is None:  # not with a loader
+    if spec is None:  # never, since a loader is given
         raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
     # Numba's cache finds the namedtuple by its module's name.
@@ -381,12 +387,13 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
 
 
 def check_module(text: str) -> None:
-    """Parse generated text, and check that all names in it are bound.
+    """Parse generated text, and check that all names in it are bound somewhere.
 
     Raises
     ------
     FeatGraphError
-        If a name is unbound or the text does not parse: an error of the folder.
+        If a name is unbound or the text does not parse: a fault of the folder, not of
+        the user.
     """
     try:
         tree = ast.parse(text)
@@ -415,9 +422,10 @@ def check_module(text: str) -> None:
 def explain_numba_error(
     sources: Sequence[KernelSource], error: Exception
 ) -> UserFunctionError:
-    """Return an error with the line of the user and the message of Numba.
+    """Return an error with the user's file and line, and the message of Numba.
 
-    `sources` are the modules that may have caused it.
+    `sources` are the generated modules whose lines the message may contain; each has
+    the user's line for its own lines (`origins`).
     """
     text = str(error)
     files = {Path(str(load_module(s).__file__)).name: s.origins for s in sources}
@@ -437,7 +445,7 @@ def explain_numba_error(
     )
 
 
-#: Where, beside the modules, the compiled kernels are.
+#: Folder of compiled kernels, in that of the modules.
 COMPILED = "__pycache__"
 
 
@@ -451,7 +459,7 @@ def module_path(text: str, stem: str) -> Path:
     text : str
         The generated module.
     stem : str
-        Start of the file name, for people; an identifier.
+        Beginning of the file name, readable; an identifier.
     """
     digest = hashlib.sha256("\n".join([text, *_versions()]).encode()).hexdigest()[:32]
     path = store_directory() / f"{stem[:40]}_{digest}.py"
@@ -461,9 +469,9 @@ def module_path(text: str, stem: str) -> Path:
             return path
     except DistrustedError as error:
         problem = str(error)
-    except FileNotFoundError:  # another one may write it meanwhile
+    except FileNotFoundError:  # another process may write it from here on
         problem = ""
-    except OSError:
+    except OSError:  # cannot be read, as if it were damaged
         pass
     if problem and os.path.lexists(path):
         warnings.warn(
@@ -492,9 +500,10 @@ def forget(path: Path) -> None:
 
 
 def store_directory() -> Path:
-    """Return the store's directory, made if need be.
+    """Return the directory of the store, created if it does not exist.
 
-    It is a private temporary one if the configured one cannot be trusted.
+    A private temporary directory is returned if the configured one is switched off,
+    cannot be created, or cannot be trusted.
     """
     if not config.cache:
         return _private_directory()
@@ -533,6 +542,7 @@ def _warn_once(text: str) -> None:
 
 @cache
 def _private_directory() -> Path:
+    """Create a temporary directory, which the process removes at its exit."""
     path, process = Path(tempfile.mkdtemp(prefix="featgraph-")), os.getpid()
     make_private(path / COMPILED)
 

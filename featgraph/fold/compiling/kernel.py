@@ -1,7 +1,10 @@
 """Kernels to inspect, compile and launch: of folded programs, and over vertex sets.
 
-`Kernel` is a folded program. `DueSetKernel` is a kernel over vertex sets and rows that
-depends on no program. Both are printed and compiled when they are first used.
+`Kernel` has the kernels of a folded program. Its text exists from the beginning; it is
+imported and compiled at the first use. `DueSetKernel` is a kernel over vertex sets and
+rows, such as "find the neighbors of a set", that depends on no program; it is printed
+at the first use, too. `StagedKernel` is a loop over supersteps in one launch that runs
+a second program when no vertex is due.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ __all__ = ["DueSetKernel", "Kernel", "KernelText", "StagedKernel"]
 
 #: Suffix of the name of a kernel that is called for each chunk.
 _IN_CHUNKS = "_in_chunks"
+#: Target -> first lines of the module of a `DueSetKernel`.
 _HEADS = {
     "cpu": [
         "from numba import int64, njit, uint32",
@@ -52,7 +56,7 @@ _HEADS = {
 
 
 def _print_due_set(facts: SetFacts) -> str:
-    """Return the text of the module."""
+    """Return the text of the module of a kernel over vertex sets."""
     kernel, arguments, body = facts.kernel, facts.arguments, facts.body
     writer, traits = Writer(), facts.traits
     wide = ", 64-bit offsets" if traits.wide_offsets else ""
@@ -79,18 +83,19 @@ def _print_due_set(facts: SetFacts) -> str:
 
 @dataclass(frozen=True)
 class DueSetKernel:
-    """A kernel of a layout on a target; see `featgraph.fold.passes.nests.due_sets`.
+    """A kernel over vertex sets, for a layout and a target.
 
-    It is printed at the first use of its function, and compiled at the first launch.
+    `featgraph.fold.passes.nests.due_sets` has the kernels. The text is printed at the
+    first use of its function, and compiled at the first launch.
     """
 
     facts: SetFacts
-    #: The module of its program: all have it.
+    #: Name of the program, for messages: "", since all programs share the module.
     program = ""
 
     @property
     def name(self) -> str:
-        """Name of its function."""
+        """Name of the function in the module."""
         return self.facts.kernel.name
 
     @property
@@ -115,7 +120,7 @@ class DueSetKernel:
 
     @property
     def in_chunks(self) -> Any:
-        """Function that calls it for each chunk, on all threads (CPU)."""
+        """The function that calls the kernel for each chunk, on all threads (CPU)."""
         return getattr(self.module, self.name + _IN_CHUNKS)
 
     @property
@@ -124,7 +129,7 @@ class DueSetKernel:
         return self.facts.kernel.threads
 
     def arrays(self, along: str) -> tuple[str, ...]:
-        """Return the names of the arrays of a graph among its last arguments."""
+        """Return the names of the arrays of a graph, which are the last arguments."""
         return self.facts.arrays(along)
 
 
@@ -160,9 +165,9 @@ class KernelText:
 
 @dataclass(frozen=True, eq=False)
 class StagedKernel:
-    """The loop over supersteps of a kernel that runs a stage of another (0098).
+    """A loop over supersteps that runs another kernel when no vertex is due (0098).
 
-    The modules of both have been loaded.
+    Its module imports functions of the modules of both kernels, which must be loaded.
     """
 
     source: StageSource
@@ -212,7 +217,7 @@ class Kernel:
         return KernelText, (repr(self), self.source, self.explain())
 
     def __copy__(self) -> Kernel:
-        return self  # it never changes
+        return self  # kernels are immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self
@@ -226,6 +231,7 @@ class Kernel:
         """The generated module, imported from the store."""
         shared, module = self.kernel_source.shared, load_module(self.kernel_source)
         if shared is not None:
+            # Functions of a module that serves any K are found in this one, too.
             of_all = vars(load_module(shared))
             names = {f"sweep_{entry.phase}" for entry in shared.entries}
             names |= {"Data", *(entry.name for entry in shared.entries)}
@@ -233,7 +239,7 @@ class Kernel:
         return module
 
     def in_form(self, frontier_form: str) -> Kernel:
-        """Return the kernels of a frontier form: see `FoldPlan`."""
+        """Return the kernels for another frontier form, cached: see `FoldPlan`."""
         if frontier_form not in self._forms:
             plan = self.plan
             other = (
@@ -249,7 +255,7 @@ class Kernel:
         return getattr(self.module, entry.name)
 
     def sweep(self, entry: Entry) -> Any:
-        """Return the function that sweeps one chunk of a main entry."""
+        """Return the function that processes one chunk of the phase of an entry."""
         return getattr(self.module, f"sweep_{entry.phase}")
 
     @property
@@ -259,7 +265,7 @@ class Kernel:
 
     @cached_property
     def not_staged(self) -> str:
-        """Reason why no compiled loop can run this as a stage; "" if one can."""
+        """Reason why no loop in one launch can run this as a stage; "" if it can."""
         return why_not_staged(self.plan)
 
     def with_stage(self, stage: Kernel) -> StagedKernel:
@@ -293,20 +299,20 @@ class Kernel:
     ) -> tuple[Any, ...]:
         """Return the Numba types of the arguments of an entry, to compile it.
 
-        The type of `d` is from `module`: its own, or that of another frontier form that
-        supersteps launch it with.
+        The class of the namedtuple `d` is that of `module`: by default the module of
+        this kernel, else that of the frontier form whose `d` supersteps pass.
         """
         from featgraph.fold.compiling.signatures import entry_signature
 
         return entry_signature(self.kernel_source, entry, module or self.module)
 
     def explain_error(self, error: Exception) -> Exception:
-        """Convert a compiler error to one with the function and line of the user."""
+        """Return an error with the user's file and line for an error of Numba."""
         shared, own = self.kernel_source.shared, self.kernel_source
         return explain_numba_error([own] if shared is None else [shared, own], error)
 
     def explain(self) -> str:
-        """Explain the plan: boundaries of phases, mappings, accesses."""
+        """Return the explanation of the plan: phases, mappings, accesses."""
         from featgraph.fold.printing.explain import explain_plan
 
         return explain_plan(self.plan)
@@ -323,13 +329,13 @@ class Kernel:
         return found
 
     def passes(self, name: str = "") -> str:
-        """Return the trees of all functions and kernels before and after passes.
+        """Return the printed trees of functions and kernels, pass by pass.
 
         Parameters
         ----------
         name : str
-            A pass of `fold/passes/passes.py`, over user functions or over kernels: its
-            tree before and after is returned; "" for all passes.
+            A pass of `fold/passes/passes.py`, over user functions or over kernels: the
+            trees before and after it are returned. "" for all passes.
 
         Raises
         ------
@@ -383,6 +389,7 @@ class Kernel:
         return {name: cuda_code.link_cubin(code, cc) for name, code in compiled.items()}
 
     def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
+        """Return the output of a compiler of the dialect for each entry, by name."""
         if self.plan.target != "cuda":
             raise PlanError(
                 "a CPU kernel has no PTX",

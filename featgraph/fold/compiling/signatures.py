@@ -1,4 +1,9 @@
-"""Numba types of the arguments of kernels, for compiling without data."""
+"""Numba types of the arguments of kernels, to compile these without data.
+
+`entry_signature` looks up each argument of an entry by its name. Arrays of vertices are
+int32, sets of vertices or edges are uint32 words, and arrays of edge ids and offsets
+are int32, or int64 in graphs with wide offsets.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ def entry_signature(
     """Return the types of the arguments of an entry, in order."""
     offset = "int64" if source.plan.traits.wide_offsets else "int32"
     data = _namedtuple([_field_type(f, offset) for f in source.fields], module.Data)
-    known: dict[str, Any] = {
+    type_of: dict[str, Any] = {
         "d": data,
         "vertex_count": types.int64,
         "hub_degree": types.int64,
@@ -34,46 +39,46 @@ def entry_signature(
     }
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
     for name in (*words, "active", "active_sources", "changed_sources", "stale"):
-        known[name] = _array("uint32", 1)
+        type_of[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
-        known[name] = _array("int32", 1)
+        type_of[name] = _array("int32", 1)
     for name in ("share_rows", "share_count", "windows", "hub_parts", "joined_parts"):
-        known[name] = _array("int32", 1)
+        type_of[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
-        known[name] = _array(offset, 1)
+        type_of[name] = _array(offset, 1)
     for name in ("incident_offsets", "incident_edges"):
-        known[name] = _array(offset, 1)
+        type_of[name] = _array(offset, 1)
     for name in ("order_vertex", "degree_order"):
-        known[name] = _array("int32", 1)
+        type_of[name] = _array("int32", 1)
     for rows in ("upper", "lower", "both"):
-        known[f"{rows}_orders"] = _array("int32", 1)
+        type_of[f"{rows}_orders"] = _array("int32", 1)
         for name in ("offsets", "edges", "positions"):
-            known[f"{rows}_{name}"] = _array(offset, 1)
-    known["edge_twin"] = _array(offset, 1)
+            type_of[f"{rows}_{name}"] = _array(offset, 1)
+    type_of["edge_twin"] = _array(offset, 1)
     for name in ("changed_edges", "triangle_begins", "triangle_middles"):
-        known[name] = _array("uint32", 1)
-    known["passed_edges"] = known["passed_count"] = _array("int32", 1)
-    known["chunks"] = known["arrived"] = _array("int64", 1)
+        type_of[name] = _array("uint32", 1)
+    type_of["passed_edges"] = type_of["passed_count"] = _array("int32", 1)
+    type_of["chunks"] = type_of["arrived"] = _array("int64", 1)
     for name in ("turn_counts", "locks", "stalled"):
-        known[name] = _array("int32", 1)
-    known["deferred"], known["conflicts"] = _array(offset, 1), types.int64
-    known |= own_types(entry, offset)
+        type_of[name] = _array("int32", 1)
+    type_of["deferred"], type_of["conflicts"] = _array(offset, 1), types.int64
+    type_of |= own_types(entry, offset)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
     if reducing.kind.reduces:
         partial = partial_dtype(reducing, source.plan.real)
         reduced = "bool" if reducing.returns == "bool" else partial
-        known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)
+        type_of["partials"], type_of["reduced"] = _array(partial, 2), _array(reduced, 1)
     if source.queue is not None:
-        known["lists"], known["far_lists"] = _lists()
+        type_of["lists"], type_of["far_lists"] = _lists()
         for name, dtype, shape in source.queue.memory:
-            known[name] = _array(dtype, len(shape) + 1)
+            type_of[name] = _array(dtype, len(shape) + 1)
     for name, (dtype, shape) in (entry.scratch | entry.parts).items():
-        known[name] = _array(dtype, len(shape) + 1)
-    return tuple(known[name] for name in entry.arguments)
+        type_of[name] = _array(dtype, len(shape) + 1)
+    return tuple(type_of[name] for name in entry.arguments)
 
 
 def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
-    """Return the types of arguments that its schedule adds to an entry.
+    """Return the types of the arguments that the schedule adds to an entry, by name.
 
     `offset` is the type of edge ids.
     """
@@ -84,7 +89,7 @@ def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
 
 
 def _lists() -> tuple[Any, Any]:
-    """Return the types of the lists of active and of waiting vertices."""
+    """Return the types of the lists of active vertices, and of vertices that wait."""
     from featgraph.device.queue_cuda import Far, Lists
 
     kinds = {"active": "uint32", "left": "uint32", "words": "int64"}
@@ -94,7 +99,7 @@ def _lists() -> tuple[Any, Any]:
 
 
 def _namedtuple(fields: list[Any], made: type[Any]) -> Any:
-    """Return the Numba type of a namedtuple; a uniform one for equal field types."""
+    """Return the Numba type of a namedtuple; equal field types give a uniform one."""
     return types.BaseTuple.from_types(fields, made)
 
 

@@ -1,12 +1,12 @@
 """The interface of a kind of phase, and the parts of nests that several kinds share.
 
 A plan is a sequence of phases, each of them a kernel. The kind of a phase defines which
-functions run in it, the arguments and the nest of its kernel, and which vertices it may
-make due. Planning, lowering, printing and the runtime read that from `Phase.kind`: none
-of them compares its name.
+functions run in it, the arguments and the loop nest of its kernel, and which vertices
+it may make due. Planner, passes, printing and runtime read that from `Phase.kind`; none
+of them compares the name of a kind.
 
-Kinds stand below the plan. A nest is made from the facts of a kernel, which lowering
-has; `NestFacts` lists the facts that kinds read.
+This room is imported by the plan. A kind makes a nest from the facts of a kernel, of
+which `NestFacts` is the interface; the class is in `passes/nests/facts.py`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class NestFacts(Protocol):
     Attributes
     ----------
     plan, phase : FoldPlan, Phase
-        Decisions of the planner. Their classes stand above this room.
+        Decisions of the planner. Their classes are in rooms that import this one, so
+        that they are no types here.
     context : Context
-        How functions are printed; its class stands above, too.
+        How functions are printed; likewise.
     callees : dict
         Emitted name of a function -> how it is called.
     schedule : Schedule
-        How vertices, edges and features go to threads.
+        Schedule of the phase.
     """
 
     plan: Any
@@ -55,11 +56,11 @@ class NestFacts(Protocol):
 
     @property
     def target(self) -> Target:
-        """Where the kernel runs."""
+        """Target of the kernel."""
 
     @property
     def intrinsics(self) -> str:
-        """Module that atomics, bits and shuffles come from."""
+        """Module of `featgraph.device` with atomics, bits and shuffles."""
 
     @property
     def functions(self) -> dict[str, Analysed]:
@@ -67,7 +68,7 @@ class NestFacts(Protocol):
 
     @property
     def reduced(self) -> str:
-        """The accumulator of a phase of one function, which fills it."""
+        """The accumulator of a phase of one function, a push or a reduce."""
 
     @property
     def summed(self) -> list[str]:
@@ -79,11 +80,11 @@ class NestFacts(Protocol):
 
     @property
     def read_entries(self) -> tuple[str, ...]:
-        """Single gathered values that functions of the phase are given."""
+        """Entries of temporaries at constant features that functions read."""
 
     @property
     def finds_due(self) -> bool:
-        """Whether the kernel finds which of the vertices that it sweeps are due."""
+        """Whether the kernel finds which of the swept vertices are due."""
 
     @property
     def binding(self) -> Binding:
@@ -91,14 +92,14 @@ class NestFacts(Protocol):
 
     @property
     def layout(self) -> AdjacencyLayout:
-        """The layout of the rows that the phase goes along."""
+        """The layout of the rows that the phase walks."""
 
     @property
     def oriented(self) -> Oriented:
-        """The rows in which a triangle phase looks for neighbors."""
+        """The rows that a triangle phase intersects."""
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return the layout of the rows along other edges."""
+        """Return the layout of the rows along "in", "out" or "both"."""
 
     def of_vertices(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the properties among `names` that belong to vertices."""
@@ -107,13 +108,13 @@ class NestFacts(Protocol):
         """Return the properties among `names` that belong to edges."""
 
     def number(self, text: str) -> str:
-        """Return the text of the number of an edge, in the type of edge numbers."""
+        """Return the text of an edge id, converted to the type of edge ids."""
 
     def base(self, name: str) -> str | None:
-        """Return the accumulator of a temporary: itself, its sources or an entry."""
+        """Return the accumulator of a name: a temporary, its sources, or an entry."""
 
     def is_filled_here(self, name: str) -> bool:
-        """Whether a temporary, or the row that it is an entry of, is gathered here."""
+        """Return whether a temporary, or the row of an entry, is gathered here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,28 +124,29 @@ class PhaseKind:
     Attributes
     ----------
     name : str
-        Its name in plans, and in the names of kernels.
+        Name in plans, and in the names of kernels.
     runs : callable
         (function, whether gathers are pushed) -> whether it runs in such a phase.
     title : callable
         Facts -> one line in the docstring of the kernel.
     arguments : callable
-        (facts, places, more) -> arguments of the kernel, by name. `places` are those by
-        which its threads find what they sweep, `more` those of the form of a launch.
+        (facts, places, more) -> names of the arguments of the kernel. `places` are the
+        arguments by which threads find their vertices or edges; `more` are the list of
+        a listed set, and the least degree of hubs.
     nest : callable
-        Facts -> the nest: what the phase does, for any schedule and target.
+        Facts -> the nest, which is the same for all schedules and targets.
     prepare, finish : str
-        Functions of `runtime.superstep.kinds` that are called before its entries are
-        launched, and afterwards.
+        Functions of `runtime.superstep.kinds` that run before the kernels of a phase
+        are launched, and afterwards.
     ends : frozenset of str
-        The vertices that it may make due: "passed" (those that it swept), "targets"
+        The vertices that it may make due: "passed" (vertices that it swept), "targets"
         (of edges that it swept), or both. Empty for a kind that makes none due.
     pulls : bool
         Whether it sweeps due vertices, each along its own row of edges.
     pulls_edges : bool
-        Whether edge functions run along these rows, from sources, in front of gathers.
+        Whether edge functions run along these rows, in front of the gathers.
     pushes : bool
-        Whether it combines into memory along the edges from sources.
+        Whether it combines in memory of targets, along the out-edges of sources.
     sweeps_edges : bool
         Whether it runs edge functions on the out-edges of sources.
     intersects : bool
@@ -152,14 +154,15 @@ class PhaseKind:
     reduces : bool
         Whether it combines over all vertices.
     in_turns : bool
-        Whether one kernel runs turns, between which all threads meet.
+        Whether one kernel runs several turns, with barriers of all threads in between.
     chunks : str
-        The array of the graph with the cuts into chunks of equal work; "" for that of
-        the rows that it goes along.
+        Array of the graph with the cuts into chunks of equal work (CPU); "" for the
+        array that belongs to its rows.
     chunk : (str, str)
-        The bounds of a chunk (CPU).
+        Variables of the first element of a chunk, and of the one behind it (CPU).
     sweeps_blocks : bool
-        Whether chunks are of blocks of vertices, each with a row of partial results.
+        Whether chunks consist of blocks of vertices, each with a row of partial
+        results.
     """
 
     name: str
@@ -198,12 +201,12 @@ class PhaseKind:
 
     @property
     def fills(self) -> bool:
-        """Whether it runs one function, and combines the values in memory."""
+        """Whether it runs one function, whose values are combined in memory."""
         return self.pushes or self.reduces
 
 
 def along_edge(facts: NestFacts, behind: Body) -> Body:
-    """Return the calls of edge functions on an edge, and `behind` the calls."""
+    """Return the calls of all edge functions on an edge, then `behind`."""
     phase = facts.phase
     groups = [[f] for f in facts.functions.values() if f.kind.writes_edges]
     out: Body = [nodes.Begin(facts.of_edges(phase.copies), "e")]
@@ -212,7 +215,7 @@ def along_edge(facts: NestFacts, behind: Body) -> Body:
 
 
 def restored(names: tuple[str, ...], entity: str) -> Body:
-    """Return the statement that restores entries, if there are any."""
+    """Return the statement that restores the properties `names`, if there are any."""
     return [nodes.Restore(names, entity)] if names else []
 
 
@@ -225,9 +228,10 @@ def loads(facts: NestFacts) -> Body:
 def nested(
     facts: NestFacts, groups: Sequence[list[Analysed]], ran: list[Analysed], last: Body
 ) -> Body:
-    """Return calls in order; each function runs where the one before returned True.
+    """Return the calls of groups of functions, then `last`.
 
-    `last` stands behind all of them.
+    Each function runs if the one before it returned True. Gathers of a group share a
+    walk over edges; `ran` are the functions that run before.
     """
     if not groups:
         return last
@@ -240,14 +244,17 @@ def nested(
         names = tuple(f.name for f in group)
         edges = nodes.ForEdges("v", [nodes.Contribute(name) for name in names])
         out.append(nodes.Gathers(names, edges))
-        # Whether the vertex is due is known behind its edges then.
+        # If the kernel finds the due vertices, it does so in the walk over edges.
         return [*out, *([nodes.Then(behind)] if facts.finds_due else behind)]
     out.append(nodes.Comment(f"{function.kind} function {function.declared.name}"))
     return [*out, nodes.Run(function.name), *([nodes.Then(behind)] if rest else behind)]
 
 
 def reads_what(facts: NestFacts, ran: list[Analysed], group: list[Analysed]) -> bool:
-    """Whether functions read what earlier ones wrote, in other lanes as well."""
+    """Return whether functions access entries that functions before them wrote.
+
+    Then lanes of a vertex must synchronize, since another lane may have written.
+    """
     wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
     wrote -= {(name, "next") for name in facts.context.forwarded}
     return bool(wrote & {(a.name, a.version) for f in group for a in f.accesses})

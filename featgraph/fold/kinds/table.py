@@ -1,13 +1,14 @@
-"""Kinds of phases but those of vertices, and the list of all.
+"""All kinds of phases but vertex phases, and the list of all kinds.
 
-- Push phases: one gather, combined with atomics in memory along edges from sources.
+- Push phases: one gather, combined by atomics in memory, along the edges from sources.
 - Edge phases: edge functions on the out-edges of sources.
-- Exclusive phases: one edge function that holds both ends of its edge (S11).
+- Exclusive phases: one edge function, with both ends of the edge locked or otherwise
+  excluded from other edges (S11).
 - Triangle phases: one function on all triangles, or on those of edges that passed.
 - Reduce phases: one function on all due vertices, combined into one result.
 
-The first kind in `KINDS` that runs a function is that of its phase. A new kind is its
-functions and a name here.
+`kind_of` takes the first kind in `KINDS` that runs a function. A new kind is a title,
+arguments, a nest, and a `PhaseKind` in that list.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _arguments_push(facts: NestFacts, places: Names, more: Names) -> list[str]:
 
 
 def _nest_push(facts: NestFacts) -> Body:
-    """Return a push: one gather into memory, along the edges from each source."""
+    """Return the nest: one gather, pushed to due targets along edges of each source."""
     [function] = facts.functions
     due = expression(f"{facts.intrinsics}.test_bit(due, v)")
     edges = nodes.ForEdges(
@@ -82,24 +83,29 @@ def _arguments_edge(facts: NestFacts, places: Names, more: Names) -> list[str]:
 
 
 def _nest_edge(facts: NestFacts) -> Body:
-    """Return a sweep of edges: those from each source, but for those that stopped."""
+    """Return the nest: edge functions on the edges from each source.
+
+    With `edge_state`, edges that an earlier phase stopped (1) are skipped, and verdicts
+    are stored: 1 for an edge that stopped, 2 for an edge that passed.
+    """
     if facts.phase.changed_only:
         return _changed_edges(facts)
     if not facts.plan.has_edge_state:
         mark = nodes.Mark(code(f"{facts.intrinsics}.set_bit(targets, v)"))
         edges = nodes.ForEdges("u", along_edge(facts, [mark]))
         return [nodes.Sweep("u", "sources", "is_source", [edges])]
-    # Where several phases sweep edges, targets are found behind the last one.
+    # With several phases over edges, targets are found behind the last of them.
     mark = nodes.Mark(code("edge_state[e] = 2"), code("edge_state[e] = 1"))
     only = nodes.Only(expression("edge_state[e] != 1"), along_edge(facts, [mark]))
     return [nodes.Sweep("u", "sources", "is_source", [nodes.ForEdges("u", [only])])]
 
 
 def _changed_edges(facts: NestFacts) -> Body:
-    """Return a sweep of edges of which something has changed, by their numbers.
+    """Return the nest: edge functions on changed edges, by their ids.
 
-    What was committed at one of them has changed, too: so no others have next entries
-    that differ. One stays in the set if it passes, and if its source is not active.
+    Next entries differ from current ones at changed edges only, since a commit changes
+    an edge, too; so they are first made equal. An edge stays in the set of changed
+    edges if it passes, or if its source is not active and its functions do not run.
     """
     names = facts.of_edges(facts.phase.writes_next)
     twin = facts.number("edge_twin[e]")
@@ -137,11 +143,15 @@ def _arguments_exclusive(facts: NestFacts, places: Names, more: Names) -> list[s
 
 
 def _nest_exclusive(facts: NestFacts) -> Body:
-    """Return a sweep of the edges of some sources, of which both ends become due."""
+    """Return the nest: an exclusive function on edges, whose ends become due.
+
+    ``held`` is True for an edge of an active source whose locks the lane holds.
+    """
     intrinsics = facts.intrinsics
     runs = f"all_sources or {intrinsics}.test_bit(sources, u)"
     runs = "held" if facts.binding.holds else runs
     recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
+    # A test first, since an atomic takes longer than a load.
     due = "".join(
         f"if not {intrinsics}.test_bit(targets, {end}):\n"
         f"    {intrinsics}.set_bit(targets, {end})\n"
@@ -163,7 +173,10 @@ def _nest_exclusive(facts: NestFacts) -> Body:
 
 
 def _prefetches(facts: NestFacts) -> list[str]:
-    """Return prefetches of the rows of u and v, and of the values of the edge."""
+    """Return prefetches of the rows of u and v, and of the values of the edge.
+
+    Sizes are in words of 4 bytes.
+    """
     lines, types = list[str](), facts.plan.analysis.signature
     [function] = facts.functions.values()
     for name in sorted({a.name for a in function.accesses}):
@@ -179,7 +192,9 @@ def _prefetches(facts: NestFacts) -> list[str]:
     return lines + [f"queues.ask_for(ordered_{n}, at, 1)" for n in facts.phase.ordered]
 
 
-#: Turns are counted under the exclusion, a self-loop once.
+#: Statements that record and count the turns of the ends of an edge, while no other
+#: edge may use them. ``conflicts`` has bit 0 for conflicts at u and bit 1 for those at
+#: v; a self-loop counts once.
 _RECORD = """\
 if conflicts & 1:
     d.{0}[e, 0] = turn_counts[u]
@@ -215,7 +230,7 @@ def _arguments_triangle(facts: NestFacts, places: Names, more: Names) -> list[st
 
 
 def _nest_triangle(facts: NestFacts) -> Body:
-    """Return the intersection of rows, with the call for each triangle."""
+    """Return the nest: intersections of rows, with the call for each triangle."""
     [function] = facts.functions.values()
     within = str(getattr(function.declared, "within", None) or "")
     may_wait = tuple(dict.fromkeys(each.role for each in facts.sums))
@@ -245,7 +260,7 @@ def _arguments_reduce(facts: NestFacts, places: Names, more: Names) -> list[str]
 
 
 def _nest_reduce(facts: NestFacts) -> Body:
-    """Return a reduce: what all due vertices contribute, a part of them at a time."""
+    """Return the nest: contributions of due vertices, combined to partial results."""
     [function], name = facts.functions, facts.reduced
     summed = tuple(facts.summed) if facts.binding.block else ()
     between: Body = [nodes.PutBy(summed), nodes.Start(name)] if summed else []
@@ -273,5 +288,5 @@ KINDS = (VERTEX, PULLED, PUSH, EXCLUSIVE, EDGE, TRIANGLE, REDUCE)
 
 
 def kind_of(function: Analysed, *, pushes: bool) -> PhaseKind:
-    """Return the kind of phase that a function begins, if gathers are pushed or not."""
+    """Return the kind of the phase in which a function runs."""
     return next(kind for kind in KINDS if kind.runs(function, pushes))

@@ -1,7 +1,8 @@
-"""Vertex phases: gathers that are pulled, and vertex functions, on the due vertices.
+"""Vertex phases: pulled gathers, and vertex functions, on the due vertices.
 
-`PULLED` is the same where edge functions run along the rows first (0004), and
-`COMBINING` where all vertices contribute to reduces in the sweep (CPU).
+`VERTEX` is the plain kind. In a `PULLED` phase, edge functions also run along the rows
+(docs/design/0004-pulled-edges.md). In a `COMBINING` phase, all vertices also contribute
+to reduces (CPU).
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from featgraph.fold.tree.statements import Body, code, expression
 
 __all__ = ["COMBINING", "PULLED", "VERTEX"]
 
-#: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
-#: those due in any case, and those due where an edge passed; whose out-edges the edge
-#: functions run on, and whether these are all; vertices with an edge that passed.
+#: Arguments of a kernel that pulls edges, in place of ``due``. Sets of vertices, as
+#: words: the swept vertices; vertices that are due already; vertices that an edge that
+#: passes may make due; sources, on whose out-edges edge functions run. A flag: whether
+#: all vertices are sources. The result: vertices with an edge that passed.
 _SETS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
 
 
@@ -57,6 +59,7 @@ def _title_pulled(facts: NestFacts) -> str:
 
 
 def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
+    """Return the names of the arguments, by which the runtime binds arrays."""
     phase = facts.phase
     sets = _SETS if phase.kind.pulls_edges else ("due",)
     changed = ["changed_sources", "stale"] if phase.incremental else []
@@ -83,7 +86,7 @@ def _nest(facts: NestFacts) -> Body:
 def _sweep(facts: NestFacts) -> nodes.Sweep:
     """Return a sweep of vertices: gathers and vertex functions, in order.
 
-    Where edges are pulled, all vertices that one of them may lead to are swept.
+    If edges are pulled, the sweep also has the vertices that these edges may make due.
     """
     phase = facts.phase
     body = [*loads(facts), nodes.Begin(facts.of_vertices(phase.copies))]
@@ -107,9 +110,9 @@ def _sweep(facts: NestFacts) -> nodes.Sweep:
 
 
 def _combining(facts: NestFacts) -> Body:
-    """Return a sweep of all vertices; due ones run functions, and all contribute.
+    """Return a sweep of all vertices: due ones run functions, and all contribute.
 
-    Each block of vertices leaves a row of partial results.
+    Each block of vertices stores a row of partial results.
     """
     sweep = _sweep(facts)
     reduces = {n: f for n, f in facts.functions.items() if f.kind.reduces}
@@ -127,7 +130,7 @@ def _combining(facts: NestFacts) -> Body:
 
 
 def _spread(facts: NestFacts) -> nodes.ForEdges:
-    """Make the vertices due that gather from `v`, and that are still to be swept."""
+    """Make the vertices due that gather from `v`, if they are `allowed` to run."""
     intrinsics = facts.intrinsics
     found = f"{intrinsics}.test_bit(allowed, u) and not {intrinsics}.test_bit(due, u)"
     due = code(f"{intrinsics}.set_bit(due, u)")
@@ -135,7 +138,7 @@ def _spread(facts: NestFacts) -> nodes.ForEdges:
 
 
 def _pulled(facts: NestFacts, groups: Sequence[list[Analysed]], last: Body) -> Body:
-    """Return functions in order, edge functions in the pass over edges behind them."""
+    """Return all functions, with edge functions in the walk of the first gathers."""
     first, *rest = groups
     edges = [f for f in facts.functions.values() if f.kind.writes_edges]
     behind = nested(facts, rest, [*edges, *first], last)
@@ -150,7 +153,11 @@ def _pulled(facts: NestFacts, groups: Sequence[list[Analysed]], last: Body) -> B
 
 
 def _grouped(facts: NestFacts) -> list[list[Analysed]]:
-    """Group gathers that share a pass over the edges; vertex functions are alone."""
+    """Return groups of gathers that share a walk over edges, and single functions.
+
+    A gather that reads the result of another, or that takes other sources, begins a new
+    group.
+    """
     groups: list[list[Analysed]] = []
     for function in facts.functions.values():
         if function.kind.writes_edges or function.kind.reduces:

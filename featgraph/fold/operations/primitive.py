@@ -1,9 +1,10 @@
 """The interface of an operation in the folder, and parts that operations share.
 
-A `Primitive` has the type rule of an operation and one method for each form of a
-function: unrolled, looped or vectorized. The contexts are the interfaces through which
-an operation emits statements into a form. Shuffles, identities and registers of
-operations over named copies are shared here.
+A `Primitive` has the type rule of an operation, and a method for each form of a
+function. In the unrolled form a varying local p is a named copy for each feature of the
+lane, ``p_0``, ``p_1``, ...; in the looped form it is an array, with loops over f; in
+the vectorized form it is a few SIMD vectors. `Unrolled`, `Looped` and `Vectorized` are
+the interfaces through which an operation adds statements to a function in such a form.
 """
 
 from __future__ import annotations
@@ -36,33 +37,36 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Primitive:
-    """One operation; families derive from it.
+    """Base class of operations.
 
-    An operation whose lanes take part together has `unroll` and `loop`. One that can be
-    done with vectors has `fits_vectors` and `vectorize`, too.
+    An operation in which all lanes take part defines `unroll` and `loop`. If it can use
+    SIMD vectors, it also defines `fits_vectors` and `vectorize`.
 
     Attributes
     ----------
     operation : Operation
-        Its declaration.
+        The declaration, which user functions call.
     stem : str
-        What its results are called in generated functions.
+        Beginning of the names of results in generated functions.
     edge_array : str
-        The array of the graph with its value at each edge; "" for what lanes compute.
+        Array of the graph with the value of the operation at each edge; "" for an
+        operation that lanes compute.
     """
 
     operation: Operation
     stem: str = ""
     edge_array: str = ""
-    #: Whether it gives a k x k matrix.
+    #: Whether the result is a K x K matrix.
     is_matrix: ClassVar[bool] = False
-    #: Whether it stands for its operands only: what takes it reads them.
+    #: Whether the operation generates no code: operations that take it read its
+    #: operands, as `matvec` does with those of `outer`.
     is_pattern: ClassVar[bool] = False
-    #: Whether it works in a k x k area of memory where registers do not suffice.
+    #: Whether it needs a K x K work area in memory where registers do not suffice.
     takes_area: ClassVar[bool] = False
-    #: Whether it multiplies by a matrix, entry by entry.
+    #: Whether it multiplies a matrix by a vector or matrix.
     multiplies: ClassVar[bool] = False
-    #: Whether it compares features one by one: named copies take long to compile.
+    #: Whether it compares features one by one, which takes long to compile for named
+    #: copies.
     compares: ClassVar[bool] = False
 
     @property
@@ -72,26 +76,27 @@ class Primitive:
 
     @property
     def takes_matrix(self) -> bool:
-        """Whether its first operand is a k x k matrix."""
+        """Whether the first operand is a K x K matrix."""
         return bool(self.operation.matrix)
 
     @property
     def is_exact(self) -> bool:
-        """Whether its bits do not depend on the order in which features come."""
+        """Whether the bits of the result do not depend on the order of features."""
         return self.compares
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Type the operands of a call, which it changes; return the type it gives.
+        """Convert the operands of `call`, in place; return the type of its result.
 
-        Unless overridden: real numbers, and what is given as a whole.
+        By default operands are real numbers, whole rows and whole matrices, and the
+        result is a real number.
         """
         call.args = [types.matrix_or_row(x) for x in call.args]
         return "real"
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Return whether the result differs between features, given what else does.
+        """Return whether the result of `call` differs between features.
 
-        Unless overridden, it has an entry for each feature.
+        By default it does. `varies` returns the same for any expression.
         """
         return True
 
@@ -104,11 +109,11 @@ class Primitive:
         raise NotImplementedError
 
     def ends_loop(self, call: Operate) -> bool:
-        """Return whether it can end the loop of the statements in front of it."""
+        """Return whether `loop` adds to the loop over features in front of the call."""
         return False
 
     def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
-        """Return whether it can be made over vectors of features."""
+        """Return whether `vectorize` can generate code for the call."""
         return False
 
     def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
@@ -116,53 +121,53 @@ class Primitive:
         raise NotImplementedError
 
 
-#: Gives A[f, i], one for each copy, from i.
+#: i -> the elements A[f, i] of column i of a matrix, for f of each named copy.
 Column = Callable[[ast.expr], list[ast.expr]]
 
 
 class Types(Protocol):
-    """Types expressions; each method returns the expression as it is from then on."""
+    """Interface that types expressions; methods return the converted expression."""
 
     def typed(self, node: ast.expr) -> tuple[ast.expr, str]:
-        """Type any expression, an edge included."""
+        """Return any expression and its type, which may be "edge"."""
 
     def value(self, node: ast.expr) -> tuple[ast.expr, str]:
-        """Type what has a value."""
+        """Return a value and its type; raise for an edge."""
 
     def number(self, node: ast.expr) -> tuple[ast.expr, str]:
-        """Type a number; truth values become 0 and 1."""
+        """Return a number and its type; a bool becomes 0 or 1."""
 
     def condition(self, node: ast.expr) -> ast.expr:
-        """Convert to a truth value."""
+        """Convert an expression to a bool."""
 
     def real(self, node: ast.expr) -> ast.expr:
-        """Convert to a real number."""
+        """Convert an expression to a real number."""
 
     def integer(self, node: ast.expr, what: str) -> ast.expr:
-        """Refuse a real number; the error names the operand by `what`."""
+        """Return an integer; raise for a real number, with `what` as its name."""
 
     def matrix_or_row(self, node: ast.expr) -> ast.expr:
-        """Convert to real numbers what is not given as a whole."""
+        """Return a whole matrix or row as it is; convert others to real numbers."""
 
     def error(self, what: str, node: ast.AST, **details: Any) -> UserFunctionError:
         """Return an error at the line of `node`."""
 
 
 class _Form(Protocol):
-    """The form of one function, at one statement ``target = operation(...)``."""
+    """A function in one form, to which a call ``target = operation(...)`` is added."""
 
-    #: Features in all, and the storage type of real numbers.
+    #: K, and the storage type of real numbers.
     width: int
     real: Real
 
     def line(self, template: str, **parts: ast.expr) -> None:
-        """Add a statement; a name in capitals stands for an expression."""
+        """Add a statement; names in `parts`, in capitals, stand for expressions."""
 
     def block(self, header: str, **parts: ast.expr) -> AbstractContextManager[None]:
-        """Add a branch or a loop, into which go the statements that follow."""
+        """Add a branch or loop; statements added in the context are its body."""
 
     def fresh(self, stem: str) -> str:
-        """Return a name that nothing else has."""
+        """Return a unique name that begins with `stem`."""
 
     def type_of(self, node: ast.expr) -> str:
         """Return the type of an operand."""
@@ -172,35 +177,37 @@ class _Form(Protocol):
 
 
 class _MatrixForm(_Form, Protocol):
-    """A form that can solve systems of K equations."""
+    """A form with work areas in memory, to solve systems of K equations."""
 
     def new_area(self, columns: int) -> str:
-        """Return the name of a further work area of K rows."""
+        """Return the name of a new work area of shape (K, `columns`)."""
 
     def store_inverse(self, target: str, area: str) -> None:
-        """Let elements of the matrix `target` be those right of column K of an area."""
+        """Bind the matrix `target` to columns K to 2 K - 1 of a work area."""
 
 
 class Unrolled(_MatrixForm, Protocol):
-    """Named copies: ``p_0``, ``p_1``, .. for the features of a thread, or of a lane.
+    """Named copies ``p_0``, ``p_1``, .. of a local p, for the features of a lane.
 
     Attributes
     ----------
     count : int
-        Copies.
+        Copies: features of a lane.
     lanes : int
-        Lanes that share the features.
+        Lanes that share the features of a vertex or edge.
     cuda : bool
+        Whether the target is CUDA.
     predicated : bool
-        Whether lanes share the features, so that all of them go everywhere.
+        Whether several lanes share the features, so that all of them execute all
+        statements, and predicates take the place of branches.
     padded : bool
         Whether lanes may have copies beyond the last feature.
     in_registers : bool
-        Whether small matrices stand in registers, an element a name.
+        Whether elements of small matrices are variables, which are in registers.
     threads : int
-        Threads of the block that has a vertex; 0 where none has.
+        Threads of the block if a whole block has one vertex; else 0.
     tile : int
-        Side of the tiles of matrices that these have.
+        Rows and columns of a tile of a matrix, if a whole block has one vertex.
     """
 
     count: int
@@ -219,7 +226,7 @@ class Unrolled(_MatrixForm, Protocol):
         """Return the feature of copy `j`."""
 
     def inside(self, j: int) -> str:
-        """Return the name of the test that copy `j` is a feature; only if padded."""
+        """Return the flag that copy `j` is a feature; needed if `padded` only."""
 
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         """Return an expression in copy `j`."""
@@ -227,9 +234,10 @@ class Unrolled(_MatrixForm, Protocol):
     def operands(
         self, node: ast.expr, identity: ast.expr, masked: bool = True
     ) -> list[ast.expr]:
-        """Return an operand in all copies, `identity` where a lane has none.
+        """Return an operand for all copies; `identity` for copies that are no feature.
 
-        Masked, lanes that do not make the call have the identity, too.
+        With `masked`, lanes whose vertex does not reach the call contribute the
+        identity, too.
         """
 
     def element(
@@ -238,32 +246,35 @@ class Unrolled(_MatrixForm, Protocol):
         """Return ``matrix[row, column]`` in copy `j`."""
 
     def in_whole_tiles(self, matrix: ast.expr) -> str:
-        """Return the array that a matrix is, if it consists of whole tiles; else ""."""
+        """Return the array of a matrix that consists of whole tiles; else ""."""
 
     def column(self, call: Operate) -> Column:
-        """Return which entries of the matrix of a product go with one of the vector.
+        """Return the function from i to column i of the matrix of a product.
 
-        What must be loaded before is added when they are asked for.
+        Loads that columns need are added when that function is first called.
         """
 
     def is_guarded(self, node: ast.expr) -> bool:
-        """Return whether only lanes that write may read an operand."""
+        """Return whether idle lanes must not evaluate an operand."""
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
-        """Return whether columns of a matrix are taken by constant indices."""
+        """Return whether columns of a matrix are taken by constant indices.
+
+        They are where the matrix is staged, or loaded in pieces of rows.
+        """
 
 
 class Looped(_MatrixForm, Protocol):
-    """Loops over features ``f``; what varies has an array, one element a feature."""
+    """Loops over features ``f``; a varying local is an array, one element a feature."""
 
-    #: Whether a thread of CUDA runs it.
+    #: Whether the target is CUDA.
     cuda: bool
 
     def each(self, template: str, **parts: ast.expr) -> None:
-        """Add a loop over the features, with the statements that wait for one."""
+        """Add a statement for each feature, in the loop of the statements before it."""
 
     def all_features(self) -> AbstractContextManager[None]:
-        """Add a loop over the features."""
+        """Add a loop over features; statements added in the context are its body."""
 
     def value(self, node: ast.expr) -> ast.expr:
         """Return an expression for feature f."""
@@ -272,27 +283,27 @@ class Looped(_MatrixForm, Protocol):
         """Return the template of a varying local for feature f: ``rows[2, f]``."""
 
     def new_row(self, type_: str) -> str:
-        """Return the template of an element of a further array: ``rows[2, PLACE]``."""
+        """Return the template of an element of a new array: ``rows[2, PLACE]``."""
 
     def element(self, matrix: ast.expr, row: ast.expr, column: ast.expr) -> ast.expr:
         """Return ``matrix[row, column]``."""
 
 
 class VectorFacts(Protocol):
-    """Which expressions of a function vectors can stand for."""
+    """Interface with the facts that decide whether a function is vectorized."""
 
     def fits_real(self, node: ast.expr) -> bool:
-        """Return whether vectors of real numbers can stand for an expression."""
+        """Return whether an expression can be computed as vectors of real numbers."""
 
     def fits_mask(self, node: ast.expr) -> bool:
-        """Return whether masks can stand for a condition that varies."""
+        """Return whether a varying condition can be computed as vectors of bools."""
 
     def is_real_matrix(self, node: ast.expr) -> bool:
-        """Return whether a matrix is given whole, and stored in the real type."""
+        """Return whether an expression is a whole matrix, stored in the real type."""
 
 
 class Vectorized(Protocol):
-    """Vectors of neighboring features: ``p_16`` has features 16 to 31.
+    """SIMD vectors of neighboring features: ``p_16`` has features 16 to 31.
 
     Attributes
     ----------
@@ -306,16 +317,16 @@ class Vectorized(Protocol):
     pieces: list[tuple[int, int]]
 
     def line(self, template: str, **parts: ast.expr) -> None:
-        """Add a statement; a name in capitals stands for an expression."""
+        """Add a statement; names in `parts`, in capitals, stand for expressions."""
 
     def vector(self, node: ast.expr, piece: tuple[int, int]) -> ast.expr:
-        """Return one vector of an expression."""
+        """Return the vector of an expression for the features of a piece."""
 
     def new_row(self) -> int:
-        """Return the number of a further row of the array ``rows``."""
+        """Return the number of a new row of the array ``rows``."""
 
     def array_of(self, matrix: ast.expr) -> ast.expr:
-        """Return the array of a matrix given as a whole."""
+        """Return the array of a whole matrix."""
 
 
 def named(name: str) -> ast.expr:
@@ -324,12 +335,12 @@ def named(name: str) -> ast.expr:
 
 
 def wide(value: ast.expr, node: ast.expr, copies: Unrolled) -> ast.expr:
-    """Return an operand for a shuffle: the same type on all lanes, so int64."""
+    """Return an operand for a shuffle; integers become int64, as in all lanes."""
     return value if copies.type_of(node) == "real" else expression("int64(X)", X=value)
 
 
 def in_registers(copies: Unrolled, values: Sequence[ast.expr]) -> list[ast.expr]:
-    """Give each value a name of its own, for lanes to read."""
+    """Assign each value to a new variable, which other lanes can read by shuffles."""
     names = [copies.fresh("register") for _ in values]
     for name, value in zip(names, values, strict=True):
         copies.line(f"{name} = X", X=value)
@@ -337,7 +348,11 @@ def in_registers(copies: Unrolled, values: Sequence[ast.expr]) -> list[ast.expr]
 
 
 def member(copies: Unrolled, registers: list[ast.expr], feature: ast.expr) -> ast.expr:
-    """Return the value of `feature`, which another lane may have."""
+    """Return the value of `feature`, a computed number, from the lane that has it.
+
+    All copies of that lane are read by shuffles, and one is selected: a register has no
+    computed index.
+    """
     count = copies.count
     lane = expression(f"int32(F // {count})", F=feature)
     parts = [

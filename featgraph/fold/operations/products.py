@@ -1,13 +1,15 @@
-"""Products of a k x k matrix and a vector with one entry a feature; outer products.
+"""Products of a K x K matrix and a vector with one entry a feature; outer products.
 
-Semirings define how terms combine. ``plus_times`` adds up A[f, i] * x[i]. The terms of
-the others are A[f, i] + x[i]: ``max_plus`` takes the largest, ``log_plus`` adds up
-exp(term - largest) and takes the logarithm, so that nothing overflows.
+A product ``fg.matvec(A, x)`` combines K terms for each feature f, in a semiring.
+``plus_times`` adds up A[f, i] * x[i] over i. In the other two a term is A[f, i] + x[i]:
+``max_plus`` takes the largest term, and ``log_plus`` the logarithm of the sum of
+exp(term), computed as largest + log(sum of exp(term - largest)) so that nothing
+overflows.
 
-`find_outer_product` finds the pattern ``x[i] * y[f] * c`` in matrix gathers, written as
-``fg.outer(x, y)[i, f]``, which is lowered to this product, or element by element. The
-factor that depends on i is computed once a row, the one that depends on f once a
-column, and the rest once an edge.
+`find_outer_product` finds the pattern ``x[i] * y[f] * c`` in matrix gathers, written
+element by element or as ``fg.outer(x, y)[i, f]``. The factor that depends on i is then
+computed once a row, the factor that depends on f once a column, and the rest once an
+edge.
 """
 
 from __future__ import annotations
@@ -42,24 +44,25 @@ from featgraph.program.signature import Real
 
 __all__ = ["PRIMITIVES", "OuterProduct", "find_outer_product", "is_outer"]
 
-#: Adds a loop over the entries of a vector, with what is done for each: the entries of
-#: the matrix, one for each copy, and that of the vector.
+#: ``for_each(body)`` adds a loop over i. Its body is added by ``body(column, x)`` for
+#: column i of the matrix, an element for each copy, and entry i of the vector.
 Terms = Callable[[Callable[[list[ast.expr], ast.expr], None]], None]
 
 
 def finite(top: str, real: Real) -> str:
-    """Return the text of the shift: the largest term, 0 where it is infinite or nan.
+    """Return the text of the shift: the largest term, or 0 if that is not finite.
 
-    inf - inf is nan: terms that are all -inf have the logarithm of the sum 0, -inf.
+    A shift of -inf would make nan of -inf - -inf. With 0, terms that are all -inf sum
+    to 0, of which the logarithm is -inf.
     """
     return f"{top} if abs({top}) < {real}(math.inf) else {real}(0.0)"
 
 
 def logarithm(top: str, total: str, real: Real) -> str:
-    """Return the logarithm of a sum of exp(term), given that of exp(term - top).
+    """Return the text of log(sum of exp(term)), from `total`: that of exp(term - top).
 
-    One of those is exp(0), so their sum is at least 1. Where the terms are huge it is
-    not, once the compiler has reordered what they are made of.
+    One term is `top` itself, so `total` is at least exp(0) = 1. A compiler that
+    reorders the additions of huge terms may break that: `total` is then taken as 1.
     """
     one = f"{real}(1.0)"
     is_off = f"{total} < {one} or {total} == {real}(math.inf)"
@@ -72,14 +75,15 @@ def logarithm(top: str, total: str, real: Real) -> str:
 def add_terms(
     semiring: str, names: list[str], for_each: Terms, copies: Unrolled
 ) -> None:
-    """Combine terms one after the other into `names`; ``log_plus`` computes them twice.
+    """Combine the terms of all i into the variables `names`, one for each copy.
 
-    With ``plus_times``, the names are zero before.
+    ``log_plus`` loops twice, for the largest term and for the sum. For ``plus_times``
+    the variables must be zero.
 
     Parameters
     ----------
     for_each : callable
-        ``for_each(body)`` adds what goes over the terms.
+        Adds a loop over i: see `Terms`.
     """
     real, line = copies.real, copies.line
     if semiring == "plus_times":
@@ -123,7 +127,7 @@ def add_each_term(
     entries: list[ast.expr],
     copies: Unrolled,
 ) -> None:
-    """Combine a few terms into `names`; each is computed once, and has a name."""
+    """Combine a few terms into `names`; each term is computed once, into a variable."""
     real, line = copies.real, copies.line
     terms = [copies.fresh("term") for _ in entries]
     top, shift = copies.fresh("top"), copies.fresh("shift")
@@ -175,20 +179,20 @@ def looped_entry(
     return expression(logarithm(top, total, real))
 
 
-#: Up to so many terms of one thread stand in names of their own, which are registers.
-#: Above, they are computed twice, for the largest and for the sum.
+#: Most terms of a thread that are kept in variables, and so in registers. More terms
+#: are computed twice, for the largest and for the sum.
 MOST_TERMS = 16
 
 
 @dataclass(frozen=True)
 class Outer(Primitive):
-    """The matrix of all products of two entries: its elements are computed, not it."""
+    """The matrix of products a[i] * b[f]; it is never stored, elements are computed."""
 
     is_pattern = True
 
 
 def is_outer(node: ast.AST) -> bool:
-    """Return whether a matrix is an outer product."""
+    """Return whether an expression is a call of `fg.outer`."""
     return isinstance(node, Operate) and node.operation is outer
 
 
@@ -199,7 +203,7 @@ class MatrixVector(Primitive):
     multiplies = True
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Refuse what an outer product cannot be multiplied in."""
+        """Return "real"; raise for options that an outer product does not allow."""
         if is_outer(call.args[0]):
             _check_outer(call, types)
         return super().typed(call, types)
@@ -207,7 +211,7 @@ class MatrixVector(Primitive):
     # -- named copies
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Go over the entries of the vector, which lanes send each other."""
+        """Loop over the entries of the vector, which lanes broadcast by shuffles."""
         matrix, x = call.args
         names, semiring = copies.names(target), _semiring(call)
         if is_outer(matrix):
@@ -235,7 +239,7 @@ class MatrixVector(Primitive):
     # -- loops over features
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
-        """Store the vector, whose entries all features need."""
+        """Store the vector in an array, since every feature needs all its entries."""
         matrix, x = call.args
         if is_outer(matrix):
             _loop_outer(call, target, loops)
@@ -252,7 +256,7 @@ class MatrixVector(Primitive):
     # -- vectors
 
     def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
-        """Multiply by the rows of a matrix of real numbers, and add up."""
+        """Return whether it is a ``plus_times`` product of a real matrix."""
         matrix, x = call.args
         is_known = isinstance(call.option("transpose"), ast.Constant | None)
         is_plain = is_known and _semiring(call) == "plus_times"
@@ -281,7 +285,7 @@ def _semiring(call: Operate) -> str:
 
 
 def _check_outer(call: Operate, types: Types) -> None:
-    """Refuse what cannot be computed from the rows of an outer product."""
+    """Raise for options with which ``outer(a, b) @ x`` is not ``a * dot(b, x)``."""
     if not isinstance(call.option("transpose"), ast.Constant | None):
         raise types.error("transpose= of an outer product must be a constant", call)
     if _semiring(call) != "plus_times":
@@ -301,6 +305,7 @@ def _factors(call: Operate) -> tuple[ast.expr, ast.expr]:
 
 
 def _unroll_outer(call: Operate, names: list[str], copies: Unrolled) -> None:
+    """Add ``a * dot(b, x)`` over named copies; lanes sum the product by shuffles."""
     a, b = _factors(call)
     zero = expression(f"{copies.real}(0.0)")
     left, right = copies.operands(b, zero), copies.operands(call.args[1], zero)
@@ -316,6 +321,7 @@ def _unroll_outer(call: Operate, names: list[str], copies: Unrolled) -> None:
 
 
 def _loop_outer(call: Operate, target: str, loops: Looped) -> None:
+    """Add ``a * dot(b, x)`` as two loops over features."""
     a, b = _factors(call)
     dot = loops.fresh("dot")
     loops.line(f"{dot} = {loops.real}(0.0)")
@@ -327,7 +333,7 @@ def _loop_outer(call: Operate, target: str, loops: Looped) -> None:
 
 
 def _all_entries(registers: list[ast.expr], copies: Unrolled) -> list[ast.expr]:
-    """Return all entries of a vector, of which other lanes may have some."""
+    """Return all entries of a vector, those of other lanes by broadcasts."""
     if not copies.predicated:
         return registers
     entries = []
@@ -355,7 +361,8 @@ def _for_each(
             body(column(named("i")), expression("X[i]", X=registers[0]))
         return
     x, count = copies.fresh("x"), copies.count
-    # Lanes whose copy j is a feature.
+    # Lanes whose copy j is a feature. If all copies have equally many, one loop over
+    # lanes serves all copies, else each copy has a loop.
     members = [-(-(copies.width - j) // count) for j in range(count)]
     is_even = len(set(members)) == 1
     for some in [range(count)] if is_even else [[j] for j in range(count)]:
@@ -368,7 +375,7 @@ def _for_each(
 
 
 def _turned_element(call: Operate, loops: Looped) -> ast.expr:
-    """Return A[f, i], or A[i, f] where it is transposed."""
+    """Return A[f, i], or A[i, f] of a transposed matrix."""
     matrix, transpose = call.args[0], call.option("transpose")
     f, i = named("f"), named("i")
     if transpose is None:
@@ -391,13 +398,13 @@ class OuterProduct:
     Attributes
     ----------
     row : ast.expr
-        What depends on i, as a function of f if `symmetric`.
+        Product of the factors that depend on i.
     column : ast.expr
-        What depends on f.
+        Product of the factors that depend on f.
     scale : ast.expr or None
-        What depends on neither.
+        Product of the factors that depend on neither.
     symmetric : bool
-        Whether row and column are the same function.
+        Whether `row` is `column` with i in place of f.
     """
 
     row: ast.expr
@@ -407,14 +414,15 @@ class OuterProduct:
 
     @property
     def is_square(self) -> bool:
-        """Whether row and column are the same numbers."""
+        """Whether it is the product of one vector with itself, without a scale."""
         return self.symmetric and self.scale is None
 
 
 def find_outer_product(body: list[ast.stmt]) -> OuterProduct | None:
-    """Return the parts of the typed body of a matrix gather or reduce, if it has them.
+    """Return the factors of the typed body of a matrix gather or reduce, or None.
 
-    A body of assignments to different names and one return is seen through.
+    The body must consist of assignments to different locals, which are substituted,
+    and one return.
     """
     value = _returned(body)
     if value is None:
@@ -437,6 +445,7 @@ def find_outer_product(body: list[ast.stmt]) -> OuterProduct | None:
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
+    """Return the returned expression with locals substituted, or None."""
     *assignments, last = body
     values: dict[str, ast.expr] = {}
     for statement in assignments:
@@ -453,7 +462,7 @@ def _returned(body: list[ast.stmt]) -> ast.expr | None:
 
 
 def _factors_of(node: ast.expr, divides: bool) -> list[tuple[ast.expr, bool]]:
-    """Return the factors of a product, and which of them divide."""
+    """Return the factors of a product, each with whether it is a divisor."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
         turned = divides != isinstance(node.op, ast.Div)
         return _factors_of(node.left, divides) + _factors_of(node.right, turned)
@@ -466,7 +475,7 @@ def _factors_of(node: ast.expr, divides: bool) -> list[tuple[ast.expr, bool]]:
 
 
 def _product(factors: list[tuple[ast.expr, bool]]) -> ast.expr:
-    """Return the product of factors that are not all divisors of nothing."""
+    """Return the product of factors; ``1.0 / x`` if all are divisors."""
     ordered = sorted(factors, key=lambda factor: factor[1])
     first, divides = ordered[0]
     product = first
@@ -481,7 +490,7 @@ def _product(factors: list[tuple[ast.expr, bool]]) -> ast.expr:
 
 
 def _same(a: ast.AST, b: ast.AST) -> bool:
-    """Whether two trees of one shape name the same properties and functions."""
+    """Return whether trees of one shape use the same properties and functions."""
     attributes = ("name", "version", "to", "emitted")
     return all(
         all(getattr(x, n, None) == getattr(y, n, None) for n in attributes)
@@ -490,7 +499,7 @@ def _same(a: ast.AST, b: ast.AST) -> bool:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Puts f for i."""
+    """Replace i by f."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id == "i":
@@ -499,7 +508,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 class _Inlined(ast.NodeTransformer):
-    """Puts what was assigned for the names of locals."""
+    """Replace locals by the expressions assigned to them."""
 
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self.values = values

@@ -1,14 +1,15 @@
-"""Systems of K equations, and inverses.
+"""Systems of K equations (`fg.solve`), and inverses (`fg.inverse`).
 
-Each copies the matrix to a work area of memory, and calls `featgraph.device`; a thread
-solves a small system in registers.
+There are three ways:
 
-A thread cannot index registers, so each step of a small system stands for itself; the
-methods are those of `featgraph.device.linalg`.
-
-Where a block has one vertex, all of its threads take part: functions run in all warps,
-but only the lanes that write have values that count: the right-hand side and the
-diagonal are theirs. Matrices are read by all.
+- In memory: the matrix is copied to a work area, and a function of
+  `featgraph.device.linalg` solves the system with all lanes of the vertex.
+- In registers: a thread solves a small system of its own. Registers have no computed
+  index, so all steps of the same methods are printed one by one (`solve_lines`).
+- In a block that has one vertex: all threads solve together, a positive definite system
+  in tiles. All warps execute the function and read the matrix. The right-hand side and
+  the diagonal are valid only in the lanes that write the vertex, which share them
+  through shared memory.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ __all__ = ["PRIMITIVES", "is_solution"]
 
 @dataclass(frozen=True)
 class Solve(Primitive):
-    """The x with ``(A + diagonal * I) @ x = b``."""
+    """The solution x of ``(A + diagonal * I) @ x = b``."""
 
     takes_area = True
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Solve in registers where matrices stand there, else in memory."""
+        """Solve in registers, in a block with one vertex, or in memory."""
         names, k = copies.names(target), copies.width
         if copies.in_registers:
             _solve_in_registers(call, names, copies)
@@ -49,7 +50,7 @@ class Solve(Primitive):
             copies.line(f"{name} = {area}[F, {k}]", F=copies.feature(j))
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
-        """Solve in memory; the CPU has a solver of its own for what is definite."""
+        """Solve in memory; on the CPU `cholesky` solves positive definite systems."""
         matrix, right = call.args
         k = loops.width
         area = _fill_looped(matrix, k + 1, loops)
@@ -66,17 +67,17 @@ class Solve(Primitive):
 
 @dataclass(frozen=True)
 class Inverse(Primitive):
-    """The inverse of a matrix; it stands right of column K of its work area."""
+    """The inverse of a matrix, in columns K to 2 K - 1 of its work area."""
 
     is_matrix = True
     takes_area = True
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Be one matrix for all features."""
+        """Return False: all features have one inverse."""
         return False
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Invert in memory."""
+        """Invert in memory, by the lanes of the vertex or all threads of a block."""
         columns, function = 2 * copies.width, f"inverse_{_method(call)}"
         if copies.threads:
             area = fill_in_block(call.args[0], columns, copies)
@@ -94,7 +95,7 @@ class Inverse(Primitive):
 
 
 def is_solution(node: ast.AST) -> bool:
-    """Return whether an expression solves a system."""
+    """Return whether an expression is a call of `fg.solve`."""
     return isinstance(node, Operate) and node.operation is solve
 
 
@@ -111,16 +112,18 @@ def _diagonal(call: Operate, form: Unrolled | Looped) -> ast.expr:
 
 
 def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> None:
+    """Solve by a thread; each element of the system is a variable ``work_i_j``."""
     matrix, right = call.args
     k, is_spd = copies.width, bool(call.constant("spd"))
     work, diagonal = copies.fresh("work"), copies.fresh("diagonal")
     copies.line(f"{diagonal} = X", X=_diagonal(call, copies))
     for i in range(k):
+        # LDL^T reads the lower triangle only.
         for f in range(i + 1 if is_spd else k):
             shift = f" + {diagonal}" if i == f else ""
             element = copies.element(matrix, ast.Constant(i), ast.Constant(f))
             copies.line(f"{work}_{i}_{f} = A{shift}", A=element)
-    # Nothing is masked: all features are this thread's.
+    # No mask: the thread has all features.
     for i, value in enumerate(copies.operands(right, ast.Constant(0))):
         copies.line(f"{work}_{i}_{k} = X", X=value)
     copies.line("\n".join(solve_lines(work, copies.fresh("factor"), k, is_spd)))
@@ -129,7 +132,7 @@ def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> No
 
 
 def _solve_in_block(call: Operate, names: list[str], copies: Unrolled) -> None:
-    """Solve with all threads of a block, in tiles what is definite."""
+    """Solve with all threads of a block; positive definite systems in tiles."""
     diagonal, k = _diagonal(call, copies), copies.width
     if call.constant("spd"):
         solve_in_tiles(call, names, diagonal, copies)
@@ -142,7 +145,7 @@ def _solve_in_block(call: Operate, names: list[str], copies: Unrolled) -> None:
 
 
 def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
-    """Copy a matrix into a new work area, each lane the rows of its features."""
+    """Copy a matrix to a new work area; each lane copies the rows of its features."""
     area, column = copies.new_area(columns), named("column")
     if copies.predicated:
         copies.line("warp.sync()")
@@ -168,7 +171,7 @@ def _each_row(
 
 
 def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) -> None:
-    """Call `featgraph.device.linalg`, all lanes together."""
+    """Add a call of a solver in which all lanes of the vertex take part."""
     is_thread = copies.cuda and not copies.predicated
     solver = "linalg_thread" if is_thread else "linalg"
     lanes = f"lane, {copies.lanes}" if copies.predicated else "0, 1"
@@ -182,7 +185,7 @@ def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) ->
 
 
 def _fill_looped(matrix: ast.expr, columns: int, loops: Looped) -> str:
-    """Copy a matrix into a new work area."""
+    """Copy a matrix to a new work area."""
     area = loops.new_area(columns)
     with loops.all_features(), loops.block(f"for i in range({loops.width}):"):
         loops.line(f"{area}[f, i] = A", A=loops.element(matrix, named("f"), named("i")))
@@ -201,16 +204,20 @@ PRIMITIVES = (Solve(solve, "solution"), Inverse(inverse, "inverted"))
 
 
 def solve_lines(work: str, factor: str, k: int, spd: bool) -> list[str]:
-    """Return statements that solve ``work_i_j``, with column k on the right.
+    """Return statements that solve the system of variables ``work_i_j``.
 
-    The solution is left in column k; the rest, and `factor`, is overwritten. LDL^T of
-    the lower triangle where the matrix is positive definite, else Gauss-Jordan with
-    partial pivots.
+    Column k is the right-hand side, and then the solution; all other variables, and
+    `factor`, are overwritten. A positive definite system is solved by LDL^T of the
+    lower triangle, any other by Gauss-Jordan elimination with partial pivoting.
     """
     return (_ldlt if spd else _gauss_jordan)(work, factor, k)
 
 
 def _ldlt(work: str, factor: str, k: int) -> list[str]:
+    """Return the steps of LDL^T without square roots; only the lower triangle is read.
+
+    Elimination leaves D on the diagonal, and the product L D below it.
+    """
     lines = []
     for step in range(k):
         pivot = f"{work}_{step}_{step}"
@@ -229,10 +236,11 @@ def _ldlt(work: str, factor: str, k: int) -> list[str]:
 
 
 def _gauss_jordan(work: str, factor: str, k: int) -> list[str]:
+    """Return the steps of Gauss-Jordan elimination, which ends with a diagonal."""
     lines = []
     for step in range(k):
         pivot = f"{work}_{step}_{step}"
-        for row in range(step + 1, k):  # the largest comes up
+        for row in range(step + 1, k):  # swaps the largest pivot up, row by row
             lines.append(f"if abs({work}_{row}_{step}) > abs({pivot}):")
             for column in range(step, k + 1):
                 upper, lower = f"{work}_{step}_{column}", f"{work}_{row}_{column}"
@@ -250,7 +258,7 @@ def _gauss_jordan(work: str, factor: str, k: int) -> list[str]:
     return lines
 
 
-#: Where a thread is in its block.
+#: Number of a thread in its block.
 THREAD = "cuda.threadIdx.x"
 
 
@@ -259,9 +267,10 @@ def solve_in_tiles(
 ) -> None:
     """Solve a positive definite system in tiles; see `featgraph.device.block_tiles`.
 
-    Threads with tiles take those of matrices that stand in whole tiles. All else comes
-    band by band: threads fill one, and those with tiles of it take them. What is above
-    the diagonal is never read.
+    A thread that has a tile of the lower triangle loads it from each array of whole
+    tiles. Other matrices are added band by band: all threads fill a band of rows in
+    shared memory, and the threads with tiles in the band add these. Elements above the
+    diagonal are never read.
     """
     matrix, right = call.args
     k, side, count = copies.width, copies.tile, -(-copies.width // copies.tile)
@@ -297,7 +306,7 @@ def solve_in_tiles(
 
 
 def _terms(matrix: ast.expr, copies: Unrolled) -> tuple[list[str], ast.expr | None]:
-    """Return the arrays whose tiles a matrix is the sum of, and what it is besides."""
+    """Split a sum of matrices: arrays that consist of whole tiles, and the rest."""
     array = copies.in_whole_tiles(matrix)
     if array:
         return [array], None
@@ -317,7 +326,7 @@ def _terms(matrix: ast.expr, copies: Unrolled) -> tuple[list[str], ast.expr | No
 def _take_bands(
     matrix: ast.expr, names: tuple[str, str, str, str], copies: Unrolled
 ) -> None:
-    """Add a matrix to the tiles, a band of it after the other."""
+    """Add a matrix to the tiles, band by band."""
     panel, tile, row, column = names
     band = copies.fresh("tile_band")
     with copies.block(f"for {band} in range({-(-copies.width // copies.tile)}):"):
@@ -331,7 +340,7 @@ def _take_bands(
 
 
 def _fill_band(matrix: ast.expr, panel: str, band: str, copies: Unrolled) -> None:
-    """Fill rows of a panel with a band of a matrix, as far as its diagonal."""
+    """Fill rows of the panel with a band of the lower triangle of a matrix."""
     k, side = copies.width, copies.tile
     padded = -(-k // side) * side
     place, within, row, column = (
@@ -351,7 +360,7 @@ def _fill_band(matrix: ast.expr, panel: str, band: str, copies: Unrolled) -> Non
 
 
 def fill_in_block(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
-    """Copy a matrix into a new work area of the block."""
+    """Copy a matrix to a new work area of the block."""
     area, k = copies.new_area(columns), copies.width
     place, row, column = (copies.fresh(n) for n in ("place", "row", "column"))
     with _each_place(matrix, place, k * k, copies):
@@ -362,7 +371,7 @@ def fill_in_block(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
 
 
 def right_in_block(template: str, right: ast.expr, copies: Unrolled) -> None:
-    """Add a statement for the feature F and the value X of each right-hand side."""
+    """Add a statement for each entry X, at feature F, of the right-hand side."""
     zero = expression(f"{copies.real}(0.0)")
     values = copies.operands(right, zero, masked=False)
     for j, value in enumerate(values):
@@ -374,7 +383,7 @@ def right_in_block(template: str, right: ast.expr, copies: Unrolled) -> None:
 def call_in_block(
     function: str, area: str, diagonal: ast.expr, copies: Unrolled
 ) -> None:
-    """Call `featgraph.device.block_tiles`, all threads together."""
+    """Add a call of `featgraph.device.block_tiles` by all threads of the block."""
     shift = _shared_number(diagonal, copies)
     copies.line(
         f"block_tiles.{function}({area}, {copies.width}, {shift}, {THREAD}, "
@@ -383,7 +392,7 @@ def call_in_block(
 
 
 def _shared_number(value: ast.expr, copies: Unrolled) -> str:
-    """Broadcast a number of the first thread to all threads; return its name."""
+    """Broadcast a number of thread 0 to the block; return the name of the variable."""
     box, name = copies.fresh("box"), copies.fresh("shift")
     copies.line(f"{box} = cuda.shared.array(1, {copies.real})")
     with copies.block(f"if {THREAD} == 0:"):
@@ -395,7 +404,10 @@ def _shared_number(value: ast.expr, copies: Unrolled) -> str:
 def _each_place(
     matrix: ast.expr, place: str, count: int, copies: Unrolled
 ) -> AbstractContextManager[None]:
-    """Begin a loop over places that threads share: those that may read the matrix."""
+    """Begin a loop over `count` places, divided among threads.
+
+    If idle lanes must not read the matrix, only the lanes that write the vertex loop.
+    """
     first, step = THREAD, copies.threads
     if copies.is_guarded(matrix):
         first, step = (

@@ -1,11 +1,12 @@
-"""Operations over features, those that read an array of the edges, and the list of all.
+"""Operations over features, operations on edges, and the list of all operations.
 
-Sums, extremes, votes, argmax and broadcast run over all features, or over each group of
-them. Over named copies, a lane first combines its own copies, then the lanes are
-combined. A lane without a feature (padding), or whose vertex is not in the branch,
-contributes the identity.
+Sums, extremes, votes, argmax and broadcast run over all features of a vertex, or over
+each group of features. In the form of named copies, a lane first combines its copies,
+and shuffles then combine the lanes. A copy that is no feature (padding), and a lane
+whose vertex does not reach the call, contribute the identity.
 
-`OPERATIONS` has one entry for each operation, from the file of its family.
+`OPERATIONS` has one entry for each operation: those of this file, of `products` and of
+`systems`.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Identity:
-    """Text of an identity for real numbers, integers and truth values.
+    """Text of an identity for each type of operands.
 
     Attributes
     ----------
-    real, integer, truth : str
+    real, integer : str
+        Identity of real numbers and integers; "" for votes.
+    truth : str
+        Identity of booleans; "" for numbers.
     """
 
     real: str = ""
@@ -60,7 +64,7 @@ class Identity:
     truth: str = ""
 
     def value(self, node: ast.expr, form: Unrolled | Looped) -> ast.expr:
-        """Return it in the type of an operand."""
+        """Return the identity in the type of an operand."""
         if self.truth:
             return expression(self.truth)
         if form.type_of(node) == "real":
@@ -69,29 +73,32 @@ class Identity:
 
 
 ZERO = Identity("0.0", "0")
-#: Far from the ends of int64, so that sums of two do not wrap around.
+#: Integers are far from the ends of int64: a sum of two does not wrap around.
 LOWEST = Identity("-math.inf", str(-(2**62)))
 HIGHEST = Identity("math.inf", str(2**62))
 
 
 @dataclass(frozen=True)
 class Reduction(Primitive):
-    """One value from those of all features, or of a group's.
+    """A value combined over all features, or over each group of features.
 
     Attributes
     ----------
     combine : str
-        The template of two values combined, A and B.
+        Template of an expression that combines two values, A and B.
     update : str
-        The template of a statement that combines a value X into the variable ``{}``.
+        Template of a statement that combines a value X into the variable ``{}``.
     suffix : str
-        Of the functions of `featgraph.device.warp` that combine over lanes.
+        End of the names of the functions of `featgraph.device.warp` that combine over
+        lanes: ``group_sum`` and ``segment_sum`` for "sum".
     identity : Identity
+        Value that padding contributes.
     vector : str
-        The function of `featgraph.device.vectors_cpu` that combines a vector; "" if
-        none does.
+        Function of `featgraph.device.vectors_cpu` that combines a vector; "" if there
+        is none.
     word : str
-        Of votes: Python's operator between two conditions; "" of numbers.
+        "or" or "and" for votes, Python's operator between two conditions; "" for
+        numbers.
     """
 
     combine: str = ""
@@ -103,11 +110,11 @@ class Reduction(Primitive):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is a vote: sums are rounded, and a largest may pass over nan."""
+        """Whether it is a vote: sums round, and max and min may pass over a nan."""
         return bool(self.word)
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Take conditions, or numbers; a sum of int32 is wider."""
+        """Convert the operand to a bool for votes; a sum of int32 is an int64."""
         if self.word:
             call.args[0] = types.condition(call.args[0])
             return "bool"
@@ -116,13 +123,13 @@ class Reduction(Primitive):
         return "int64" if is_wider else type_
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Differ between groups only."""
+        """Return whether there are groups: all features of a group have one result."""
         return call.constant("group") is not None
 
     # -- named copies
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Combine a lane's copies, then lanes."""
+        """Combine the copies of a lane, then lanes by shuffles."""
         x, group = call.args[0], call.constant("group")
         values = copies.operands(x, self.identity.value(x, copies))
         if group is not None:
@@ -138,7 +145,7 @@ class Reduction(Primitive):
         self, values: list[ast.expr], x: ast.expr, copies: Unrolled
     ) -> ast.expr:
         """Return the combination of a lane's copies."""
-        # Bits on CUDA, where "or" may branch from test to test.
+        # Bitwise on CUDA: ``or`` may become a branch behind each test.
         is_bits = copies.cuda and copies.type_of(x) == "bool"
         if self.word and not is_bits:
             operator = ast.Or() if self.word == "or" else ast.And()
@@ -159,6 +166,7 @@ class Reduction(Primitive):
         target: str,
         copies: Unrolled,
     ) -> None:
+        """Combine the members of each group, whichever copies and lanes have them."""
         names = copies.names(target)
         if not copies.predicated or (copies.count > 1 and copies.count % group == 0):
             # A lane has all members of its groups.
@@ -183,7 +191,7 @@ class Reduction(Primitive):
         names: list[str],
         copies: Unrolled,
     ) -> None:
-        """Fetch each member in turn: they stand in copies of several lanes."""
+        """Combine groups whose members are copies of several lanes, one by one."""
         bits = [expression("int32(X)", X=value) for value in values]
         sent = bits if self.word else [wide(value, x, copies) for value in values]
         registers = in_registers(copies, sent)
@@ -200,7 +208,7 @@ class Reduction(Primitive):
     # -- loops over features
 
     def ends_loop(self, call: Operate) -> bool:
-        """Combine in the loop that computes the operand."""
+        """Return whether there are no groups: then the operand's loop combines, too."""
         return call.constant("group") is None
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
@@ -222,14 +230,14 @@ class Reduction(Primitive):
     # -- vectors
 
     def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
-        """Combine vectors where `featgraph.device.vectors_cpu` can."""
+        """Return whether `featgraph.device.vectors_cpu` combines such vectors."""
         if not self.vector or call.constant("group") is not None:
             return False
         fits = facts.fits_mask if self.word else facts.fits_real
         return fits(call.args[0])
 
     def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
-        """Vote over each vector; add up vectors of one size, then their elements."""
+        """Vote over each vector; add vectors of one size, then the elements of each."""
         by_size: dict[int, list[ast.expr]] = {}
         found: list[ast.expr] = []
         for first, size in vectors.pieces:
@@ -247,7 +255,7 @@ class Reduction(Primitive):
         vectors.line(f"{target} = X", X=reduce(self._both, parts))
 
 
-#: Whether a value takes the place of the largest: nan loses to all.
+#: Test that a value X replaces the largest value {0}: nan is less than any number.
 _BEATS = "if X > {0} or ({0} != {0} and X == X):"
 
 
@@ -258,16 +266,16 @@ class Argmax(Primitive):
     compares = True
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Take numbers."""
+        """Convert the operand to a number; the result is a feature, an int64."""
         call.args[0], _ = types.number(call.args[0])
         return "int64"
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Differ between groups only."""
+        """Return whether there are groups: all features of a group have one result."""
         return call.constant("group") is not None
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Compare a lane's copies, then lanes."""
+        """Compare the copies of a lane, then lanes by shuffles."""
         x, group = call.args[0], call.constant("group")
         values = copies.operands(x, LOWEST.value(x, copies))
         if group is None:
@@ -298,9 +306,10 @@ class Argmax(Primitive):
         name: str,
         copies: Unrolled,
     ) -> str:
-        """Compare values that one lane has, from feature `start` on.
+        """Compare values of one lane, which begin with feature `start`.
 
-        The feature goes to `name`. Returns the name of the largest value.
+        The feature of the largest value is assigned to `name`. The name of the variable
+        with that value is returned.
         """
         top = copies.fresh("top")
         copies.line(f"{top} = X", X=wide(values[0], x, copies))
@@ -319,7 +328,7 @@ class Argmax(Primitive):
         names: list[str],
         copies: Unrolled,
     ) -> None:
-        """Fetch each member in turn: they stand in copies of several lanes."""
+        """Compare groups whose members are copies of several lanes, one by one."""
         registers = in_registers(copies, [wide(value, x, copies) for value in values])
         for j, name in enumerate(names):
             top, value = copies.fresh("top"), copies.fresh("value")
@@ -356,16 +365,16 @@ class Argmax(Primitive):
 
 @dataclass(frozen=True)
 class Broadcast(Primitive):
-    """The value of one feature, for all features; each may select another one."""
+    """The operand at a selected feature; each feature may select another one."""
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Take a value of any type, and the number of a feature."""
+        """Return the type of the operand; the second operand, a feature, is integer."""
         call.args[0], type_ = types.value(call.args[0])
         call.args[1] = types.integer(call.args[1], "the feature of broadcast")
         return type_
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Vary if the index of the selected feature varies."""
+        """Return whether the selected feature varies."""
         return varies(call.args[1])
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
@@ -389,7 +398,7 @@ class Broadcast(Primitive):
             copies.line(f"{name} = X", X=chosen)
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
-        """Store the operand first: only an array can be read at another feature."""
+        """Store the operand in an array, then read it at the selected feature."""
         x, index = call.args
         row = loops.new_row(loops.type_of(x))
         with loops.all_features():
@@ -458,7 +467,7 @@ class _OfEdge(Primitive):
     """An operation that reads an array of the graph at an edge."""
 
     def typed(self, call: Operate, types: Types) -> str:
-        """Take an edge, and nothing else."""
+        """Return the declared type; raise if the operand is no edge."""
         if types.typed(call.args[0])[1] != "edge":
             raise types.error(
                 f"fg.{self.name} takes an edge", call, expected=f"fg.{self.name}(e)"
@@ -466,7 +475,7 @@ class _OfEdge(Primitive):
         return self.operation.gives
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
-        """Vary as the edge does."""
+        """Return whether the edge varies."""
         return varies(call.args[0])
 
 

@@ -1,11 +1,13 @@
 """Facts of a whole plan that the runtime needs, and checks of options against it.
 
 `find_facts` makes the `PlanFacts` of a plan. `find_split` finds the phase that may be
-swept in pieces, so that rows of a finished piece are sent while the next one is swept.
+swept in pieces, so that rows of a finished piece are sent to other ranks while the next
+piece is swept.
 
-`check_in_place` checks programs that commit inside of their kernel, where other
-vertices see the new values at once. `check_wire_dtype` checks programs whose ghosts
-receive rounded rows (``wire_dtype``).
+`check_in_place` raises for programs that cannot commit in their kernel
+(``asynchronous=True``), where other vertices read the new values in the same superstep.
+`check_wire_dtype` raises for programs that cannot read rounded rows at ghosts
+(``wire_dtype=``).
 """
 
 from __future__ import annotations
@@ -62,9 +64,10 @@ def find_facts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
         may_push=_may_push(analysis, options),
-        # Pushed values arrive in any order, and their sums may round otherwise.
+        # Pushed values arrive in any order, so a vertex that is not due could change:
+        # its sum may round otherwise.
         is_announced=all(map(is_announced, functions)) and not any(map(rounds, pushed)),
-        # An atomic there reads nothing that a superstep could still change (S6).
+        # Atomics do not count: they read nothing that the superstep may change (S6).
         reads_foreign=any(a.where == "foreign" and a.mode == "read" for a in accesses),
         tells_targets=tells_targets(functions),
         has_late_reduce=bool(late_reduces(functions)),
@@ -85,7 +88,7 @@ def find_facts(
         ),
         reductions=_reductions(analysis),
         not_queued=why_not_queued(analysis, phases, options),
-        # A vertex that is settled by one edge has its key by then, and does not wait.
+        # A vertex that one edge settles has its final key then, and need not wait.
         queue_keys=(
             ()
             if first_settles(functions, phases, options)
@@ -139,12 +142,13 @@ def _scalars(functions: Sequence[Analysed]) -> set[str]:
 
 
 def _read(functions: Sequence[Analysed], where: set[str]) -> frozenset[str]:
-    """Return the properties and degrees that are read at entries of some classes."""
+    """Return the properties and degrees that are read at access classes `where`."""
     found = (a for f in functions for a in (*f.accesses, *f.degrees))
     return frozenset(a.name for a in found if a.mode == "read" and a.where in where)
 
 
 def _reads(gather: Analysed) -> GatherReads:
+    """Return the properties that a gather reads."""
     of_neighbors = {a.name for a in gather.accesses if a.where == "neighbor"}
     anywhere = {a.name for a in gather.accesses}
     return GatherReads(
@@ -158,6 +162,7 @@ def _reads(gather: Analysed) -> GatherReads:
 
 
 def _reductions(analysis: Analysis) -> dict[str, Reduction]:
+    """Return the results of reduces, by name."""
     read = read_where_due(analysis.functions)
     found = {}
     for function in analysis.functions:
@@ -171,7 +176,7 @@ def _reductions(analysis: Analysis) -> dict[str, Reduction]:
 
 
 def _may_push(analysis: Analysis, options: Options) -> bool:
-    """Whether supersteps that are pulled may as well be pushed."""
+    """Return whether pulled supersteps may be pushed instead, with the same bits."""
     functions = analysis.functions
     if (
         options.direction != "auto"
@@ -197,6 +202,7 @@ def sent_rows(
     writes_next: Sequence[str], halos: Sequence[Halo], analysis: Analysis
 ) -> tuple[str, ...]:
     """Return the properties whose committed rows are sent with the set of vertices."""
+    # Next entries that a phase reads at ghosts have been sent before the commit.
     read = {name for halo in halos for name in halo.reads}
     ahead = {name for halo in halos for name in halo.reads_next}
     signature = analysis.signature
@@ -212,12 +218,12 @@ def sent_rows(
 def find_split(
     analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Split:
-    """Return which phase of a plan may be swept in pieces, if any.
+    """Return the phase of a plan that may be swept in pieces, if any.
 
     Parameters
     ----------
     sent : sequence of str
-        What `sent_rows` returns.
+        Result of `sent_rows`.
     """
     why = next(_reasons(analysis, phases, sent, options), "")
     if why:
@@ -230,24 +236,24 @@ def _reasons(
     analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Iterator[str]:
     """Yield the reasons against sweeping the last phase in pieces."""
-    # Behind reduces, the rows that a superstep commits stay what they are.
+    # Reduces behind the last sweep do not change the committed rows.
     sweeps = [phase for phase in phases if not phase.kind.reduces]
     if not sweeps or not sweeps[-1].kind.pulls or sweeps[-1].kind.pulls_edges:
-        yield "which vertices were committed is known behind all edges"
+        yield "the committed vertices are known behind all edges only"
         return
     last = sweeps[-1]
     kinds = [phase.kind for phase in sweeps]
     if any(k.sweeps_edges or k.intersects or k.pulls_edges for k in kinds):
-        yield "edges tell which vertices are active"
+        yield "the targets of edges that pass are active"
     if options.asynchronous or last.spreads or last.commits:
-        yield f"vertices see what others commit ({IN_PLACE})"
+        yield f"vertices read values that others commit ({IN_PLACE})"
     functions = [analysis.functions[i] for i in last.functions]
     if any(a.mode == "atomic" for f in functions for a in f.accesses):
         yield "atomic operations would come in another order"
     if not sent:
-        yield "no row goes with the bits that say what was committed"
+        yield "no row is sent with the bits of committed vertices"
     if options.checked:
-        yield "checks tell which fault came first"
+        yield "the first failed check is reported"
     if options.exchange == "all":
         yield "an owner's whole range is one message (exchange='all')"
 
@@ -255,12 +261,12 @@ def _reasons(
 def check_in_place(
     analysis: Analysis, phases: Sequence[Phase], options: Options
 ) -> None:
-    """Refuse foldmaps that cannot commit inside of their kernel.
+    """Raise for foldmaps that cannot commit in their kernel.
 
     Raises
     ------
     PlanError
-        Names the option or function, the reason, and a fix.
+        With the option or function, the reason, and a fix.
     """
     if options.deterministic:
         raise PlanError(
@@ -299,7 +305,11 @@ def check_in_place(
 
 
 def _check_torn(analysis: Analysis) -> None:
-    """Refuse reads of several values of a vertex that may be committing them."""
+    """Raise for functions that could read a vertex while it is half committed.
+
+    They read two properties, or two features, of other vertices. One of the two values
+    may be new and the other old.
+    """
     changes = changes_of(analysis).announced
     seen: tuple[str, str] | None = None
     for function in analysis.functions:
@@ -322,7 +332,7 @@ def _check_torn(analysis: Analysis) -> None:
 
 
 def _check_feature(function: Analysed, name: str) -> None:
-    """Refuse reads of several features at another vertex."""
+    """Raise if a function reads several features of `name` at another vertex."""
     for node in (n for s in function.body for n in ast.walk(s)):
         if not isinstance(node, Access | Whole) or node.name != name:
             continue
@@ -349,7 +359,7 @@ def _check_feature(function: Analysed, name: str) -> None:
 
 
 def check_wire_dtype(plan: FoldPlan) -> None:
-    """Refuse programs in which rounded rows give a different, not a close, result.
+    """Raise for programs whose result would be another one, not a rounded one.
 
     Raises
     ------
@@ -376,6 +386,7 @@ def check_wire_dtype(plan: FoldPlan) -> None:
 
 
 def _check_function(plan: FoldPlan, function: Analysed, wire_dtype: str) -> None:
+    """Raise if a function selects by, or reads as an integer, a rounded value."""
     where = function.declared.source.where()
     if function.kind.gathers and combine_of(function).is_arg:
         best = "least" if combine_of(function).rules.order == "min" else "largest"
@@ -402,5 +413,6 @@ def _check_function(plan: FoldPlan, function: Analysed, wire_dtype: str) -> None
 
 
 def _refusal(wire_dtype: str, why: str, where: str = "", **more: str) -> PlanError:
+    """Return the error that `wire_dtype` cannot be used."""
     at = f"wire_dtype={wire_dtype!r}" + (f", {where}" if where else "")
     return PlanError(why, where=at, **more, fix="no wire_dtype")

@@ -1,27 +1,29 @@
 """Functions grouped into kernels, pulled edge functions, and edges that are skipped.
 
-Consecutive functions share a kernel unless `group_functions` finds a reason against it.
+`group_functions`: consecutive functions share a kernel, unless there is a reason
+against it.
 
-A vertex phase that gathers traverses the in-edges of its vertices. Edge functions
-directly before it can run there, on the edge at hand, in place of a kernel of their own
-over the out-edges of the active vertices. Their writes are then contiguous for each
-vertex, no set is marked with atomics, and the gathers find the values in registers or
-cache. docs/design/0004-pulled-edges.md has the rules.
+`pull_edges`: a vertex phase that gathers walks the in-edges of its vertices. Edge
+functions directly before it can run there, on the same edge, in place of a kernel of
+their own over the out-edges of active vertices. Their writes are then contiguous for
+each vertex, no set is marked with atomics, and the gathers find the values in registers
+or cache. docs/design/0004-pulled-edges.md has the rules.
 
-A gather with ``sources="active"`` combines over edges from active vertices only. A
-combine with ``any`` stops at the first True. A gather with ``first=True`` stops at its
-first contribution. ``deterministic=True`` visits all edges. Where all gathers of a
-foldmap stop early, its kernel finds the due vertices by itself.
+`find_stops`: a combine with ``any`` stops at the first True, and a gather with
+``first=True`` at its first contribution, unless ``deterministic=True``.
 
-An edge function whose inputs belong to its edge, or are the same for all edges, returns
-False again until one of its inputs has changed (0069). A set of edges holds the changed
-ones: the function removes edges on which it returns False, and a triangle function
-behind it inserts the edges whose entries it adds to.
+`have_due_found`: a kernel whose gathers combine over edges from active vertices only
+(``sources="active"``) can find the due vertices itself.
 
-A reduce of entries that a vertex phase has just written needs no pass of its own: a
-vertex contributes behind its functions (`combine_in_sweeps`). A sum of reals waits for
-each term, which takes longer than a pass over memory; in a sweep over edges, other
-instructions fill that time.
+`sweep_changed`: an edge function whose inputs belong to its edge, or are the same for
+all edges, returns False again until one of its inputs has changed (0069). A set of
+edges holds the changed edges: the function removes an edge on which it returns False,
+and a triangle function behind it inserts the edges to whose entries it adds.
+
+`combine_in_sweeps`: a reduce of entries that a vertex phase has just written needs no
+pass of its own; each vertex contributes behind its functions. In a sum of reals each
+addition waits for the one before, which takes longer than a pass over memory; in a
+sweep over edges, other instructions fill that time.
 """
 
 from __future__ import annotations
@@ -66,8 +68,12 @@ def group_functions(
     incremental: frozenset[str],
     alongs: Dict[str, str],
 ) -> list[Group]:
-    """Return (kind, functions, reason) of each phase."""
+    """Return the phases: kind, functions, and the reason why each begins.
+
+    A gather whose aggregates are incremental is never pushed.
+    """
     groups: list[Group] = []
+    # Reduces whose results due vertices read are moved to the front.
     order = order_of_reduces(functions)
     for number, place in enumerate(order):
         function, before = functions[place], [functions[i] for i in order[:number]]
@@ -94,7 +100,10 @@ def _boundary(
     options: Options,
     alongs: Dict[str, str],
 ) -> str | None:
-    """Return why `function` cannot join the open phase, None if it can."""
+    """Return the reason why `function` cannot join the last phase; None if it can.
+
+    `previous` are the functions of that phase, and `open_kind` is its kind.
+    """
     if open_kind is None:
         return "it is the first"
     if kind.intersects:
@@ -138,10 +147,12 @@ def _boundary(
     return None
 
 
-#: Features up to which sweeps combine reduces. The sums of more do not wait for each
-#: other: 8 took 5 % longer (label propagation, coAuthorsDBLP, Intel Xeon, 2026-11-29).
+#: Most features with which sweeps combine reduces. Sums of more features are
+#: independent, so a pass of their own does not wait: with 8 a combined sweep took 5 %
+#: longer (label propagation, coAuthorsDBLP, Intel Xeon, 2026-11-29).
 MOST_COMBINED = 4
-#: A phase to be: its kind, places of its functions in the foldmap, why it begins.
+#: A phase to be: its kind, positions of its functions in the foldmap, and the reason
+#: why it begins.
 Group = tuple[PhaseKind, list[int], str]
 
 
@@ -151,9 +162,9 @@ def pull_edges(
     options: Options,
     alongs: Dict[str, str],
 ) -> list[Group]:
-    """Join the edge phase with the vertex phase behind it, where that is legal.
+    """Join the edge phase with the vertex phase behind it, if that is legal.
 
-    Where it is not, the second one has the reason.
+    If it is not, the reason is added to that of the vertex phase.
     """
     place = next(
         (
@@ -182,7 +193,10 @@ def _obstacle(
     options: Options,
     alongs: Dict[str, str],
 ) -> str | None:
-    """Return why edge functions cannot run along the in-edges of a vertex phase."""
+    """Return why edge functions cannot run along the in-edges of a vertex phase.
+
+    None if they can. `edges` and `rest` are positions of the functions of both phases.
+    """
     functions = analysis.functions
     sending, receiving = [functions[i] for i in edges], [functions[i] for i in rest]
     if not options.folding:
@@ -216,30 +230,32 @@ def _obstacle(
 def combine_in_sweeps(
     phases: Sequence[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Have sweeps of vertex phases combine the reduces behind them, where they can.
+    """Let sweeps of vertex phases combine the reduces behind them (CPU).
 
-    Chunks of such a sweep are whole blocks of vertices, in which sums of reals are
-    added up. Where vertices have many edges, they would be too large.
+    Chunks of such a sweep are whole blocks of `SUM_BLOCK` vertices, in which sums of
+    reals are added up. If vertices have many edges (`GraphTraits.is_dense`), these
+    chunks would be too large to balance.
     """
-    made, swept = list(phases), -1
+    combined, swept = list(phases), -1
     fits = options.target == "cpu" and options.folding and not options.asynchronous
     fits = fits and traits.layout == "csr"
     fits = fits and not (traits.renumbered or traits.is_dense)
     for number, phase in enumerate(phases if fits else ()):
         if not phase.kind.reduces:
             swept = number
-        elif swept >= 0 and _is_combined(phase, made[swept:number], analysis):
-            earlier = made[swept]
+        elif swept >= 0 and _is_combined(phase, combined[swept:number], analysis):
+            earlier = combined[swept]
             combines = (*earlier.combines, number)
-            made[swept] = replace(earlier, kind=COMBINING, combines=combines)
-            made[number] = replace(phase, combined_in=swept)
-    return made
+            combined[swept] = replace(earlier, kind=COMBINING, combines=combines)
+            combined[number] = replace(phase, combined_in=swept)
+    return combined
 
 
 def _is_combined(phase: Phase, before: Sequence[Phase], analysis: Analysis) -> bool:
-    """Whether the sweep of a vertex phase can combine a reduce.
+    """Return whether the sweep of a vertex phase can combine a reduce.
 
-    `before` are that phase and those between: results of reduces are not there yet.
+    `before` has that phase and the phases between. Results of the reduces among these
+    do not exist yet during the sweep, so the reduce must not read them.
     """
     earlier, *between = before
     [reducing] = [analysis.functions[i] for i in phase.functions]
@@ -255,11 +271,13 @@ def _is_combined(phase: Phase, before: Sequence[Phase], analysis: Analysis) -> b
     exact = rules.rows and (reducing.returns != "real" or rules.selects)
     adds = in_blocks(reducing) and rules.tree is not None and not phase.in_a_tree
     known = dict(earlier.touches_next)
+    # Next entries that the reduce reads must be those that the sweep writes.
     fresh = all(a.name in known for a in reducing.accesses if a.version == "next")
+    # Results of reduces between are complete behind the sweep only.
     late = {p.into for p in between} & {a.name for a in reducing.accesses}
-    at_hand = same and fresh and not (late or phase.loads or phase.indexes)
+    is_known = same and fresh and not (late or phase.loads or phase.indexes)
     return bool(
-        at_hand
+        is_known
         and (exact or adds)
         and not is_matrix(reducing)
         and not any(conflict(f, reducing) for f in members)
@@ -269,6 +287,7 @@ def _is_combined(phase: Phase, before: Sequence[Phase], analysis: Analysis) -> b
 def _first_conflict(
     sending: Sequence[Analysed], receiving: Sequence[Analysed]
 ) -> str | None:
+    """Return the first conflict of an edge function with a function behind it."""
     for earlier in sending:
         for later in receiving:
             found = conflict(earlier, later)
@@ -278,7 +297,11 @@ def _first_conflict(
 
 
 def conflict(earlier: Analysed, later: Analysed) -> str | None:
-    """Return the access for which `earlier` must be done everywhere before `later`."""
+    """Return why all of `earlier` must be complete before `later` begins, or None.
+
+    Both access a property, one of them writes, and not both at their own vertex or
+    edge.
+    """
     for a in earlier.accesses:
         for b in later.accesses:
             if (a.name, a.version) != (b.name, b.version):
@@ -288,6 +311,7 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
                 continue
             if a.mode == b.mode == "atomic" and _commute(earlier, later, a.name):
                 continue
+            # Lanes of one vertex, or edge, run both functions in order.
             if a.where == b.where == "own":
                 continue
             verb = "writes" if a_changes else "reads"
@@ -302,11 +326,12 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
 def drop_conflict(
     earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
 ) -> str | None:
-    """Return an entry that a function may drop and another one reads elsewhere.
+    """Return why dropped ``_next`` entries forbid one kernel, or None.
 
-    A kernel puts ``_next`` entries back at the end of a vertex, or edge, of which a
-    function returns False. By then an earlier function may have yet to read them
-    elsewhere, and a later one has. All functions `before` may have written them.
+    A kernel restores ``_next`` entries of a vertex or edge right behind its functions,
+    if one of them returned False. Functions that read such an entry at another vertex
+    or edge could find it before or after that. `before` has all functions that may have
+    written entries.
     """
     written = {name for f in before for name in f.writes("next")}
     for function in earlier:
@@ -325,6 +350,7 @@ def drop_conflict(
 def _dropped(
     dropping: Analysed, reading: Analysed, places: Sequence[str], written: set[str]
 ) -> str | None:
+    """Return an entry that `dropping` may drop and `reading` reads at `places`."""
     if all(_is_true(node.value) for node in _returns(dropping)):
         return None
     for a in reading.accesses:
@@ -347,7 +373,10 @@ def _is_true(value: ast.expr | None) -> bool:
 
 
 def _commute(earlier: Analysed, later: Analysed, name: str) -> bool:
-    """Whether atomics of two functions on a property give the same in any order."""
+    """Return whether atomics of two functions on a property are one operation.
+
+    Their order does not matter then, even between the functions.
+    """
     return len(earlier.updates(name) | later.updates(name)) == 1
 
 
@@ -357,10 +386,10 @@ def find_stops(
     options: Options,
     incremental: Collection[str],
 ) -> tuple[str, ...]:
-    """Return the results of the gathers of a vertex phase that may stop early.
+    """Return the temporaries of a vertex phase whose gathers may stop early.
 
-    Where features are loops over arrays, or there is one for each pair of features, a
-    test of all features at each edge is slow: only gathers with ``first=True`` stop.
+    If features are loops over arrays, or results are matrices, a test of all features
+    at each edge is slow: only gathers with ``first=True`` stop then.
     """
     stops = []
     for function in members:
@@ -381,10 +410,10 @@ def have_due_found(
     options: Options,
     facts: PlanFacts,
 ) -> tuple[Phase, ...]:
-    """Return phases of which the only one finds the due vertices itself if it can.
+    """Let the kernel of a foldmap of one phase find the due vertices, if it can.
 
-    It may sweep others, too, then, on which the functions before its gathers run, but
-    no later one. So those must not write, nor fail for an index.
+    It may then sweep vertices that are not due. The functions before its gathers run on
+    these, too, so they must not write, nor fail for an index.
     """
     before = takewhile(lambda f: not f.kind.gathers, functions)
     finds_due = (
@@ -402,7 +431,11 @@ def have_due_found(
 def sweep_changed(
     phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Sweep only changed edges in the first phase, where the result is the same."""
+    """Let the first phase sweep changed edges only, where results stay the same.
+
+    It does if all edge functions depend on their edge alone (`_is_of_its_edge`), and if
+    the phases behind change edges only by additions that mark the edge (`_only_adds`).
+    """
     first, *others = phases
     edges = [analysis.functions[i] for i in first.functions]
     behind = [analysis.functions[i] for p in others for i in p.functions]
@@ -418,6 +451,7 @@ def sweep_changed(
         return phases
     if not all(_only_adds(f, read, signature) for f in behind):
         return phases
+    # Additions to these properties change an edge, so they insert it in the set.
     marks = tuple(sorted(read))
     mapping = Mapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
     rows = Mapping(
@@ -431,10 +465,10 @@ def sweep_changed(
 
 
 def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) -> bool:
-    """Whether the verdict follows from entries of an edge, and from what all share.
+    """Return whether an edge function depends on entries of its edge and scalars only.
 
-    What it leaves behind False must be nothing that it, or another one, reads. What it
-    commits changes its own edge, not the reverse.
+    A function that returns False must have written no entry in place that an edge
+    function reads, and an entry that it commits must not be read at the twin.
     """
     if function.collective or "superstep" in function.scalars:
         return False
@@ -456,7 +490,7 @@ def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) ->
 
 
 def _only_adds(function: Analysed, read: set[str], signature: Signature) -> bool:
-    """Whether all that it changes of what edge functions read are sums at its edges."""
+    """Return whether a function changes names in `read` only by sums at its edges."""
     nodes = [node for statement in function.body for node in ast.walk(statement)]
     sums = {
         id(node.value)

@@ -2,8 +2,10 @@
 
 A rank runs the functions of its own vertices, and of the edges into them. Values at
 neighbors, and at edges out of own vertices, are in ghosts, copies of rows that other
-ranks own. Before a phase reads ghosts, their owners send the rows that have changed.
-A halo lists the properties that a phase reads there.
+ranks own. Before a phase reads ghosts, their owners send the rows that have changed. A
+`Halo` lists the properties that a phase reads at ghosts, and the properties that it
+writes, whose ghosts become stale. `why_not_shared` returns the reason why a program
+cannot run on several ranks.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ __all__ = [
 class EdgeHalo:
     """Edge properties that a phase reads at ghost edges, and those that it writes.
 
-    An edge belongs to the owner of its target. Twins of its own edges, and edges out of
-    its vertices, may belong to others.
+    An edge belongs to the rank that owns its target. Twins of a rank's edges, and edges
+    out of its vertices, may belong to other ranks.
 
     Attributes
     ----------
@@ -44,8 +46,7 @@ class EdgeHalo:
     writes, writes_next : tuple of str
         Properties that edge functions write, in place and next entries.
     outboxes : tuple of (str, str, str)
-        Arrays that hold what is combined at twins, with the property and the operation
-        of each.
+        (outbox, property, operation) for atomics at twins.
     """
 
     reads: tuple[str, ...]
@@ -62,9 +63,9 @@ class TriangleHalo:
     Attributes
     ----------
     reads, reads_next : tuple of str
-        Edge properties that it reads, now and for the next superstep.
+        Edge properties of which it reads current, and next, entries.
     updates : tuple of (str, str)
-        Properties that it updates at its vertices and edges, each with the operation.
+        (property, operation) for atomics at corners and edges of the triangle.
     """
 
     reads: tuple[str, ...]
@@ -79,20 +80,18 @@ class Halo:
     Attributes
     ----------
     reads, reads_next : tuple of str
-        Vertex properties that it reads at neighbors: what they are, and what they will
-        be in the next superstep as far as earlier phases have come.
+        Vertex properties of which it reads current, and next, entries at neighbors.
+        Next entries are those that earlier phases of the superstep have written.
     writes : tuple of str
         Vertex properties that it writes in place, or atomically at own vertices.
     mirrors, mirrors_next : tuple of (str, str)
-        Vertex properties that it reads at vertices that it computes, likewise, each
-        behind the name of the array with the rows of all vertices.
+        (mirror, property) for reads of current, and next, entries at computed vertices.
     outboxes : tuple of (str, str, str)
-        Arrays that hold what it combines at other vertices, with the property and the
-        operation of each.
+        (outbox, property, operation) for atomics at vertices of other ranks.
     edges : EdgeHalo
-        The same of edge properties.
+        Halo of edge properties.
     triangles : TriangleHalo or None
-        What its triangle function does; None if it has none.
+        Halo of the triangle function; None without one.
     """
 
     reads: tuple[str, ...]
@@ -112,7 +111,7 @@ class Refusal:
     Attributes
     ----------
     why, where, fix : str
-        As in an error.
+        Text of an error: the problem, the place in the user's code, the smallest fix.
     """
 
     why: str
@@ -122,14 +121,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Split:
-    """The phase that may be swept in pieces, so that commits of a piece are final.
+    """The phase that may be swept in pieces: rows of a finished piece are final.
 
     Attributes
     ----------
     phase : int
-        The number of the phase that may be swept so; -1 for none.
+        Position of the phase; -1 for none.
     why_not : str
-        Why no phase may; "" if one may.
+        Reason why there is none; "" if there is one.
     """
 
     phase: int
@@ -156,6 +155,7 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         return tuple((m, of) for m, (of, v) in known if v == version and of in read)
 
     triangles = _find_triangles(functions, analysis)
+    # Atomics of a triangle function are in `TriangleHalo.updates`.
     at_own = {a.name for a in records if a.mode == "atomic" and a.where != "foreign"}
     if triangles is not None:
         at_own -= {name for name, _ in triangles.updates}
@@ -210,7 +210,7 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
 
     Triangle functions are left out: `TriangleHalo` has their accesses.
     """
-    found: dict[tuple[str, str], set[str]] = {}
+    accessed: dict[tuple[str, str], set[str]] = {}
     for function in (f for f in functions if not f.kind.intersects):
         goes_out = function.kind.gathers and declared_along(function) != "in"
         for record in function.accesses:
@@ -219,13 +219,13 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
             mode = "read" if record.mode == "read" else "write"
             in_outbox = (record.mode, record.where) == ("atomic", "twin")
             if mode == "write" and in_outbox:
-                continue
+                continue  # the owner of the twin writes it, from the outbox
             elsewhere = goes_out or record.where == "twin"
             if mode == "write" or elsewhere:
-                found.setdefault((mode, record.version), set()).add(record.name)
+                accessed.setdefault((mode, record.version), set()).add(record.name)
 
     def names(mode: str, version: str) -> tuple[str, ...]:
-        return tuple(sorted(found.get((mode, version), ())))
+        return tuple(sorted(accessed.get((mode, version), ())))
 
     return EdgeHalo(
         reads=names("read", "now"),
@@ -245,7 +245,7 @@ def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool
     return type_ is not None and type_.kind is kind
 
 
-#: Tests of functions that ranks cannot run, the reason, and the fix.
+#: (reason, fix, test) for functions that several ranks cannot run.
 _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
     (
         "an exclusive function writes at both ends of an edge, of which another rank "
@@ -270,7 +270,7 @@ def why_not_shared(
 ) -> Refusal | None:
     """Return why a program does not run on several ranks; None if it does.
 
-    With `in_order`, reduces have to be those of one rank, bit by bit.
+    With `in_order`, results of reduces must have the bits of a run on one rank.
     """
     for function in functions:
         is_rounded = function.kind.reduces and rounds(function)
@@ -296,7 +296,10 @@ def why_not_shared(
 def _why_not_combined(
     functions: Sequence[Analysed], analysis: Analysis
 ) -> Refusal | None:
-    """Return an atomic whose old value is used, which only the owner has."""
+    """Return the refusal of an atomic whose old value is used, or None.
+
+    The owner of the entry applies it behind the phase: other ranks get no old value.
+    """
     sent = {name: of for name, (of, _) in analysis.outboxes.items()}
     for function in functions:
         nodes = [n for s in function.body for n in ast.walk(s)]

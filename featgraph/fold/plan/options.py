@@ -1,4 +1,7 @@
-"""Options of a foldmap call, checked once at the border."""
+"""Options of a foldmap call, checked where the user's call enters the folder.
+
+`OPTIONS` lists the names and values, and `parse_options` makes an `Options` of them.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,13 @@ __all__ = [
     "parse_options",
 ]
 
+#: Values of `target=`.
 TARGETS = ("auto", "cpu", "cuda")
-#: Forms in which rows of vertices and edges go to other ranks: see `Sending`.
+#: Forms in which rows of vertices and edges are sent to other ranks: see `Sending`.
 EXCHANGES = ("auto", "all", "ms", "vr", "vr-list")
-#: Whether rows go to other ranks while others are swept.
+#: Whether rows are sent to other ranks while further vertices are swept.
 OVERLAP = ("auto", True, False)
-#: Types that reals may be rounded to between ranks.
+#: Dtypes to which real numbers may be rounded between ranks.
 WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")
@@ -54,9 +58,9 @@ OPTIONS: dict[str, tuple[Any, ...] | AnyInteger] = {
     "wire_dtype": WIRE_DTYPES,
     "racy": (True, False),
 }
-#: Options of exclusive functions under all schedules.
+#: Options of exclusive functions that all schedules take.
 _OF_ORDERS = ("record_order", "shuffle")
-#: How the option to commit in the kernel is called in messages.
+#: The option to commit in the kernel, in messages.
 IN_PLACE = "asynchronous=True"
 
 
@@ -64,8 +68,8 @@ IN_PLACE = "asynchronous=True"
 class Options:
     """Options of a fold, checked and resolved.
 
-    None changes a result (S8) but `asynchronous`, `racy`, `wire_dtype`, and those that
-    set the order in which exclusive functions run.
+    No option changes results (S8), except `asynchronous`, `racy`, `wire_dtype`, and
+    those that set the order in which exclusive functions run.
 
     Attributes
     ----------
@@ -73,41 +77,43 @@ class Options:
         "cpu" or "cuda".
     direction : str
         "pull" (targets read along in-edges) or "push" (sources write along out-edges);
-        "auto" pulls, and lets `iterate` push a superstep where that gives the same.
+        "auto" pulls, and lets `iterate` push a superstep if the result is the same.
     feature_parallel : bool
-        Consecutive lanes take consecutive features (FA); else one thread owns all
-        features of a vertex (NFA). The CPU target is of the second form always.
+        Whether consecutive lanes take consecutive features (FA). Else one thread has
+        all features of a vertex (NFA), as always on the CPU.
     folding : bool
         Whether functions may share a kernel.
     deterministic : bool
-        Refuse what is not bitwise repeatable.
+        Whether programs that are not bitwise repeatable raise.
     schedule : str
-        One of `fold.schedules.table`, or "auto"; "mark", "merge" or "search" for
+        A name in `fold.schedules.table`, or "auto"; "mark", "merge" or "search" for
         triangle functions.
     checked : bool
-        Guard every index.
+        Whether kernels check every index.
     asynchronous : bool
-        Commit inside of the kernel, where others see it in the same superstep.
+        Whether kernels commit, so that others read new values in the same superstep.
     mapping : tuple of (str, int)
         For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
     of_schedule : tuple of (str, int)
-        Options of the schedule's own, but for those that its kernels take.
+        Options that the schedule defines, without those that its kernels take as
+        arguments.
     racy : bool
-        Run edges of exclusive functions without exclusion.
+        Whether exclusive functions run without exclusion.
     record_order : str
         The edge property that gets the turns of each edge; "" for none.
     is_shuffled : bool
-        Whether a seed of the order of edges was given, or None.
+        Whether ``shuffle=`` was given, a seed or None.
     exchange : str
-        The form in which rows go to other ranks; "auto" takes that of fewest bytes.
+        The form in which rows are sent to other ranks; "auto" takes the fewest bytes.
     overlap : str or bool
-        Whether rows go there while others are swept; "auto" measures which is faster.
+        Whether rows are sent while further vertices are swept; "auto" measures which is
+        faster.
     wire_dtype : str or None
-        What real numbers of vertices are rounded to on their way there.
+        Dtype to which real numbers of vertices are rounded between ranks.
     incremental : Changes or None
-        Leave the aggregates of gathers in memory and patch them, as far as that can be
-        done in a run whose foldmaps change this; None for no gather.
+        Changes of the run, if the aggregates of gathers stay in memory and are patched
+        where these changes allow it; None if they do not.
     """
 
     target: str = "cpu"
@@ -187,14 +193,14 @@ def parse_options(
         if chosen.get(name) == "auto":
             chosen[name] = True
     requested = chosen.get("schedule", "auto")
-    own = check_own(requested, chosen)
+    of_schedule = check_own(requested, chosen)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
     shares = SCHEDULES[requested].shares_features if requested in SCHEDULES else None
     if shares is not None:
         if chosen.get("feature_parallel", shares) is not shares:
-            whom = "lanes" if shares else "one thread"
+            owner = "lanes" if shares else "one thread"
             raise PlanError(
-                f"the {requested} schedule gives all features of a vertex to {whom}",
+                f"the {requested} schedule gives all features of a vertex to {owner}",
                 where="options",
                 got=f"schedule={requested!r}, feature_parallel={not shares}",
                 fix="drop one of them",
@@ -203,7 +209,7 @@ def parse_options(
     if target != "auto":
         check_target(requested, target, functions)
     options = Options(
-        target=target, checked=checked, mapping=mapping, of_schedule=own,
+        target=target, checked=checked, mapping=mapping, of_schedule=of_schedule,
         record_order=recorded, is_shuffled=is_shuffled, **chosen,
     )  # fmt: skip
     _check_racy(options)
@@ -211,7 +217,7 @@ def parse_options(
 
 
 def _check_racy(options: Options) -> None:
-    """Refuse options of exclusion together with ``racy=True``."""
+    """Raise for ``racy=True`` together with an option that needs exclusion."""
     excluded = {
         "schedule": options.schedule if options.schedule != "auto" else None,
         "deterministic": options.deterministic or None,

@@ -1,4 +1,8 @@
-"""The plan: every decision about a kernel, as data."""
+"""The plan: every decision about the kernels of a foldmap, as data.
+
+A `FoldPlan` has a `Phase` for each kernel, and `PlanFacts` for the runtime. `planner`
+makes it, `passes` and `printing` generate code from it, and it decides nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +48,9 @@ __all__ = [
     "Reduction",
 ]
 
-#: The frontier form of a plan that has nothing but a loop over supersteps of few
-#: vertices.
+#: Frontier form of a plan that is a loop over supersteps of few vertices.
 WORKLIST = "worklist"
-#: That of a stage within such a loop (CPU): sweeps go over lists of vertices.
+#: Frontier form of a stage in such a loop (CPU): sweeps go over lists of vertices.
 VERTICES = "vertices"
 
 
@@ -58,36 +61,36 @@ class Phase:
     Attributes
     ----------
     kind : PhaseKind
-        The functions that it runs, and all that follows from that.
+        Kind: which functions run in it, its arguments and its nest.
     from_edges : bool
-        Of a triangle phase: whether it runs on the triangles of the edges that passed.
+        Triangle phases: whether it runs on the triangles of edges that passed only.
     functions : tuple of int
-        Places of its functions in the foldmap.
+        Positions of its functions in the foldmap.
     width : int
         K of its feature-indexed functions.
     mapping : ThreadMapping
-        How features and edges go to threads.
+        Assignment of features and edges to threads.
     reason : str
-        Why it begins here.
+        Reason why it begins here, and why its functions do not join the phase before.
     loads, stores : tuple of str
-        Temporaries read from, and left in, memory.
+        Temporaries that it reads from memory, and that it writes there.
     indexes : tuple of str
-        Temporaries of which single entries are read from memory, and no whole rows.
+        Temporaries of which it reads single entries from memory, but no whole rows.
     copies : tuple of str
-        Iterated properties whose ``_next`` entries are copied from the current ones
-        first.
+        Iterated properties whose current entries are copied to ``_next`` first, since
+        some path does not write these.
     restores : tuple of str
-        Iterated properties whose ``_next`` entries are put back where a function
-        returns False. A copy that no function has touched by then stays.
+        Iterated properties whose ``_next`` entries are reset to the current ones where
+        a function returns False.
     restores_behind : tuple of str
-        Those that are put back behind the kernel, since its functions may read them at
-        any vertex, or at twins, until then.
+        Iterated properties that are restored after the kernel, since until then its
+        functions may read their ``_next`` entries at any vertex, or at twins.
     commits : tuple of str
         Iterated properties whose ``_next`` entries are committed in the kernel, where
-        the last function returned True.
+        the last function returned True (``asynchronous=True``).
     spreads : bool
-        Whether a vertex that was committed has those that gather from it run in the
-        same superstep, as far as their turn is yet to come.
+        Whether a committed vertex makes the vertices that gather from it due in the
+        same superstep, if the sweep has not passed them yet.
     writes_next : tuple of str
         Iterated properties that it writes.
     incremental : tuple of str
@@ -97,54 +100,56 @@ class Phase:
     in_registers : tuple of str
         Matrices that a thread sums in registers.
     solved : tuple of str
-        Those of them that go nowhere but into `fg.solve`, and never into memory.
+        Matrices of `in_registers` that are read by `fg.solve` only, so that they are
+        never stored.
     stops : tuple of str
-        Temporaries whose gathers need not look at all edges.
+        Temporaries whose gathers may end before the last edge.
     finds_due : bool
-        Whether its kernel finds which of the vertices that it sweeps are due: those
-        that are active, and those with an edge from an active one.
+        Whether its kernel finds which of the swept vertices are due: active vertices,
+        and vertices with an edge from an active one.
     along : str
-        Which edges its gathers go along, as arrays of the graph list them.
+        Edges that its gathers go along: "in", "out" or "both".
     finds_edges : bool
         Whether a sweep that is not along in-edges looks up edge ids.
     into : str
-        What a push or a reduce fills.
+        Result of a push or a reduce.
     touches_next : tuple of (str, bool)
-        Iterated properties whose ``_next`` entries it reads, writes or puts back, and
-        whether it may read any that it does not write before.
+        Iterated properties whose ``_next`` entries it reads, writes or restores, and
+        whether it may read an entry that it has not written before.
     is_behind_vertices : bool
         Whether a vertex function runs in a phase before it.
     in_a_tree : bool
-        Of a reduce: whether it leaves a partial result for each word of vertices, and
-        these are combined in a tree that no device and no number of ranks changes.
+        Reduces: whether it stores a partial result for each word of 32 vertices, which
+        are combined in the same tree on every device and any number of ranks.
     of_edges : tuple of str
-        Properties of edges that its functions access.
+        Edge properties that its functions access.
     reverses : bool
-        Whether they use the reverse of an edge.
+        Whether its functions use the reverse of an edge.
     changed_only : bool
-        Whether it sweeps edges of which something has changed, and no others, or is
-        behind a phase that does (0069).
+        Whether it sweeps changed edges only, or follows a phase that does (0069).
     marks : tuple of str
-        Properties of edges that it adds to, and notes where: they have changed then.
+        Edge properties to which it adds; it inserts the edges in the set of changed
+        edges.
     record : str
-        Of an exclusive phase: the property that gets the turns of each edge.
+        Exclusive phases: edge property that gets the turns of each edge.
     ordered : tuple of str
-        Of an exclusive phase: properties of edges whose values functions are given,
-        from copies in the order in which edges are taken.
+        Exclusive phases: edge properties that functions get by value, from copies in
+        the order of edges.
     passes_all : bool
-        Of an exclusive phase: whether each edge makes its ends due. Where all edges
-        run, these are known without marks.
+        Exclusive phases: whether each edge makes both ends due. If all edges run, the
+        kernel then need not mark these.
     conflicts : str
-        The ends, "u" and "v", at which its edges conflict with each other.
+        Exclusive phases: the ends, "u" and "v", at which edges conflict.
     by_slot : bool
-        Whether slots number its edges: see `Rows`.
+        Whether its edges are numbered by slot: see `Rows`.
     any_width : str
-        Text that K is read from where one kernel serves any K that is not unrolled
-        (CPU); "1" beside such a phase where there are no features, "" elsewhere.
+        Text of K in a kernel that serves any K whose features are not unrolled (CPU);
+        "1" for a phase without features in the same module; else "".
     combines : tuple of int
-        Numbers of the later reduces to which vertices contribute in its sweep.
+        Positions of later reduces to which vertices contribute in its sweep.
     combined_in : int
-        Of a reduce: the number of the phase that sweeps its vertices; -1 for its own.
+        Reduces: position of the phase in whose sweep vertices contribute; -1 if it has
+        a sweep of its own.
     """
 
     kind: PhaseKind
@@ -189,28 +194,28 @@ class Phase:
 
     @property
     def width_text(self) -> str:
-        """K, to read."""
+        """K in words: "any" for a kernel that serves any K."""
         return "any" if self.any_width not in {"", "1"} else str(self.width)
 
     def describe_mapping(self) -> str:
-        """Return how features and edges go to threads, in words."""
+        """Return the mapping in words."""
         is_any = self.width_text == "any"
         return describe(self.mapping, 0 if is_any else self.width)
 
     @property
     def schedule(self) -> Schedule:
-        """How vertices, edges and features go to threads."""
+        """Schedule of the mapping."""
         return SCHEDULES[self.mapping.schedule]
 
     @property
     def rows(self) -> Rows:
-        """The rows of edges that its kernels go through."""
+        """The rows of edges that its kernel walks."""
         rows = rows_along(self.rows_along, finds_edges=self.finds_edges)
         return replace(rows, by_slot=True) if self.by_slot else rows
 
     @property
     def rows_along(self) -> str:
-        """Along which edges these rows lead."""
+        """Edges in these rows: `along`, seen from the sources if it pushes."""
         return self.along if self.kind.pulls else REVERSED[self.along]
 
 
@@ -223,11 +228,11 @@ class Reduction:
     shape : tuple of int
         Its shape.
     dtype, partial_dtype : str
-        Of the result, and of what its parts leave.
+        Dtype of the result, and of partial results.
     is_read : bool
         Whether a function of the foldmap reads it.
     combine : Combine
-        The operator.
+        Its combine.
     """
 
     shape: tuple[int, ...]
@@ -244,15 +249,15 @@ class GatherReads:
     Attributes
     ----------
     name : str
-        As the user has called it.
+        Name of the user's function.
     combine : Combine
-        The operator.
+        Its combine.
     of_neighbors : tuple of str
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
         All properties that it reads.
     along : str
-        Along which edges: "in", "out" or "both".
+        Declared direction: "in", "out" or "both".
     from_active : bool
         Whether it combines over edges from active vertices only.
     """
@@ -269,31 +274,33 @@ class GatherReads:
 class PlanFacts:
     """Facts of a plan that the runtime needs, besides its phases.
 
+    Places in the user's code have the form "file:line".
+
     Attributes
     ----------
     names : tuple of str
-        The functions, as the user has called them.
+        Names of the user's functions.
     direction : str
-        "pull" or "push", whichever its gathers are; "-" without any.
+        "pull" or "push", the direction of its gathers; "-" without gathers.
     may_push : bool
-        Whether supersteps of this plan, which pulls, may as well be pushed: the result
-        is the same bit for bit.
+        Whether a superstep of this plan, which pulls, may be pushed instead, with the
+        same bits.
     is_announced : bool
-        Whether all that changes is announced to what reads it, and a vertex that is
-        evaluated without being due commits nothing.
+        Whether active sets have all vertices that change, and a vertex that runs
+        without being due commits nothing.
     reads_foreign : bool
-        Whether a function reads at vertices that are neither source nor target.
+        Whether a function reads at computed vertices, neither source nor target.
     tells_targets : bool
         Whether targets of edges that returned True are active behind a superstep.
     has_late_reduce : bool
-        Whether functions on due vertices read what a reduce has made of values that
-        functions in front of it wrote: every vertex is due.
+        Whether functions on due vertices read the result of a reduce that depends on
+        values written in the same superstep. Every vertex is due then.
     from_active : tuple of str
         The gathers that combine over edges from active vertices only.
     gathers : tuple of GatherReads
         All gathers.
     changes : Changes
-        What the foldmap changes.
+        Properties that the foldmap changes.
     writes : tuple of str
         Properties that it writes, in place or for the next superstep.
     writes_next : tuple of str
@@ -301,37 +308,37 @@ class PlanFacts:
     seen_elsewhere : tuple of str
         Properties that functions access at other vertices, or at edges.
     read_here, read_elsewhere : frozenset of str
-        Properties and degrees that functions read at the vertex, or edge, that they run
-        on, and at other vertices and at the ends of edges.
+        Properties and degrees that functions read at the vertex or edge on which they
+        run; those that they read at other vertices, twins and ends of edges.
     along_edges : bool
         Whether there are functions of edges or of triangles.
     scalars : tuple of str
-        Scalars and vectors that it reads, but for what its own reduces fill.
+        Scalars and vectors that it reads, without the results of its own reduces.
     incremental_scalars : tuple of str
-        Those that incremental gathers read.
+        Scalars and vectors that incremental gathers read.
     reductions : dict of str to Reduction
-        What its reduces fill.
+        Results of its reduces.
     not_queued : str
-        Why no compiled loop can run its supersteps; "" if one can.
+        Reason why no loop in one launch can run its supersteps; "" if it can.
     queue_keys : tuple of str
         Properties by which such a loop separates near vertices from far ones.
     triangles_at : str
-        Where a triangle function stands, which needs rows by degree; "" without one.
+        Place of a triangle function, which needs rows by degree; "" without one.
     twins_at : (str, str)
-        An operation that needs twins, and where it stands; "" twice without one.
+        An operation that needs twins, and its place; ("", "") without one.
     halos : tuple of Halo
-        Of each phase: what it reads of vertices that other ranks may own.
+        For each phase: properties that it reads at vertices of other ranks.
     sent_rows : tuple of str
         Properties whose committed rows are sent with the set of their vertices.
     split : Split
         The phase that may be swept in pieces, while rows of finished pieces are sent.
     not_shared : Refusal or None
-        Why it does not run on several ranks.
+        Reason why it does not run on several ranks; None if it does.
     edges_at : str
-        Where a function stands that writes edges, or reads what they will be; ""
+        Place of a function that writes edge properties, or reads their next entries; ""
         without one.
     out_edges_at : str
-        Where a function stands that needs the edges out of vertices; "" without one.
+        Place of a function that needs out-edges; "" without one.
     """
 
     names: tuple[str, ...]
@@ -372,25 +379,32 @@ class FoldPlan:
     Attributes
     ----------
     analysis : Analysis
-        The middle end's result.
+        Analysis of the program.
     options : Options
         Options of the call.
+    traits : GraphTraits
+        Traits of the graph.
     phases : tuple of Phase
         In the order in which they run.
     expands : tuple of str
-        Along which edges vertices gather: those that gather from the active set are
-        due; empty where edge functions decide which are.
+        Edges along which vertices gather, "in", "out" or "both": vertices that gather
+        from the active set are due. Empty if edge functions determine the due vertices.
     incremental : IncrementalGathers
-        Which gathers can be incremental; they are if `is_incremental`.
+        Gathers that can be incremental; they are if `is_incremental`.
     facts : PlanFacts
         Facts that the runtime needs besides the phases.
     frontier_form : str
-        How its kernels come to the vertices of a set (CUDA): "plain", a place of the
-        grid for each vertex of the graph; "packed", for few, which a warp looks for in
-        many words at a time and shares out among its lanes; "listed", those of a list
-        that has all of the set; "worklist", supersteps hand lists on, and run one after
-        the other in one kernel. On the CPU "plain", or "vertices" for a stage of a
-        loop: a list, except for reduces that depend on the order of all vertices.
+        How kernels find the vertices of a set. On CUDA:
+
+        - "plain": each vertex of the graph has its lanes in the grid.
+        - "packed": for few vertices, which a warp finds in many words at a time and
+          distributes over its lanes.
+        - "listed": lanes take the vertices of a list of the set.
+        - "worklist": one kernel runs superstep after superstep, each from the list that
+          the one before has made.
+
+        On the CPU "plain"; or "vertices", for a stage of a loop: vertices are those of
+        a list, except in reduces that depend on the order of all vertices.
     """
 
     analysis: Analysis
@@ -415,7 +429,7 @@ class FoldPlan:
 
     @property
     def target(self) -> str:
-        """Where it runs: "cpu" or "cuda"."""
+        """Target, "cpu" or "cuda"."""
         return self.options.target
 
     @property
@@ -425,7 +439,7 @@ class FoldPlan:
 
     @property
     def strides(self) -> dict[str, int]:
-        """Elements from one row to the next of properties that have rows, by name."""
+        """Property with rows -> elements from the begin of one row to the next."""
         found = {}
         for name, type_ in self.analysis.signature.items():
             of_rows = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
@@ -441,20 +455,20 @@ class FoldPlan:
 
     @cached_property
     def width(self) -> int:
-        """Features of its widest phase."""
+        """The largest K of its phases."""
         return max(phase.width for phase in self.phases)
 
     def swept_by(self, phase: Phase) -> list[Analysed]:
-        """Return the functions that the sweep of a phase calls, with those of reduces.
+        """Return the functions that the sweep of a phase calls.
 
-        There are none for a reduce that another phase combines.
+        They include the reduces that it `combines`; such a reduce has no sweep itself.
         """
         phases = [phase] * (phase.combined_in < 0)
         phases += [self.phases[n] for n in phase.combines]
         return [f for one in phases for f in self.functions_of(one)]
 
     def can_take(self, frontier_form: str, phase: Phase) -> bool:
-        """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
+        """Return whether a phase can run in a frontier form, with the same results."""
         if frontier_form == WORKLIST:
             return not self.facts.not_queued
         if frontier_form == VERTICES:
@@ -470,17 +484,18 @@ class FoldPlan:
         return phase.kind.reports_due
 
     def takes_active(self, phase: Phase) -> bool:
-        """Whether a gather of a phase leaves out edges from vertices not active."""
+        """Return whether a gather of a phase skips edges from inactive vertices."""
         return any(map(takes_active, self.functions_of(phase)))
 
     def widens_active(self, phase: Phase) -> bool:
-        """Whether vertices that a phase commits are active from then on (S8)."""
+        """Return whether committed vertices are active in the same superstep (S8)."""
         return self.options.asynchronous and self.takes_active(phase)
 
     def column_array(self, name: str) -> str:
-        """Return the array that a graph's column is, by the name of its property.
+        """Return the name of a graph's array for a property that is a column.
 
-        "" for other properties.
+        "" for other properties. A name has three words: `COLUMN`, the order of the
+        values ("id", or the edges of rows by slot), and the name of the column.
         """
         type_ = self.analysis.signature.get(name)
         if type_ is None or not type_.column:
@@ -489,28 +504,28 @@ class FoldPlan:
         return f"{COLUMN} {order} {type_.column}"
 
     def item_shape(self, temporary: str) -> tuple[int, ...]:
-        """Return the shape of one entry of what a gather fills."""
+        """Return the shape of one entry of a temporary."""
         return self.analysis.temporaries[temporary].item_shape
 
     def check_any_order(self, changes: Changes, where: str) -> None:
-        """Refuse a foldmap whose result could depend on which vertices run when.
+        """Raise if the result could depend on the order in which vertices run.
 
         Parameters
         ----------
         changes : Changes
-            What all foldmaps of the run change.
+            Changes of all foldmaps of the run.
         where : str
             The option that requires this.
 
         Raises
         ------
         PlanError
-            Names the function, what it does, and a fix.
+            With the function, the reason, and a fix.
         """
         check_any_order(self.analysis, [changes], where)
 
     def check_dense(self, others: Sequence[FoldPlan], where: str) -> None:
-        """Refuse a foldmap whose result depends on which vertices are due.
+        """Raise if the result depends on which vertices are due.
 
         Parameters
         ----------
@@ -522,18 +537,18 @@ class FoldPlan:
         Raises
         ------
         PlanError
-            Names the function, and what it does or reads.
+            With the function, and the effect or read that forbids it.
         """
         theirs = [other.analysis.functions for other in others]
         check_dense(self.analysis.functions, theirs, where)
 
     def seen_of(self, phase: Phase) -> list[Analysed]:
-        """Return the kept gathers of a phase as they were: their old contributions."""
+        """Return the functions that compute old contributions in a phase."""
         found = [self.incremental.gathers[into] for into in phase.incremental]
         return [gather.seen for gather in found if gather.seen is not None]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data, for JSON and for people."""
+        """Return the plan as dicts, lists, strings and numbers, for JSON."""
         return {
             "target": self.target,
             "storage": self.real,

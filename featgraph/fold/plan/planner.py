@@ -1,7 +1,8 @@
-"""FoldPlan: every decision about a foldmap's kernels, not how they are printed.
+"""The planner: from a program, types, options and graph traits to a `FoldPlan`.
 
-`plan_phases` finds which neighbouring functions can share a kernel; `choose` picks the
-mapping of features and edges to threads.
+`make_plan` analyses the program, groups functions into phases (`fusion`), and completes
+each phase in `_finish`: its temporaries in memory, the copies and restores of ``_next``
+entries, its edges, and its mapping to threads (`schedules`).
 """
 
 from __future__ import annotations
@@ -76,14 +77,25 @@ __all__ = ["make_plan"]
 def make_plan(
     program: Program, signature: Signature, options: Options, traits: GraphTraits
 ) -> FoldPlan:
-    """Decide how `program` is folded.
+    """Make all decisions about the kernels of a program.
+
+    Parameters
+    ----------
+    program : Program
+        The user functions, in order.
+    signature : Signature
+        Types of the properties and scalars in these functions.
+    options : Options
+        Target and options of the call.
+    traits : GraphTraits
+        Traits of the graph on which mappings depend.
 
     Raises
     ------
     UserFunctionError
         If a function does not fit the model or the signature.
     PlanError
-        If the options cannot be honoured.
+        If the program does not allow the options.
     """
     analysis = analyse(program, signature, renumbered=traits.renumbered)
     check_exclusive(analysis.functions, options)
@@ -92,14 +104,16 @@ def make_plan(
     _check_widths(functions)
     _check_schedule(functions, options)
     _check_atomics(analysis, options)
+    # Found without the option, too: `iterate` and `explain` read which gathers can be.
     changes = [
         changes_of(analysis),
         *([options.incremental] if options.incremental else []),
     ]
-    found = find_incremental(analysis, join_changes(changes))
+    possible = find_incremental(analysis, join_changes(changes))
     is_incremental = options.incremental is not None
-    incremental = frozenset(found.gathers) if is_incremental else frozenset()
+    incremental = frozenset(possible.gathers) if is_incremental else frozenset()
     alongs = {f.name: along_of(f, analysis, traits) for f in functions}
+    # A module has one type of offsets: the widest of all rows in use.
     if traits.wide_both and "both" in alongs.values():
         traits = dataclasses.replace(traits, wide_offsets=True)
     groups = group_functions(functions, options, incremental, alongs)
@@ -110,14 +124,15 @@ def make_plan(
         check_in_place(analysis, phases, options)
     expands = expands_along(functions, alongs)
     facts = find_facts(analysis, phases, options)
-    ready = have_due_found(phases, functions, options, facts)
-    plan = FoldPlan(analysis, options, traits, ready, expands, found, facts)
+    final = have_due_found(phases, functions, options, facts)
+    plan = FoldPlan(analysis, options, traits, final, expands, possible, facts)
     _check_deterministic(plan)
     check_wire_dtype(plan)
     return plan
 
 
 def _check_widths(functions: Sequence[Analysed]) -> None:
+    """Raise for more features than kernels support."""
     for function in functions:
         if function.width > 1024:
             raise PlanError(
@@ -129,7 +144,7 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
 
 
 def _check_atomics(analysis: Analysis, options: Options) -> None:
-    """Refuse atomics on types for which a target has none."""
+    """Raise for atomics on dtypes for which the target has none."""
     known = dict(analysis.signature)
     for name, (of, _) in analysis.outboxes.items():
         known[name] = known[of]
@@ -152,6 +167,7 @@ def _check_atomics(analysis: Analysis, options: Options) -> None:
 
 
 def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
+    """Raise for a schedule of triangles without a triangle function."""
     has_triangles = any(f.kind.intersects for f in functions)
     if options.schedule in INTERSECTIONS and not has_triangles:
         raise PlanError(
@@ -170,7 +186,10 @@ def _finish(
     incremental: frozenset[str],
     alongs: Mapping[str, str],
 ) -> list[Phase]:
-    """Work out temporaries, copies and restores of each phase."""
+    """Return the complete phases of groups of functions.
+
+    The steps behind the loop need all phases, each also the result of the one before.
+    """
     functions = analysis.functions
     phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
     filled_in = {f.into: phase_of[i] for i, f in enumerate(functions) if f.kind.gathers}
@@ -187,11 +206,11 @@ def _finish(
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
-        # Whose functions may return False; a gather never does.
+        # Sides, "vertex" and "edge", with functions that may return False.
         sides = {f.kind.writes for f in members} & set(written_before)
         before = {n for side in sides for n in written_before[side]}
-        # Behind an earlier phase of this side every entry is written, restored or
-        # refreshed already.
+        # If an earlier phase of a side writes a property, every entry is written,
+        # restored or refreshed by then.
         copies = tuple(sorted(writes - _definite(members) - before))
         written = tuple(sorted(writes | before))
         for side in sides:
@@ -249,7 +268,10 @@ def _choose(
     kind: PhaseKind, members: Sequence[Analysed], analysis: Analysis, width: int,
     options: Options, traits: GraphTraits,
 ) -> ThreadMapping:  # fmt: skip
-    """Choose the mapping of a phase: schedules of exclusive functions are for these."""
+    """Choose the mapping of a phase.
+
+    The option of a schedule for exclusive functions does not apply to other phases.
+    """
     if kind.in_turns:
         return exclusive_mapping(members, width, analysis, options, traits)
     if is_exclusive(SCHEDULES.get(options.schedule)):
@@ -262,26 +284,27 @@ def _kept(members: Sequence[Analysed], incremental: frozenset[str]) -> tuple[str
 
 
 def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
-    """Return phases with the edge ids and arrays that they use."""
-    types, found = analysis.signature, []
+    """Return phases with the edge properties that they access, and use of twins."""
+    types, finished = analysis.signature, []
     for phase in phases:
         members = [analysis.functions[i] for i in phase.functions]
         names = sorted({a.name for f in members for a in f.accesses} & types.keys())
         of_edges = (n for n in names if types[n].kind is PropertyKind.EDGE)
         reverses = any("reverse" in f.twin_operations for f in members)
-        found.append(
+        finished.append(
             dataclasses.replace(phase, of_edges=tuple(of_edges), reverses=reverses)
         )
-    return found
+    return finished
 
 
 def _numbered(
     phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Return phases that number edges by slot, if all edge values are of columns.
+    """Return phases that number edges by slot, if all edge values are columns.
 
-    Columns of a graph have values by slot, too, of the rows along some edges. Where
-    phases go along several, or one reads ids, all go by ids.
+    A column of a graph has an array of values by slot for rows along one direction.
+    Phases along different directions, and phases that use edge ids otherwise, number
+    all edges by id.
     """
     types = analysis.signature
     finding = [p for p in phases if p.finds_edges]
@@ -291,7 +314,7 @@ def _numbered(
         and not any(analysis.functions[i].twin_operations for i in p.functions)
         for p in finding
     )
-    # The loop over few vertices of the CPU target, which is in the same module, pushes.
+    # On the CPU the same module has the loop over few vertices, which pushes.
     pushes = options.target == "cpu" and not why_not_queued(analysis, phases, options)
     fits = fits and (traits.undirected or not pushes)
     if not fits or any(p.kind.sweeps_edges or p.kind.intersects for p in phases):
@@ -305,12 +328,13 @@ def _restores(
     written: Sequence[str],
     copies: Collection[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the entries that a False verdict restores, in the kernel and behind it.
+    """Return the properties that a False verdict restores, in the kernel and behind it.
 
-    That is all but copies that nothing has touched. Behind it are those that others of
-    the kernel may read where a vertex, or an edge, drops them. Where a gather of a
-    neighbor may, `drop_conflict` has the function in another one; but what reads at a
-    vertex that it computes, or at a twin, may itself be what drops.
+    A property is restored unless its entries are copies that no function has written
+    by the time it returns False. It is restored behind the kernel if functions of the
+    kernel read ``_next`` entries at computed vertices, or at twins: the vertex or edge
+    that drops an entry cannot see whether others have read it. Reads at neighbors need
+    no such care, since `drop_conflict` puts these functions into different kernels.
     """
     dropped = {
         name
@@ -332,35 +356,38 @@ def _restores(
 def _touches_next(
     members: Sequence[Analysed], written: Sequence[str], writes: Collection[str]
 ) -> tuple[tuple[str, bool], ...]:
-    """Return whose ``_next`` entries a phase touches, and if it reads others' first."""
-    found = dict.fromkeys(written, False)
+    """Return the properties whose ``_next`` entries a phase accesses.
+
+    Each has a flag: whether the phase may read an entry that it has not written before.
+    """
+    touched = dict.fromkeys(written, False)
     for access in (a for f in members for a in f.accesses if a.version == "next"):
         is_others = access.where != "own" or access.name not in writes
-        known = found.get(access.name, False)
-        found[access.name] = known or (access.mode == "read" and is_others)
-    return tuple(found.items())
+        known = touched.get(access.name, False)
+        touched[access.name] = known or (access.mode == "read" and is_others)
+    return tuple(touched.items())
 
 
 def _start_at_edges(
     phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
-    """Let triangle phases behind edge functions sweep only the edges that passed.
+    """Let triangle phases behind edge functions sweep the edges that passed only.
 
-    On several ranks they sweep those that a rank has: triangles begin at its vertices.
+    On several ranks a rank sweeps a list of passed edges, since ranks exchange these.
     """
-    made: list[Phase] = []
+    finished: list[Phase] = []
     for phase in phases:
-        if phase.kind.intersects and any(p.kind.sweeps_edges for p in made):
+        if phase.kind.intersects and any(p.kind.sweeps_edges for p in finished):
             mapping = passed_edges_intersected(
                 options.target == "cuda", traits.renumbered
             )
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
-        made.append(phase)
-    return sweep_changed(made, analysis, options, traits)
+        finished.append(phase)
+    return sweep_changed(finished, analysis, options, traits)
 
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:
-    """Whether vertices that commit make their gathering neighbors due in this sweep."""
+    """Return whether a committed vertex makes gathering neighbors due in the sweep."""
     alongs = {declared_along(f) for f in members if f.kind.gathers}
     is_sweep = options.asynchronous and options.target == "cpu"
     return is_sweep and not alongs.isdisjoint({"in", "both"})
@@ -369,14 +396,15 @@ def _spreads(members: Sequence[Analysed], options: Options) -> bool:
 def _sum_in_trees(
     phases: list[Phase], functions: Sequence[Analysed], options: Options
 ) -> list[Phase]:
-    """Sum reduces in trees: the same bits on any number of threads and ranks.
+    """Let reduces that round sum in trees, for ``deterministic=True``.
 
-    What a user's combine does may be contracted with what it combines, and products are
-    with what tiles have.
+    The bits of a tree do not depend on the number of threads and ranks. Combines of the
+    user's have no tree, since the compiler may contract them with the contribution.
+    Matrices are not summed in tiles for the same reason.
     """
     if not options.deterministic:
         return phases
-    made: list[Phase] = []
+    finished: list[Phase] = []
     for phase in phases:
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
@@ -387,17 +415,18 @@ def _sum_in_trees(
             phase = dataclasses.replace(
                 phase, in_a_tree=True, tiles=(), mapping=mapping
             )
-        made.append(phase)
-    return made
+        finished.append(phase)
+    return finished
 
 
 def _with_any_width(
     phases: list[Phase], analysis: Analysis, options: Options
 ) -> list[Phase]:
-    """Let phases of many features serve any K, where the bits stay the same.
+    """Let kernels of many features serve any K, where bits stay the same (CPU).
 
-    They are reduces, and functions of vertices that gather nothing and go straight on.
-    Phases of no features stand in the same module, which a new K finds compiled.
+    A new K then needs no compilation. Such phases are reduces, and vertex functions
+    without gathers and branches. Phases without features in the same module must serve
+    any K, too.
     """
     if options.target != "cpu" or options.checked:
         return phases
@@ -423,10 +452,10 @@ def _with_any_width(
 
 
 def _row_length(analysis: Analysis, width: int, members: Sequence[Analysed]) -> str:
-    """Return the text of K for functions of vertices, of a row that they access.
+    """Return the text of K for vertex functions: the length of a row that they access.
 
-    "" where they branch, or write anything but feature f, or read other features of
-    what they write: vectors come one by one.
+    "" if they branch, or access a property that they write at another feature than f:
+    vectors of features are processed one after the other.
     """
     wide = [f for f in members if not f.is_scalar]
     body = [s for f in wide for s in f.body]
@@ -457,7 +486,7 @@ def _with_blocks(
     members: list[Analysed],
     traits: GraphTraits,
 ) -> ThreadMapping:
-    """Cut sums of real numbers with many terms into blocks."""
+    """Return the mapping, with blocks for sums of real numbers of many terms."""
     many = kind.reduces or (kind.pulls and traits.long_rows)
     if not many or not any(map(in_blocks, members)):
         return mapping
@@ -495,14 +524,17 @@ def _in_registers(
         n
         for n, t in temporaries
         if len(t.item_shape) == 2 and not t.combine.is_arg
-        if not any(other.startswith(f"{n}_") for other in into)  # as elements are named
+        if not any(other.startswith(f"{n}_") for other in into)  # names of elements
     )
 
 
 def _read_in_memory(
     members: list[Analysed], analysis: Analysis, here: set[str | None]
 ) -> tuple[set[str], set[str]]:
-    """Return the temporaries that functions take from memory: rows, single entries."""
+    """Return the temporaries that functions read from memory: rows, single entries.
+
+    `here` are the temporaries that the phase fills itself.
+    """
     read = {n for f in members for n in _temporaries_read(f, analysis)} - here
     given = {n for f in members for n in temporaries_of(f, analysis)}
     rows = read & {str(base_name(n, analysis.temporaries)) for n in given}
@@ -516,15 +548,16 @@ def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
 
 def _definite(members: list[Analysed]) -> set[str]:
     """Return the next entries that the first function to access them always writes."""
-    found: set[str] = set()
+    definite: set[str] = set()
     touched: set[str] = set()
     for function in members:
-        found |= function.next_definite - touched
+        definite |= function.next_definite - touched
         touched |= {a.name for a in function.accesses if a.version == "next"}
-    return found
+    return definite
 
 
 def _check_deterministic(plan: FoldPlan) -> None:
+    """Raise for pushes that round, and for atomics, with ``deterministic=True``."""
     if not plan.options.deterministic:
         return
     for phase in plan.phases:

@@ -1,13 +1,13 @@
-"""The choice of a phase's mapping by its schedules, and plans of exclusive functions.
+"""The choice of a schedule and a mapping for each phase.
 
-The mappings of lanes, threads, chunks and matrices are in the files of schedules, with
-the constants that tune them: `map_lanes`, `map_threads`, `map_chunks` and
-`map_matrices`. Their input is a `Work`, which is found here, with the matrices that a
-phase sums along edges (`Products`).
+`choose_mapping` is the entry. It collects the facts of a phase in a `Work`, takes the
+requested schedule, or the one with the least `Schedule.cost`, and lets the schedule
+choose the numbers of its mapping. `map_lanes`, `map_threads`, `map_chunks` and
+`map_matrices` are in the files of schedules, with the constants that tune them.
 
-A phase of an exclusive function has schedules of its own: `exclusive_mapping` takes the
-one with the least predicted time of those that the conflicts of the function allow, and
-`check_exclusive` checks its options.
+`exclusive_mapping` does the same for an exclusive function, which has schedules of its
+own: it takes the schedule with the least predicted time of those that the conflicts of
+the function allow. `check_exclusive` checks its options.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def choose_mapping(
     options: Options,
     traits: GraphTraits,
 ) -> Mapping:
-    """Choose the mapping of a phase.
+    """Choose the schedule of a phase, and the numbers of its mapping.
 
     Raises
     ------
@@ -87,11 +87,13 @@ def choose_mapping(
     requested, given = SCHEDULES.get(options.schedule), dict(options.of_schedule)
     if options.target == "cpu":
         mapping = map_chunks(width, in_loops=all(map(_chooses, members)))
+        # With target="auto" the option may name a schedule of the GPU.
         if requested is None or options.target not in requested.targets:
             return mapping
         work = Work(kind.from_sources, width, _sweeps_edges(kind, members))
         return requested.choose(mapping, work, given)
     work = _work_of(kind, members, analysis, width, options, traits)
+    # A reduce of matrices has one schedule, whatever the option.
     if work.reduces and work.sums_matrices:
         return map_matrices(work)
     if requested is None:
@@ -101,7 +103,7 @@ def choose_mapping(
         mapping = requested.choose(map_lanes(work), work, given)
     else:
         mapping = map_threads(work)
-        if not requested.shares_features:  # else lanes share nothing here
+        if not requested.shares_features:  # else it needs lanes that share features
             mapping = requested.choose(mapping, work, given)
     if not mapping.is_looped:
         mapping = SCHEDULES[mapping.schedule].tune(mapping, work)
@@ -118,7 +120,7 @@ def _work_of(
     options: Options,
     traits: GraphTraits,
 ) -> Work:
-    """Return the facts of a phase by which schedules take it, or not (CUDA)."""
+    """Return the facts of a phase from which schedules compute costs (CUDA)."""
     gathers = [f for f in members if f.kind.gathers]
     size, items = analysis.real.itemsize, _items_of(members, analysis)
     whole = whole_piece(width, PIECE_BYTES // size)
@@ -151,7 +153,10 @@ def _work_of(
 
 
 def _is_plain(members: Sequence[Analysed]) -> bool:
-    """Whether gathers yield one number each, or a key and its source."""
+    """Return whether the only gather yields numbers, or keys with sources.
+
+    It must not end early, nor fill a matrix.
+    """
     gathers = [f for f in members if f.kind.gathers]
     if len(gathers) != 1 or any(f.kind.writes_edges for f in members):
         return False
@@ -162,10 +167,10 @@ def _is_plain(members: Sequence[Analysed]) -> bool:
 
 
 def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) -> bool:
-    """Whether the results of parts of a row can be combined behind all parts.
+    """Return whether blocks can gather parts of a row, whose results are then combined.
 
-    All gathers come first and share one pass over the row; other functions run behind
-    them. An edge has no other effect than its contribution.
+    They can if all gathers come first and share one walk over the row, and if an edge
+    has no other effect than its contribution.
     """
     gathers = [f for f in members if f.kind.gathers]
     if options.asynchronous or options.incremental is not None or not gathers:
@@ -233,7 +238,7 @@ def _require_shuffles(mapping: Mapping, work: Work) -> None:
 def _items_of(
     members: Sequence[Analysed], analysis: Analysis
 ) -> set[tuple[PropertyKind, tuple[int, ...]]]:
-    """Return the kinds and item shapes of the properties that functions access."""
+    """Return kinds and item shapes of the vertex and edge properties in use."""
     names = {a.name for f in members for a in f.accesses}
     types = [t for name, t in analysis.signature.items() if name in names]
     of = (PropertyKind.VERTEX, PropertyKind.EDGE)
@@ -241,7 +246,11 @@ def _items_of(
 
 
 def _chooses(function: Analysed) -> bool:
-    """Whether a function of vertices compares features, and its bits are exact."""
+    """Return whether a vertex function compares features, and rounds nothing in order.
+
+    Such a function is a loop over features on the CPU: named copies compile slowly, and
+    its bits do not depend on the form.
+    """
     operations = [OPERATIONS[name] for name in function.operations]
     is_exact = all(operation.is_exact for operation in operations)
     compares = any(operation.compares for operation in operations)
@@ -249,7 +258,7 @@ def _chooses(function: Analysed) -> bool:
 
 
 def _multiplies(members: Sequence[Analysed]) -> bool:
-    """Whether a matrix is multiplied by something along the edges."""
+    """Return whether a function on edges multiplies a matrix."""
     return any(f.kind.along_edges and f.multiplies for f in members)
 
 
@@ -258,13 +267,13 @@ def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:
 
 
 def _ends_early(function: Analysed) -> bool:
-    """Whether a gather is likely to be done long before its last edge."""
+    """Return whether a gather is likely to end long before its last edge."""
     declared: Any = function.declared
     return bool(declared.first)
 
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:
-    """Return how many k x k areas the functions of a phase need."""
+    """Return the number of K x K areas that the functions of a phase need."""
     count = sum(is_matrix(f) for f in members)
     for function in members:
         count += sum(OPERATIONS[name].takes_area for name in function.operations)
@@ -274,9 +283,9 @@ def _needs_matrices(members: Sequence[Analysed]) -> int:
 def products_of(
     members: Sequence[Analysed], width: int, options: Options, piece: int
 ) -> Products | None:
-    """Return the matrices that a phase sums, along edges or over all vertices.
+    """Return facts of the matrices that a phase sums, over edges or over vertices.
 
-    None where there are none. A matrix of one element is a number.
+    None if there are none; a 1 x 1 matrix is a number.
     """
     gathers = [f for f in members if f.kind.combines and is_matrix(f)]
     if not gathers or width == 1:
@@ -318,24 +327,27 @@ def _refused(
 
 
 def _solves_in_loop(statement: ast.stmt) -> bool:
-    """Whether threads that do not write might leave a loop earlier than others."""
+    """Return whether a loop solves a system: threads might leave it at different times.
+
+    All threads of a block with one vertex must take part in the solution.
+    """
     loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
     return any(any(_systems(loop)) for loop in loops)
 
 
 def _systems(node: ast.AST) -> list[Operate]:
-    """Return the operations in `node` that need an area of memory."""
+    """Return the calls in `node` that need a work area: of `solve` and `inverse`."""
     calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
     return [n for n in calls if primitive_of(n).takes_area]
 
 
-#: Features from which on rows of real numbers are vectors (CPU).
+#: Least number of features with which rows of real numbers are SIMD vectors (CPU).
 LEAST_VECTOR = 4
-#: How many times faster a schedule is that is not repeatable, to be taken by "auto".
+#: Factor by which a schedule that is not repeatable must be faster for "auto".
 GAIN = 1.3
-#: Types of values that lanes of a warp can shuffle.
-_TOLD = frozenset({"int32", "int64", "float32", "float64"})
-#: The option of the order of edges, as messages show it.
+#: Dtypes of values that lanes of a warp can shuffle.
+_SHUFFLED = frozenset({"int32", "int64", "float32", "float64"})
+#: The option that records the order of edges, in messages.
 _RECORD = "record_order="
 
 
@@ -348,7 +360,7 @@ def conflicts_of(members: Sequence[Analysed], traits: GraphTraits) -> str:
 def in_order(
     phase: Phase, analysis: Analysis, options: Options, traits: GraphTraits
 ) -> Phase:
-    """Return a phase with the ends of conflicts and the record of turns."""
+    """Return an exclusive phase with its facts about the order of edges."""
     if not phase.kind.in_turns:
         return phase
     members = [analysis.functions[i] for i in phase.functions]
@@ -362,7 +374,7 @@ def in_order(
 
 
 def _is_true(function: Analysed) -> bool:
-    """Whether a function returns True for every edge."""
+    """Return whether a function returns the constant True on all paths."""
     nodes = [node for part in function.body for node in ast.walk(part)]
     values = [n.value for n in nodes if isinstance(n, ast.Return)]
     ends = isinstance(function.body[-1], ast.Return)
@@ -372,10 +384,10 @@ def _is_true(function: Analysed) -> bool:
 def _ordered(
     members: Sequence[Analysed], analysis: Analysis, options: Options
 ) -> tuple[str, ...]:
-    """Return the properties of edges that are given by value; () unless all may be.
+    """Return the edge properties whose values are passed to an exclusive function.
 
-    An edge is passed by its id where the function uses more than values of numbers, and
-    where lanes cannot shuffle these.
+    () if the function needs the edge id: it writes an edge property, uses the edge
+    otherwise, or reads values that lanes cannot shuffle.
     """
     [function] = members
     types = analysis.signature
@@ -385,19 +397,19 @@ def _ordered(
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
     edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
-    fits = all(types[n].item_shape == () and types[n].dtype in _TOLD for n in found)
+    fits = all(types[n].item_shape == () and types[n].dtype in _SHUFFLED for n in found)
     if options.checked or writes or len(read) != len(edges) or not fits:
         return ()
     return tuple(found)
 
 
 def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:
-    """Refuse options that do not fit functions, exclusive ones or others (S8, S11).
+    """Raise for options that exclusive functions, or others, do not allow (S8, S11).
 
     Raises
     ------
     PlanError
-        Names the option, and a fix.
+        With the option, and a fix.
     """
     is_one = any(f.kind.exclusive for f in functions)
     schedule = SCHEDULES.get(options.schedule)
@@ -433,12 +445,12 @@ def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:
 
 
 def with_record(analysis: Analysis, options: Options) -> Analysis:
-    """Return an analysis whose exclusive function writes the turns of its edges.
+    """Return the analysis, with the write of `record_order=` in its access table.
 
     Raises
     ------
     PlanError
-        If the property cannot hold them.
+        If the property cannot hold the turns of edges.
     """
     name = options.record_order
     if not name:
@@ -447,6 +459,7 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     wanted = PropertyType(of_edges, "int32", (2,))
     type_ = analysis.signature.get(name)
     used = any(a.name == name for f in analysis.functions for a in f.accesses)
+    # Two turns an edge, at u and at v, written in place and by the kernel only.
     fits = type_ is not None and not (type_.iterated or type_.shared or used)
     if type_ is None or not fits or (type_.kind, type_.dtype, type_.item_shape) != (
         of_edges, wanted.dtype, wanted.item_shape,
@@ -471,7 +484,7 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
 def sweep_of(
     members: Sequence[Analysed], width: int, analysis: Analysis, traits: GraphTraits
 ) -> EdgeSweep | None:
-    """Return a sweep, to predict its time; None for a graph of unknown sizes."""
+    """Return the facts that predict the time of a sweep; None without sizes."""
     if traits.sizes is None:
         return None
     [function], size = members, 0
@@ -486,10 +499,10 @@ def sweep_of(
 
 
 def _predicted(sweep: EdgeSweep | None, options: Options) -> dict[str, float]:
-    """Return the cost of each schedule that may be taken, in ms; the least is first.
+    """Return the predicted cost, in ms, of each possible schedule, best first.
 
-    It is empty where sizes are not known. A schedule that is not repeatable is behind
-    the best one that is, unless it is `GAIN` times faster.
+    Without sizes of the graph there are none. To rank schedules, the cost of one that
+    is not repeatable is multiplied by `GAIN`.
     """
     if sweep is None:
         return {}
@@ -508,7 +521,7 @@ def _predicted(sweep: EdgeSweep | None, options: Options) -> dict[str, float]:
 def _chosen(
     sweep: EdgeSweep | None, options: Options, conflicts: str, traits: GraphTraits
 ) -> tuple[str, str]:
-    """Return the name of a schedule, and why it is chosen."""
+    """Return the name of the chosen schedule, and the reason."""
     if options.racy:
         return "racy", "asked for, by racy=True"
     if options.schedule != "auto":
@@ -551,7 +564,7 @@ def explain_exclusive(plan: FoldPlan) -> list[str]:
 
 
 def _suits_vectors(members: Sequence[Analysed], width: int, analysis: Analysis) -> bool:
-    """Whether rows are better vectors than copies of each feature (CPU).
+    """Return whether rows should be SIMD vectors, not a copy of each feature (CPU).
 
     Edges of a learner over 16 features took 9 M a second as copies, and 132 as vectors
     (ml-1m, shuffled, Intel Xeon, 2026-11-28).

@@ -1,10 +1,10 @@
-"""The graph as plans see it: traits, rows of edges, and the arrays that list them.
+"""The graph as plans see it: traits, rows of edges, and the names of their arrays.
 
-A plan depends on `GraphTraits`, and on no other property of a graph: foldmaps keep
-kernels by them. `graph_traits` and `traits_of_degrees` find them.
+A plan depends on the `GraphTraits` of a graph only, so that foldmaps cache kernels by
+traits and graphs with equal traits share kernels. `graph_traits` computes them.
 
-`rows_along` returns the rows that a gather goes along. One emitter prints the gathers
-of every `along`: only the place of the rows differs.
+`rows_along` returns the `Rows` that a gather walks, the names of arrays of the graph.
+Gathers of every `along` are printed alike, with the names of other arrays.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ __all__ = [
     "set_traits", "traits_along", "traits_of_degrees", "windows_of",
 ]  # fmt: skip
 
-#: A vertex of at least this degree is left to a block of its own on the GPU.
+#: Least degree of a hub: a vertex that a whole block processes on the GPU.
 HUB_DEGREE = 2048
-#: Edges that a block takes of such a vertex where blocks need not meet: a block of 512
-#: threads takes 1.3 us for as many edges, whatever it does for them (NVIDIA H100).
+#: Edges in a part of a hub's row, if parts are independent: a block of 512 threads
+#: takes 1.3 us for as many edges, whatever functions run on them (NVIDIA H100).
 HUB_PART = 4096
-#: The same where the last of the blocks goes on with what all have come to. Rows of
-#: half as many more are whole.
+#: Edges in a part of a hub's row, if the last block combines the results of all parts.
+#: Rows of up to one and a half times as many edges are not cut.
 JOINED_PART = 8192
-#: A block that takes a row of more than one in so many of all edges ends behind all
-#: others: as many are on a GPU at a time, or somewhat less (264, NVIDIA H100).
+#: A row of more than E / `GIANT_SHARE` edges keeps its block busy after all others have
+#: ended: about as many blocks run on a GPU at a time (264, NVIDIA H100).
 GIANT_SHARE = 300
-#: A row of so many vertices of higher degree is left to a block of its own: its bitmap
-#: then saves six steps of a search or more.
+#: Least number of neighbors of higher degree order for which a block of its own
+#: intersects the rows of a vertex: its bitmap then saves six or more steps of a search.
 LONG_ROW = 64
-#: Contributions that are summed one after the other. A row with more is cut into blocks
-#: of so many, by place in the row, whose sums are added up pairwise.
+#: Contributions that are summed one after the other. A longer row is cut into blocks of
+#: as many, by place in the row, whose sums are added pairwise.
 SUM_BLOCK = 512
-#: Edges a vertex from which on blocks of so many vertices exceed the smallest chunk,
-#: `SMALLEST_CHUNK` of `runtime.devices.cpu_sweeps`.
+#: Mean degree from which on a block of `SUM_BLOCK` vertices has more edges than the
+#: smallest chunk, `SMALLEST_CHUNK` of `runtime.devices.cpu_sweeps`.
 MANY_EDGES = 38
-#: So many rows like the longest hide how long one takes.
+#: Number of rows as long as the longest whose sum hides the time of one such row.
 MANY_ROWS = 1024
-#: A row of so many edges takes no time that others would have to hide.
+#: Most edges in a row whose time need not be hidden by others.
 SHORT_ROW = 64
-#: No block works on more edges at a time: it has at most that many threads.
+#: Most edges on which a block works at a time: its number of threads.
 _MOST_SLOTS = 1024
 
 
@@ -74,38 +74,38 @@ class GraphTraits:
     Attributes
     ----------
     typical_degree : int
-        The power of two below the in-degree that three quarters of the edges' targets
-        do not exceed, at most 64, so that similar graphs share kernels. A warp waits
-        for the vertex with most edges, which a mean over vertices does not bound.
+        Third quartile, over edges, of the target's in-degree, rounded down to a power
+        of two, 1 to 64; so similar graphs share kernels. A mean over vertices would be
+        too low: a warp waits for the vertex with the most edges.
     has_hubs : bool
-        Whether some vertex has so many edges that one warp would hold up the others.
+        Whether a vertex has `HUB_DEGREE` edges or more.
     wide_offsets : bool
         Whether edge offsets are int64.
     undirected : bool
         Whether edges have twins.
     wide_both : bool
-        Whether int64 offsets are needed where in- and out-edges stand together.
+        Whether offsets of rows of in- and out-edges together are int64.
     long_rows : bool
-        Whether some row has more edges than are summed one after the other.
+        Whether a row has more than `SUM_BLOCK` edges.
     layout : str
-        How edges are stored, a value of `GraphView.layout`: see `fold.tree.layout`.
+        Layout of edges in memory, a value of `GraphView.layout`: see
+        `fold.tree.layout`.
     rows_of_longest : int
-        How many rows like the longest that is no hub's all edges would make, to the
-        nearest power of two, at most 1024; that, too, where all rows are short; 0 for
-        no graph.
+        E divided by the length of the longest row that is no hub's, to the nearest
+        power of two, at most 1024. 1024 if all rows are short; 0 for no graph.
     renumbered : bool
-        Whether vertex ids in kernels differ from the user's: those of a shard.
+        Whether kernels use the local numbers of a shard for vertices.
     has_giant : bool
-        Whether the row of some hub is so long that all others would wait for a block
-        that takes it alone.
+        Whether the row of a hub is so long that all other blocks would wait for the
+        block that takes it (`GIANT_SHARE`).
     two_sides : bool
         Whether each edge leads from the first of two sides to the second.
     is_dense : bool
-        Whether vertices have so many edges that a block of `SUM_BLOCK` vertices is more
-        than the least that a thread of a CPU takes at a time.
+        Whether a block of `SUM_BLOCK` vertices has more edges than the smallest chunk
+        of a CPU thread (`MANY_EDGES`).
     sizes : EdgeSizes or None
-        What predictions of exclusive functions go by; None for all others, whose plans
-        are for any size.
+        Sizes from which times of exclusive functions are predicted; None for all other
+        plans, which are for any size.
     """
 
     typical_degree: int = 32
@@ -138,7 +138,7 @@ class Sized(Protocol):
 
     @property
     def directed(self) -> bool:
-        """False where every edge has a twin."""
+        """False if every edge has a twin."""
         ...
 
     @property
@@ -148,44 +148,47 @@ class Sized(Protocol):
 
 
 def needs_wide_positions(edge_count: int) -> bool:
-    """Whether positions of edges need 64 bits in a kernel.
+    """Return whether positions of edges need 64 bits in a kernel.
 
-    A position may step past the end of its row by the edges that a block works on at a
-    time, so 32 bits do not quite reach as far as they do for the offsets themselves.
+    A lane's position may pass the end of its row by up to `_MOST_SLOTS`, the edges that
+    a block works on at a time, and must not overflow there.
     """
     return edge_count >= 2**31 - _MOST_SLOTS
 
 
 _DEGREES = np.arange(SHORT)
-#: By the shape of a graph.
+#: Stamp of the shape of a graph -> its traits, and its sizes. Keys are weak.
 _traits: weakref.WeakKeyDictionary[Stamp, GraphTraits] = weakref.WeakKeyDictionary()
 _sizes: weakref.WeakKeyDictionary[Stamp, EdgeSizes] = weakref.WeakKeyDictionary()
 
 
 def set_traits(graph: Graph, traits: GraphTraits) -> None:
-    """Plan for a graph as if it had these traits, such as those of a larger graph."""
+    """Set the traits of a graph, such as those of the whole graph for a shard."""
     _traits[graph.stamps.shape] = traits
 
 
 def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
-    """Return the traits of a graph, found where a target builds its rows."""
+    """Return the traits of a graph, cached.
+
+    Degrees are counted on the device of `target`, where rows are built.
+    """
     shape, layout = graph.stamps.shape, graph.stamps.layout
-    known = _traits.get(shape)
-    if known is not None:
-        return known
+    cached = _traits.get(shape)
+    if cached is not None:
+        return cached
     top = _longest(graph, target)
     below = _longest(graph, target, HUB_DEGREE)
     short = short_counts(graph, "in", target)
-    made = traits_of_degrees(graph, top, below, short)
-    made = replace(made, two_sides=backward_edge(graph) == -1)
+    traits = traits_of_degrees(graph, top, below, short)
+    traits = replace(traits, two_sides=backward_edge(graph) == -1)
     if layout is not None:
-        made = replace(made, layout=layout.name)
-    _traits[shape] = made
-    return made
+        traits = replace(traits, layout=layout.name)
+    _traits[shape] = traits
+    return traits
 
 
 def graph_sizes(graph: Graph, target: str = "cpu") -> EdgeSizes:
-    """Return the sizes of a graph, whose degrees are found as its traits are."""
+    """Return the sizes of a graph, cached; degrees are counted as for its traits."""
     shape = graph.stamps.shape
     if shape not in _sizes:
         into = most_edges(graph, "in", target)
@@ -198,7 +201,7 @@ def graph_sizes(graph: Graph, target: str = "cpu") -> EdgeSizes:
 def backward_edge(graph: Graph) -> int | None:
     """Return the first given edge that does not lead from side to side; -1 if all do.
 
-    None for a graph without two sides, and for one whose edges have twins.
+    None if the graph has not two sides, or has twins.
     """
     sides = graph.sides
     if sides is None or len(sides) != 2 or not graph.directed:
@@ -217,9 +220,9 @@ def traits_of_degrees(
     graph : Sized
         A graph, or an object with its sizes.
     longest, below_hubs : int
-        The length of the longest row, and of the longest that is no hub's.
+        Edges in the longest row, and in the longest row that is no hub's.
     short : ndarray of int64
-        How many vertices have 0, 1, ... `SHORT` - 1 in-edges.
+        Number of vertices with 0, 1, ... `SHORT` - 1 in-edges.
     """
     edges = graph.edge_count
     swept = edges // 2 if graph.sides else edges  # one side at a time
@@ -237,12 +240,12 @@ def traits_of_degrees(
 
 
 def _floor(number: int, most: int) -> int:
-    """Return the power of two below a number, from 1 to `most`."""
+    """Return a number rounded down to a power of two, from 1 to `most`."""
     return min(most, 1 << max(number.bit_length() - 1, 0))
 
 
 def _longest(graph: Graph, target: str, below: int | None = None) -> int:
-    """Return the length of the longest row, of all or of those that are shorter."""
+    """Return the length of the longest row; with `below`, of rows shorter than that."""
     sides = ("in", "out") if graph.directed else ("in",)
     return max(most_edges(graph, side, target, below) for side in sides)
 
@@ -259,8 +262,9 @@ def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
     return _floor(int(ends.searchsorted(0.75 * edge_count)), SHORT)
 
 
-#: The first word of the name of a column of a graph, as kernels take it; the second
-#: names the rows along which it is by slot, or its ids. Its own name follows.
+#: First word of the name of a graph's array of a column. The second word is the order
+#: of its values: "id", or "in", "out" or "both" for the slots of such rows. The name of
+#: the column follows.
 COLUMN = "column"
 
 
@@ -271,21 +275,23 @@ class Rows:
     Attributes
     ----------
     offsets : str
-        Where the row of each vertex begins.
+        Array of the first slot of each row (V + 1).
     ends : str
-        The vertex at the other end of each slot's edge.
+        Array of the vertex at the other end, by slot.
     edges : str
-        The edge id of each slot; "" where slots are edge ids, or none is used.
-    hubs, hub_parts, joined_parts, chunks, windows : str
-        The vertices with long rows; these rows in parts, which blocks take that need
-        not meet; the same where the last block of a row goes on, and short ones are
-        whole; the cut of the vertices into equal work for threads, and into windows
-        of about as many edges for warps.
+        Array of edge ids, by slot; "" if slots are edge ids, or if none is used.
+    hubs : str
+        List of hubs: vertices with long rows.
+    hub_parts, joined_parts : str
+        Parts of the rows of hubs, for independent blocks; and for blocks of which the
+        last one combines the results, with shorter rows whole.
+    chunks, windows : str
+        Cuts of the vertices into equal work for threads (CPU), and into windows of
+        about equally many edges for warps.
     finds_edges : bool
-        Whether ids of edges are used.
+        Whether edge ids are used.
     by_slot : bool
-        Whether the slots of edges in these rows will do as their numbers, wherever the
-        layout has them.
+        Whether functions use the slot of an edge in these rows as its id.
     """
 
     offsets: str
@@ -306,25 +312,25 @@ class Rows:
 
 
 def _rows(side: str, ends: str, edges: str) -> Rows:
-    """Return the names of arrays that begin with that of a side."""
+    """Return the names of arrays for rows whose offsets are ``<side>_offsets``."""
     return Rows(
         f"{side}_offsets", ends, edges, f"{side}_hubs", f"{side}_hub_parts",
         f"{side}_joined_parts", f"{side}_chunks", f"{side}_windows",
     )  # fmt: skip
 
 
-#: `along` -> the rows of the vertices that gather.
+#: `along` -> rows of the vertices that gather.
 _ROWS = {
     "in": _rows("in", "in_sources", ""),
     "out": _rows("out", "out_targets", "out_edges"),
     "both": _rows("incident", "incident_neighbors", "incident_edges"),
 }
-#: `along` -> that of the neighbors: edges to the vertices that gather from them.
+#: `along` of a gather -> the same edges seen from the neighbors, for a push.
 REVERSED = {"in": "out", "out": "in", "both": "both"}
 
 
 def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
-    """Return the rows that a sweep along some edges goes through."""
+    """Return the rows that a sweep along "in", "out" or "both" walks."""
     rows = _ROWS[along]
     return rows if finds_edges else replace(rows, edges="", finds_edges=False)
 
@@ -332,10 +338,11 @@ def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
 def along_to_push(
     along: str, functions: Sequence[Analysed], analysis: Analysis, traits: GraphTraits
 ) -> str:
-    """Return which edges lead to the vertices that gather from a neighbor `along`.
+    """Return the edges along which a neighbor pushes to vertices that gather `along`.
 
-    Of an undirected graph these are also the in-edges, whose ids are slots, unless
-    the direction of an edge is asked for. A part of a graph lists edges one way only.
+    In an undirected graph the in-edges do as well as the out-edges, and their ids are
+    their slots; unless functions use the direction of an edge. A shard has the in-edges
+    of its own vertices only.
     """
     alike = not any(_reads_direction(f, analysis) for f in functions)
     if traits.undirected and along == "in" and alike and not traits.renumbered:
@@ -344,7 +351,7 @@ def along_to_push(
 
 
 def rows_with(name: str) -> Rows | None:
-    """Return the rows that an array of the graph, by its name, belongs to."""
+    """Return the rows to which an array of the graph belongs, by its name, or None."""
     name = name.split(" ")[0]
     for rows in _ROWS.values():
         lists = rows.hubs, rows.hub_parts, rows.joined_parts, rows.chunks
@@ -354,12 +361,12 @@ def rows_with(name: str) -> Rows | None:
 
 
 def hub_degree_of(name: str) -> int:
-    """Return from which degree on such an array lists vertices; 0 where all hubs."""
+    """Return the least degree in a list of hubs, by its name; 0 for all hubs."""
     return int(name.partition(" ")[2] or 0)
 
 
 def windows_of(name: str) -> tuple[Rows, int, int] | None:
-    """Return the rows, and most vertices and edges, of windows by their name."""
+    """Return the rows, and the most vertices and edges, of windows by their name."""
     first, *limits = name.split(" ")
     for rows in _ROWS.values():
         if first == rows.windows:
@@ -369,12 +376,12 @@ def windows_of(name: str) -> tuple[Rows, int, int] | None:
 
 
 def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str:
-    """Return which edges a gather goes along; "in" for other functions.
+    """Return the edges that a gather walks, "in", "out" or "both"; "in" for others.
 
-    The in-edges of a vertex of an undirected graph lead to the same neighbors, in the
-    same order, as its out-edges, and there is one for each given edge at the vertex.
-    So along both is along them; along the out-edges differs only for functions that use
-    the direction of an edge.
+    In an undirected graph the in-edges of a vertex lead to the same neighbors, in the
+    same order, as its out-edges, and there is one for each given edge at the vertex. So
+    "both" means the in-edges there, and "out" does, too, unless the function uses the
+    direction of an edge.
     """
     along = declared_along(function)
     if traits.undirected and (
@@ -385,6 +392,7 @@ def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str
 
 
 def _reads_direction(function: Analysed, analysis: Analysis) -> bool:
+    """Return whether a function distinguishes an edge from its twin."""
     read = [analysis.signature.get(a.name) for a in function.accesses]
     per_direction = any(
         type_ is not None and type_.kind is PropertyKind.EDGE and not type_.shared
@@ -399,17 +407,18 @@ def phase_along(
     options: Options,
     alongs: Dict[str, str],
 ) -> tuple[str, bool]:
-    """Return which edges the gathers of a phase go along, and whether it needs ids.
+    """Return the edges that the gathers of a phase walk, and whether it needs edge ids.
 
-    Edges are opaque (S10), so their uses are known. Slots of in-edges are
-    their ids; along others, an array of them is left out where there is none.
+    Edges are opaque (S10), so all uses of an id are visible in the access table. If
+    there is none, the array of ids is not loaded; in-edges need no such array, since
+    their slots are their ids.
     """
     gathers = [f for f in members if f.kind.gathers]
     along = alongs[gathers[0].name] if gathers else "in"
     types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
     needs_ids = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
     needs_ids = needs_ids or any(f.twin_operations for f in members)
-    # Results of edges are kept by their ids, for later functions of other phases.
+    # Verdicts of edges are stored by edge id, for functions of other phases.
     sweeps = any(f.kind.writes_edges for f in members)
     own = {id(f) for f in members}
     others = (f.kind for f in analysis.functions if id(f) not in own)
@@ -420,7 +429,7 @@ def phase_along(
 def other_along(
     previous: Sequence[Analysed], function: Analysed, alongs: Dict[str, str]
 ) -> str | None:
-    """Return why a gather cannot share the pass of earlier ones over edges."""
+    """Return why a gather cannot share a walk with earlier gathers; None if it can."""
     for earlier in previous:
         own, theirs = alongs[function.name], alongs[earlier.name]
         share = function.kind.gathers and earlier.kind.gathers
@@ -432,13 +441,14 @@ def other_along(
     return None
 
 
+#: `along` -> edges in words.
 EDGES_ALONG = {"in": "in-edges", "out": "out-edges", "both": "in- and out-edges"}
 
 
 def expands_along(
     functions: Sequence[Analysed], alongs: Dict[str, str]
 ) -> tuple[str, ...]:
-    """Return along which edges those gather that no edge function precedes (S4)."""
+    """Return the edges of gathers before any edge function: see `FoldPlan` (S4)."""
     found: dict[str, None] = {}
     for function in functions:
         if function.kind.writes_edges:
@@ -449,7 +459,7 @@ def expands_along(
 
 
 def traits_along(along: str, traits: GraphTraits) -> GraphTraits:
-    """Return the traits of a graph whose rows are those along some edges."""
+    """Return the traits for rows along some edges; "both" doubles degrees."""
     if along != "both":
         return traits
     return replace(traits, typical_degree=min(64, 2 * traits.typical_degree))

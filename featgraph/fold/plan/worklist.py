@@ -1,12 +1,14 @@
 """Foldmaps whose supersteps run back to back in one compiled loop.
 
-Such a foldmap has vertex functions, gathers from active sources along the same edges,
-and vertex functions behind them. The active set of one superstep is then all that the
-next one needs, and edges are traversed from active vertices.
+Supersteps of few vertices take less time than their launches. If a foldmap allows it
+(`why_not_queued`), one function (CPU) or kernel (GPU) runs one superstep after the
+other: its functions are vertex functions, gathers from active sources along the same
+edges, and vertex functions behind them. Then the active set is all that the next
+superstep needs, and edges are traversed from active vertices. A *stage* is another
+foldmap that such a loop runs when no vertex is due (`why_not_staged`).
 
-Commits normally go to a second buffer. `may_overwrite` finds the programs that need
-one buffer only: each vertex writes behind all gathers of the superstep, or before
-gathers that do not read the property.
+Commits normally go to a second buffer. `may_overwrite` finds the programs that need one
+buffer only: no function reads an old entry after the new one may have been written.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ __all__ = [
 
 
 def is_free(function: Analysed) -> bool:
-    """Whether the result of a gather does not depend on the direction it runs in.
+    """Return whether a gather has the same result if it is pulled or pushed.
 
-    It combines over the edges from active vertices only, and does not round.
+    It must combine over edges from active vertices only, and not round.
     """
     if not takes_active(function) or is_matrix(function):
         return False
@@ -60,17 +62,18 @@ def is_free(function: Analysed) -> bool:
 
 
 def is_queued(plan: FoldPlan) -> bool:
-    """Whether a compiled loop over supersteps is printed for a plan."""
+    """Return whether a compiled loop over supersteps is printed for a plan."""
     is_requested = plan.target == "cpu" or plan.frontier_form == WORKLIST
     return is_requested and not plan.facts.not_queued
 
 
 def as_worklist(plan: FoldPlan) -> FoldPlan:
-    """Return the plan of the loop alone, in which a thread has an edge (CUDA)."""
+    """Return the plan of the loop over supersteps, with a thread an edge (CUDA)."""
     [phase] = plan.phases
     width = phase.width
     mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
-    by_slot = phase.by_slot and plan.traits.undirected  # it pushes
+    # The loop pushes along out-edges, which have other slots in a directed graph.
+    by_slot = phase.by_slot and plan.traits.undirected
     phase = replace(phase, mapping=mapping, by_slot=by_slot)
     return replace(plan, phases=(phase,), frontier_form=WORKLIST)
 
@@ -116,7 +119,10 @@ def why_not_queued(
 
 
 def is_in_order(functions: Sequence[Analysed]) -> bool:
-    """Whether all gathers share one pass over edges, and a vertex function follows."""
+    """Return whether all gathers share one walk over edges, then vertex functions run.
+
+    No gather may read the result of another.
+    """
     if not all(f.kind.gathers or f.kind.writes_vertices for f in functions):
         return False
     _, stage, behind = parts_of(functions)
@@ -127,7 +133,10 @@ def is_in_order(functions: Sequence[Analysed]) -> bool:
 
 
 def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Return the properties by which a loop separates near vertices from far ones."""
+    """Return the properties by which a loop separates near vertices from far ones.
+
+    They are written by the foldmap, and gathered from neighbors by "min" or "max".
+    """
     writes = phases[0].writes_next
     found = {
         a.name
@@ -151,9 +160,9 @@ def parts_of(
 
 
 def overwrites(plan: FoldPlan) -> bool:
-    """Whether the loop of one thread stores next entries over current ones.
+    """Return whether the loop of one thread stores next entries over current ones.
 
-    All edges of a superstep have been traversed before a vertex writes.
+    In this loop, all edges of a superstep are traversed before a vertex writes.
     """
     [phase] = plan.phases
     before, _, behind = parts_of(plan.functions_of(phase))
@@ -161,18 +170,21 @@ def overwrites(plan: FoldPlan) -> bool:
 
 
 def settles_at_once(plan: FoldPlan) -> bool:
-    """Whether that loop settles a vertex by the first edge that finds all it gathers.
+    """Return whether the loop of one thread *settles* a vertex by its first edge.
 
-    Nothing that follows changes what was gathered. A vertex is passed by from then on,
-    mostly since the functions before the gathers refuse it: these only read, so that
-    they may be asked again. What it writes no other vertex reads in the superstep, but
-    where it is a source, too: those that go on themselves wait for all edges.
+    If the contribution of one edge is final for all gathers (`Phase.stops`), the loop
+    runs the functions behind them at once, before the other edges of the superstep.
+    Further edges skip the vertex, mostly since the functions before the gathers return
+    False from then on; these only read, so that they may run again. No other vertex
+    reads the new entries in the same superstep, unless the vertex is a source. So a
+    source for which the functions before the gathers return True waits for all edges.
     """
     [phase] = plan.phases
     return _settles(plan.functions_of(phase), phase)
 
 
 def _settles(functions: Sequence[Analysed], phase: Phase) -> bool:
+    """Return the same for the functions of a phase."""
     before, gathers, behind = parts_of(functions)
     changes = [a for f in (*before, *behind) for a in f.accesses if a.mode != "read"]
     return (
@@ -187,10 +199,11 @@ def _settles(functions: Sequence[Analysed], phase: Phase) -> bool:
 def first_settles(
     functions: Sequence[Analysed], phases: Sequence[Phase], options: Options
 ) -> bool:
-    """Whether the loop of a GPU settles a vertex by the first edge that finds all.
+    """Return whether the loop of a GPU settles a vertex by its first edge.
 
-    It ends where a source goes on itself, and has to wait for all edges. So that is
-    left to programs to which any one contribution is enough: few of them have such.
+    That loop ends at a source for which the functions before the gathers return True,
+    since it would have to wait for all edges. So only programs settle whose gathers all
+    have ``first=True``: they rarely have such sources.
     """
     if options.target != "cuda" or [p.kind.pulls for p in phases] != [True]:
         return False
@@ -202,7 +215,7 @@ def first_settles(
 def why_not_staged(plan: FoldPlan) -> str:
     """Return why no compiled loop can run a foldmap as a stage; "" if one can (0098).
 
-    Its current buffers stand for the next ones there.
+    A stage has one buffer for current and next entries.
     """
     functions = plan.analysis.functions
     accesses = [a for f in functions for a in f.accesses]
@@ -236,10 +249,10 @@ def why_not_staged(plan: FoldPlan) -> str:
 
 
 def _is_plain(function: Analysed) -> bool:
-    """Whether loops of a GPU run a stage's function: it is without features.
+    """Return whether the loop of a GPU can run a function of a stage.
 
-    It commits no iterated property. A reduce combines integers, and does not read what
-    it gave last, over which it is combined.
+    The function has no features and no iterated property. A reduce must combine
+    integers, and must not read its own last result, which it overwrites.
     """
     in_place = not any(a.version == "next" for a in function.accesses)
     is_one = in_place and function.is_scalar and not function.collective
@@ -253,10 +266,11 @@ def _is_plain(function: Analysed) -> bool:
 
 
 def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:
-    """Whether a vertex that fails the first functions of a plan never runs the others.
+    """Return whether a plan and its stage run on the same, shrinking, set of vertices.
 
-    A stage begins with the same functions, which read nothing but entries of their own
-    vertex: only the functions behind them write these, in both.
+    Both begin with the same functions, which read entries of their own vertex only.
+    Only the functions behind them write such entries. So a vertex for which one of them
+    returns False never runs any later function.
     """
     before, _, _ = parts_of(plan.analysis.functions)
     first = [f for f in stage.analysis.functions if not f.kind.reduces][: len(before)]
@@ -268,9 +282,9 @@ def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:
 
 
 def combines_once(function: Analysed) -> bool:
-    """Whether a reduce may combine what vertices contribute that no longer change.
+    """Return whether a reduce may combine final contributions early, in any order.
 
-    In any order, with the same result.
+    A vertex that no longer changes contributes once, not in each superstep.
     """
     rules = combine_of(function).rules
     in_any_order = not (rounds(function) or rules.is_arg or function.returns == "real")
@@ -278,12 +292,15 @@ def combines_once(function: Analysed) -> bool:
 
 
 def _is_own_filter(function: Analysed) -> bool:
-    """Whether a function reads entries of its own vertex, and writes nothing."""
+    """Return whether a function reads entries of its own vertex, and writes none."""
     return all(a.mode == "read" and a.where == "own" for a in function.accesses)
 
 
 def _code_key(function: Analysed) -> tuple[object, ...]:
-    """Return a key, equal for functions with equal code; unique with a helper."""
+    """Return a key that is equal for functions with equal code, without helpers.
+
+    The key of a function that calls helpers is unique.
+    """
     nodes = [n for s in function.body for n in ast.walk(s)]
     if any(isinstance(n, Helper) for n in nodes):
         return (object(),)
@@ -296,16 +313,17 @@ def may_overwrite(
     """Return whether next entries of a vertex may be stored over its current ones.
 
     The functions `before` the gathers have run for all vertices when those `behind`
-    begin, and these run for one vertex after the other. Then it is the same where no
-    entry is written and then dropped, and none is read behind a write as it was.
+    begin, which run for one vertex after the other. Overwriting then changes nothing
+    if no entry is written and dropped, and no old entry is read behind its write.
 
     Parameters
     ----------
     before, behind : sequence of Analysed
         Vertex functions, in order.
     width : int
-        Features that the functions are run for, one after the other.
+        Number of features for which the functions run, one after the other.
     """
+    # Gathers read current entries, which functions before them must not overwrite.
     early = [a for f in before for a in f.accesses if a.mode != "read"]
     if any(a.version == "next" for a in early):
         return False
@@ -316,10 +334,10 @@ def may_overwrite(
 
 
 def _reads_old_first(body: Sequence[ast.stmt], written: set[str], width: int) -> bool:
-    """Whether a function reads old entries before new ones are written, if at all.
+    """Return whether a function reads no old entry behind the write of the new one.
 
-    Another feature may have been written before, by the same statement even: each reads
-    and writes entries of its own, then. What the function writes joins `written`.
+    Features run one after the other, so each must access entries of its own only.
+    Properties that the function writes are added to `written`.
     """
     nodes = [n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole)]
     own = {n.name for n in nodes if n.version == "next"}
@@ -330,7 +348,7 @@ def _reads_old_first(body: Sequence[ast.stmt], written: set[str], width: int) ->
 
 
 def _is_of_one_feature(node: Access | Whole, width: int) -> bool:
-    """Whether no other feature accesses the same entry."""
+    """Return whether the entry of an access belongs to the function's feature alone."""
     if not isinstance(node, Access):
         return False
     names = [i.id if isinstance(i, ast.Name) else None for i in node.indices]
@@ -338,7 +356,10 @@ def _is_of_one_feature(node: Access | Whole, width: int) -> bool:
 
 
 def _in_order(body: Sequence[ast.stmt], written: set[str]) -> bool:
-    """Whether no statement reads an old entry that one before it may have written."""
+    """Return whether no statement reads a current entry behind a write of the next one.
+
+    Properties whose next entries are written are added to `written`.
+    """
     for node in body:
         if isinstance(node, ast.If):
             other = set(written)
@@ -349,7 +370,7 @@ def _in_order(body: Sequence[ast.stmt], written: set[str]) -> bool:
             written |= other
         elif isinstance(node, ast.For | ast.While):
             head = node.iter if isinstance(node, ast.For) else node.test
-            for _ in range(2):  # a turn runs behind the writes of those before it
+            for _ in range(2):  # a second iteration reads behind writes of the first
                 if _reads(head, written) or not _in_order(node.body, written):
                     return False
         elif _reads(node, written):
@@ -364,7 +385,7 @@ def _in_order(body: Sequence[ast.stmt], written: set[str]) -> bool:
 
 
 def _reads(node: ast.AST, written: set[str]) -> bool:
-    """Whether a node reads the old entry of something that has been written."""
+    """Return whether a node reads a current entry of a property in `written`."""
     return any(
         isinstance(n, Access | Whole) and n.version == "now" and n.name in written
         for n in ast.walk(node)

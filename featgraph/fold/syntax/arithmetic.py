@@ -1,9 +1,11 @@
 """Python's arithmetic where Numba differs: library calls, widths, literals, indices.
 
 Numba computes in the integer type that it loads: unsigned integers stay unsigned, and
-`abs` of an int8 is an int8. Here each integer operand of an operation is an int64. A
-load that is only an index, compared or converted keeps its type. `literal_value`
-evaluates an expression of literals as Python does.
+`abs` of an int8 is an int8. Folded functions compute as Python does: each integer
+operand of an operation is converted to int64, and operations for which Numba has other
+rules, such as a remainder by 0 or a sum that overflows, become calls of
+`featgraph.device.numbers` (`Numeric`). A load that is only an index, compared or
+converted keeps its type. `literal_value` evaluates an expression of literals.
 
 `unsigned_indices` casts the indices of CUDA kernels, and of functions that they call,
 to unsigned integers; it is the last pass over both.
@@ -41,25 +43,30 @@ __all__ = [
     "unsigned_indices", "uses_numbers", "widened",
 ]  # fmt: skip
 
+#: An expression and its type.
 Typed = tuple[ast.expr, str]
 
-#: Integers up to here are float32 numbers.
+#: Integers up to this size are exact in float32.
 _EXACT = 2**24
+#: Shift counts that are defined for an int64.
 _WORD = range(64)
+#: Types, each able to hold the values of those before it.
 _ORDER = ("bool", "int32", "int64", "real")
-#: Sums and products of two numbers below this one are an int64.
+#: Sums and products of two numbers below this one fit an int64.
 _LARGE = 2**31
+#: Operators that may overflow -> function of `featgraph.device.numbers`.
 _OVERFLOWING: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "subtract",
     ast.Mult: "multiply",
 }
-#: Calls that an index does without: its operators are known not to be negative.
+#: Functions of `featgraph.device.numbers` -> the plain operator that indices use.
 _IN_INDEX: dict[str, type[ast.operator]] = {
     **{name: op for op, name in _OVERFLOWING.items()},
     "remainder": ast.Mod,
 }
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+#: Comparison of an integer with a real number -> function of the device library.
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "is_less",
     ast.LtE: "is_at_most",
@@ -68,6 +75,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "is_equal",
     ast.NotEq: "is_equal",
 }
+#: Comparison -> the same with its operands exchanged.
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.Gt,
     ast.LtE: ast.GtE,
@@ -79,7 +87,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def uses_numbers(statements: Iterable[ast.stmt], cuda: bool) -> bool:
-    """Return whether statements call `featgraph.device.numbers` once printed."""
+    """Return whether the printed statements call `featgraph.device.numbers`."""
     return any(
         isinstance(node, Numeric)
         or (cuda and isinstance(node, MathCall) and node.of_real)
@@ -89,12 +97,15 @@ def uses_numbers(statements: Iterable[ast.stmt], cuda: bool) -> bool:
 
 
 def join(*types: str) -> str:
-    """Return the smallest type that holds values of all `types`."""
+    """Return the narrowest type that holds values of all `types`."""
     return max(types, key=_ORDER.index)
 
 
 def converted(node: ast.expr, type_: str, wanted: str) -> ast.expr:
-    """Return `node` as `wanted`: reals are marked, truth values become integers."""
+    """Return `node` converted from `type_` to `wanted`, if these differ in kind.
+
+    Integers and booleans become real numbers, and booleans become integers.
+    """
     if isinstance(node, Identity):
         return node
     if wanted == "real" and type_ != "real":
@@ -105,9 +116,9 @@ def converted(node: ast.expr, type_: str, wanted: str) -> ast.expr:
 
 
 def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> str:
-    """Return the type of a gather's contributions, and of what a reduce leaves.
+    """Return the type of contributions of a gather, or of the result of a reduce.
 
-    Truth values that are not voted on become 0 and 1.
+    Booleans are converted to 0 and 1, in `body`, unless the combine is a vote.
     """
     combine: Any = function.combine  # type: ignore[attr-defined]
     if combine.is_custom or combine.rules.gives == "bool" or returned == "real":
@@ -121,6 +132,7 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
 
 
 def _counted(node: ast.expr) -> ast.expr:
+    """Return a bool converted to int32, in each branch but `fg.nothing`."""
     if isinstance(node, ast.IfExp):
         node.body, node.orelse = _counted(node.body), _counted(node.orelse)
         return node
@@ -142,20 +154,23 @@ def loaded(node: ast.expr, dtype: str, real: Real) -> ast.expr:
 
 
 def bare(node: ast.expr) -> ast.expr:
-    """Return an integer load without its conversion, where no operation meets it."""
+    """Return an integer load without its conversion to int64; others as they are."""
     is_load = isinstance(node, Cast) and isinstance(node.value, Access)
     return node.value if is_load and node.to == "int" else node  # type: ignore[attr-defined]
 
 
 def widened(node: ast.expr, type_: str) -> ast.expr:
-    """Return an operand as an int64, real numbers as they are."""
+    """Return an operand converted to int64; a real number as it is."""
     if type_ in {"real", "int64"}:
         return node
     return copy_location(Cast("int", bare(node)), node)
 
 
 def stepped(arguments: list[ast.expr]) -> list[ast.expr]:
-    """Return the arguments of a range, which is empty where a computed step is 0."""
+    """Return the arguments of a range that is empty if a computed step is 0.
+
+    Python raises for a step of 0, which kernels cannot.
+    """
     if len(arguments) < 3 or integer_literal(arguments[2]) is not None:
         return arguments
     start, stop, step = arguments
@@ -170,7 +185,7 @@ def stepped(arguments: list[ast.expr]) -> list[ast.expr]:
 def operated(
     source: FunctionSource, node: ast.BinOp, left: Typed, right: Typed
 ) -> Typed:
-    """Return an operation on two numbers."""
+    """Return a binary operation on numbers, and its type."""
     types = left[1], right[1]
     result = join(*types, "int64")
     if isinstance(node.op, _BITWISE) and result == "real":
@@ -200,7 +215,10 @@ def operated(
 
 
 def turned(name: str, node: ast.UnaryOp | MathCall, operand: Typed) -> Typed:
-    """Return ``-a`` ("negate") or ``abs(a)`` ("absolute")."""
+    """Return ``-a`` ("negate") or ``abs(a)`` ("absolute"), and its type.
+
+    An int64 takes a library call, since -2**63 has no positive counterpart.
+    """
     value = widened(*operand)
     if operand[1] == "real" or _is_small(*operand):
         if isinstance(node, MathCall):
@@ -212,7 +230,10 @@ def turned(name: str, node: ast.UnaryOp | MathCall, operand: Typed) -> Typed:
 
 
 def _library_call(node: ast.BinOp, types: tuple[str, str]) -> str | None:
-    """Return the function for an operation on integers; None if Numba's is Python's."""
+    """Return the library function for an operation on integers.
+
+    None if Numba's operator gives the result of Python's for these operands.
+    """
     right = integer_literal(node.right)
     if type(node.op) in _OVERFLOWING:
         small = map(_is_small, (node.left, node.right), types)
@@ -230,20 +251,23 @@ def _library_call(node: ast.BinOp, types: tuple[str, str]) -> str | None:
 
 
 def _is_small(node: ast.expr, type_: str) -> bool:
-    """Return whether an integer is far from the limits of an int64."""
+    """Return whether a sum or product of such integers cannot overflow an int64."""
     literal = integer_literal(node)
     return type_ != "int64" or (literal is not None and abs(literal) < _LARGE)
 
 
 def plain_index(node: ast.expr) -> ast.expr:
-    """Return an index with plain operators: a 64-bit overflow is out of range anyway.
+    """Return an index with plain operators in place of library calls.
 
-    LLVM infers that sums of plain operators are not negative, and drops a test.
+    A 64-bit overflow would be out of range anyway. LLVM infers that such sums are not
+    negative, and drops the test for a wrap-around.
     """
     return _PlainIndex().visit(node)  # type: ignore[no-any-return]
 
 
 class _PlainIndex(ast.NodeTransformer):
+    """Replaces library calls by operators in an index."""
+
     def visit_Numeric(self, node: Numeric) -> ast.expr:
         self.generic_visit(node)
         op = _IN_INDEX.get(node.name)
@@ -253,7 +277,7 @@ class _PlainIndex(ast.NodeTransformer):
         return copy_location(ast.BinOp(left, op(), right), node)
 
     def visit_Access(self, node: Access) -> ast.expr:
-        return node  # another index has been here
+        return node  # its own indices are plain already
 
 
 def compared(
@@ -261,7 +285,8 @@ def compared(
 ) -> ast.expr | None:
     """Return a comparison of integers with real numbers, pair by pair.
 
-    None where all can be compared as numbers of one type.
+    Python compares them exactly, Numba after converting the integer. None is returned
+    if all operands can be compared exactly in one type.
     """
     kinds = {_kind(n, t) for n, t in typed}
     if not {"integer", "real"} <= kinds:
@@ -284,7 +309,7 @@ def compared(
 
 
 def _kind(node: ast.expr, type_: str) -> str:
-    """Return how an operand is compared: "either" is exact in both types."""
+    """Return "integer" or "real", or "either" for a value that is exact in both."""
     if type_ == "real":
         return "real"
     literal = integer_literal(node)
@@ -293,6 +318,7 @@ def _kind(node: ast.expr, type_: str) -> str:
 
 
 def _pair(left: Typed, op: ast.cmpop, right: Typed, node: ast.expr) -> ast.expr:
+    """Return one comparison: by operators, or of an integer with a real by a call."""
     kinds = {_kind(*left), _kind(*right)}
     if kinds != {"integer", "real"}:
         sides = [
@@ -317,7 +343,7 @@ def choice(
     tested: list[ast.expr],
     values: list[Typed],
 ) -> ast.expr:
-    """Return ``a or b`` of numbers, which is one of them, as a conditional expression.
+    """Return ``a or b`` of numbers as a conditional expression: ``a if a else b``.
 
     Parameters
     ----------
@@ -326,9 +352,9 @@ def choice(
     node : ast.BoolOp
         The expression.
     tested : list of ast.expr
-        All values but the last, as conditions.
+        All operands but the last, as conditions.
     values : list of (ast.expr, str)
-        All of them in the type of the result.
+        All operands, in the type of the result.
     """
     if any(isinstance(n, Atomic) for test in tested for n in ast.walk(test)):
         word = "or" if isinstance(node.op, ast.Or) else "and"
@@ -344,7 +370,7 @@ def choice(
     return result
 
 
-#: Numbers of more bits are not computed; these do not fit a kernel's either.
+#: Literals of more bits are not evaluated: a kernel has 64 bits.
 _MOST_BITS = 200
 _TOO_LARGE = 1 << _MOST_BITS
 _OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
@@ -361,7 +387,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 
 
 def integer_literal(node: ast.AST) -> int | None:
-    """Return the value of an integer, which may have a sign; None for anything else."""
+    """Return the value of an integer literal with any sign; None for anything else."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = integer_literal(node.operand)
         return None if inner is None else -inner
@@ -371,10 +397,10 @@ def integer_literal(node: ast.AST) -> int | None:
 
 
 def literal_value(node: ast.AST) -> int | None:
-    """Return the integer that an expression of literals is in Python.
+    """Return the value of an expression of integer literals in Python.
 
-    None for anything else, also where Python raises. What is too large to matter is
-    2**200 with its sign.
+    None for any other expression, and where Python raises. Values beyond 2**200 are
+    returned as 2**200, with their sign.
     """
     if isinstance(node, ast.UnaryOp):
         value = literal_value(node.operand)
@@ -391,6 +417,7 @@ def literal_value(node: ast.AST) -> int | None:
 
 
 def _computed(op: ast.operator, left: int, right: int) -> int | None:
+    """Return the result of an operator on integers, without computing huge numbers."""
     if isinstance(op, ast.LShift | ast.RShift | ast.Pow) and right < 0:
         return None
     if isinstance(op, ast.LShift | ast.Pow):
@@ -399,6 +426,7 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
         if bits > 2 * _MOST_BITS and abs(left) > is_power:
             return _TOO_LARGE
         if is_power and abs(left) <= 1:
+            # Powers of -1, 0 and 1 depend on whether the exponent is 0, odd or even.
             right = min(right, 2 - right % 2)
         return int(left**right) if is_power else left << right if left else 0
     if isinstance(op, ast.FloorDiv | ast.Mod) and right == 0:
@@ -416,31 +444,32 @@ def _bounded(value: int | None) -> int | None:
 #: Functions of the device library with a row and a column as arguments.
 _MOVES = frozenset({"warp.load_row", "warp.store_row"})
 _CASTS = frozenset({"uint32", "uint64"})
-#: Functions that return what they are given first, in its type.
+#: Functions that return their first argument, in its type.
 _AS_GIVEN = frozenset({"guarded", "warp.anew"})
 
 
 def unsigned_indices(body: Body) -> Body:
-    """Make indices unsigned: a signed one costs a wrap-around.
+    """Cast indices to unsigned integers: Numba adds a wrap-around for signed ones.
 
-    An index is cast once, where it stands, unless it is a literal or unsigned where it
-    is bound. Where loops count to literals in all indices of an element, none is cast:
-    the compiler sees that none is negative, and casts cost registers there. A thread
-    took 140 for 118 that goes over all elements of a matrix (8 x 8, sm_90).
+    An index is cast in the subscript, unless it is a literal or a name that is bound to
+    unsigned values. If all indices of an element are literals and counters of loops
+    over constant ranges, none is cast: the compiler infers that they are not negative,
+    and casts take registers, 140 instead of 118 in a thread that loops over the
+    elements of an 8 x 8 matrix (sm_90).
     """
     return _Unsigned(_unsigned_names(body)).over(body)
 
 
 class _Unsigned(Rewriting):
-    """Casts what stands in an index."""
+    """Casts indices of arrays, and those that device functions take as arguments."""
 
     def __init__(self, unsigned: frozenset[str]) -> None:
         self.unsigned = unsigned
-        #: Names that loops around count up from 0 to a number.
+        #: Targets of loops around over ``range(N)`` with a literal N.
         self.counted: frozenset[str] = frozenset()
 
     def visit_For(self, node: ast.For) -> ast.For:
-        """Note the name that the loop counts up, within its body."""
+        """Record the counter of a loop over a constant range, within its body."""
         counted, target = self.counted, {ast.unparse(node.target)}
         args = node.iter.args if isinstance(node.iter, ast.Call) else []
         is_counted = len(args) == 1 and isinstance(args[0], ast.Constant)
@@ -473,7 +502,7 @@ class _Unsigned(Rewriting):
         return node
 
     def _cast(self, indices: list[ast.expr]) -> list[ast.expr]:
-        """Return the indices of one element."""
+        """Return the indices of one element, cast if need be."""
         if all(map(self._is_counted, indices)):
             return indices
         return [
@@ -484,7 +513,7 @@ class _Unsigned(Rewriting):
         ]
 
     def _is_counted(self, node: ast.expr) -> bool:
-        """Whether an index is made of literals and of what loops count."""
+        """Return whether an index consists of literals and counters of loops."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
             return self._is_counted(node.left) and self._is_counted(node.right)
         if isinstance(node, ast.Name):
@@ -493,27 +522,27 @@ class _Unsigned(Rewriting):
 
 
 def _unsigned_names(body: Body) -> frozenset[str]:
-    """Return the names that are unsigned wherever they are bound.
+    """Return the names that are bound to unsigned values only, and those of edge ids.
 
-    Numbers of edges are, also where a function is given them.
+    A fixed point: names are dropped until all values of the rest are unsigned.
     """
     bound = defaultdict[str, list[ast.expr | None]](list)
     for node in every(body):
         for name, value in _bindings(node):
             bound[name].append(value)
-    found, before = frozenset(bound), None
-    while found != before:
-        before, known = found, found | EDGES
-        found = frozenset(
+    unsigned, before = frozenset(bound), None
+    while unsigned != before:
+        before, known = unsigned, unsigned | EDGES
+        unsigned = frozenset(
             name
             for name in before
             if all(value and _is_unsigned(value, known) for value in bound[name])
         )
-    return found | EDGES
+    return unsigned | EDGES
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the names that a statement binds, and to what; None where it is unknown."""
+    """Yield the names that a statement binds, with the value; None if unknown."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _unpacked(target, node.value)
@@ -524,6 +553,7 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
 def _unpacked(
     target: ast.expr, value: ast.expr | None
 ) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names of a target with their values, tuples element by element."""
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple):
@@ -537,7 +567,7 @@ def _unpacked(
 
 
 def _is_unsigned(node: ast.expr, names: frozenset[str]) -> bool:
-    """Whether the type of an expression is unsigned as it stands."""
+    """Return whether an expression has an unsigned type without a cast."""
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, ast.IfExp):

@@ -1,10 +1,11 @@
-"""Names in user functions and of generated code, and the numbers of vertices.
+"""Names in user functions and in generated code, and the numbers of vertices.
 
 `Names` lists the properties, temporaries and vectors that ``d.name`` may mean.
-`FreshNames` makes names for passes that differ from every local of the user's.
+`rename_locals` and `name_temporaries` rename names of the user that generated code uses
+itself. `FreshNames` makes names for passes that differ from every local of the user's.
 
-`with_numbers` translates between the user's vertex ids and those of a shard's kernels
-(S10). In a shard `u` and `v` are positions among its rows. In an index they stay
+`with_numbers` translates between the user's vertex ids and the local numbers of a shard
+(S10). In a shard `u` and `v` are positions among its rows. As an index they stay
 positions; as a value they are translated by the shard's array of vertex ids. Reads at a
 computed vertex go to a mirror, an array with the rows of all vertices. Atomics there go
 to an outbox, an array with a row for each vertex.
@@ -65,6 +66,7 @@ _BUILTINS = {
     int: "int",
     bool: "bool",
 }
+#: Names of NumPy functions -> names in `_COUNTS` or `_BUILTINS`.
 _NUMPY_ALIASES = {
     "abs": "abs",
     "absolute": "abs",
@@ -112,7 +114,7 @@ class Names:
 
 
 def letters(count: int) -> str:
-    """Return ``a``, ``b``, ..., ``z``, ``aa``, ... for 1, 2, ..."""
+    """Return the letters of a number: ``a``, ..., ``z``, ``aa``, ... for 1, 2, ..."""
     text = ""
     while count:
         count, letter = divmod(count - 1, 26)
@@ -132,11 +134,11 @@ def is_plain(name: str) -> bool:
 
 
 def _is_generated(name: str, hidden: Collection[str]) -> bool:
-    """Return whether generated code may use a name: copies end in numbers."""
+    """Return whether generated code may use a name, as for a copy: ``x_3``."""
     return name in hidden or re.search(r"_\d+$", name) is not None
 
 
-#: Names in kernels of a temporary, its parts and copies; numbers are put to all.
+#: Names that kernels derive from that of a temporary; each may get a number, ``x_3``.
 _FORMS = (
     "{}", "{}_source", "{}_packed", "{}_at", "all_{}", "change_{}", "entries_of_{}",
     "new_{}", "old_{}", "own_{}", "rows_of_{}", "rows_of_{}_source",
@@ -144,7 +146,7 @@ _FORMS = (
 
 
 def forms_of(name: str) -> set[str]:
-    """Return the names that kernels make of the name of a temporary."""
+    """Return the names that kernels derive from the name of a temporary."""
     return {form.format(name) for form in _FORMS}
 
 
@@ -170,8 +172,8 @@ def name_temporaries(
     for into in intos:
         name = into
         while (
-            # Lanes vote on ``all_found`` in other passes over edges than those that
-            # renew an aggregate ``found`` aside, as ``all_found``.
+            # A temporary ``found`` may use ``all_found`` for the aggregate that a warp
+            # recomputes, since no walk over edges has both that and the vote.
             any(_is_generated(n, hidden) for n in forms_of(name) - {f"all_{name}"})
             or forms_of(name) & used
             or (name != into and name in fields)
@@ -185,7 +187,10 @@ def name_temporaries(
 def rename_locals(
     tree: ast.FunctionDef, roles: tuple[str, ...], taken: frozenset[str]
 ) -> None:
-    """Give parameters their canonical names and locals names that hide nothing."""
+    """Rename parameters to `roles`, and locals so that they hide no name.
+
+    Names that are neither are captured: they are marked ``is_free``.
+    """
     mapping = dict(zip((a.arg for a in tree.args.args), roles, strict=True))
     used = set(roles) | taken
     hidden = set(CANONICAL) | GENERATED
@@ -203,12 +208,12 @@ def rename_locals(
             continue
         if node.id in mapping:
             node.id = mapping[node.id]
-        else:  # a captured name may be spelt as a parameter now is
+        else:  # a captured name may equal a new name of a parameter
             node.is_free = True  # type: ignore[attr-defined]
 
 
 def math_name(called: Any) -> str | None:
-    """Return the name of a function of `math`, NumPy or Python that can be folded."""
+    """Return the name of a function of `math`, NumPy or Python; None for others."""
     try:
         if called in _BUILTINS:
             return _BUILTINS[called]
@@ -225,21 +230,22 @@ def math_name(called: Any) -> str | None:
 
 
 def argument_counts(name: str) -> tuple[int, int]:
-    """Return the fewest and the most arguments that such a function takes."""
+    """Return the least and the largest number of arguments of such a function."""
     if name in {"min", "max"}:
         return 2, 1000
     count = _COUNTS.get(name, 1)
     return count, count
 
 
-#: Stands in a name for letters to come, with a number. Names of users are ASCII.
+#: Placeholder in a name for letters that are chosen later. Users' names are ASCII.
 _OPEN = re.compile(r"ø(\d+)")
 
 
 class FreshNames:
-    """Unique names made by several passes; letters follow the order of the final text.
+    """Unique names for several passes, ``p_a``, ``p_b``, ..., in order of the text.
 
-    The names of one statement are a group. Groups are ordered when all passes are done.
+    Passes get names with a placeholder; `settle` replaces it when all passes are done.
+    Names that belong to one statement form a group, and get consecutive letters.
     """
 
     def __init__(self) -> None:
@@ -257,7 +263,7 @@ class FreshNames:
         return f"{stem}_ø{len(self.stems) - 1}"
 
     def settle(self, body: Body, taken: Collection[str]) -> None:
-        """Put letters into the names in `body`, so that none of them is `taken`."""
+        """Replace placeholders in `body` by letters, so that no name is `taken`."""
         group_of = {n: group for group in self.groups for n in group}
         final: dict[int, str] = {}
         count = 0
@@ -282,7 +288,7 @@ def _names(body: Iterable[ast.AST]) -> Iterator[ast.Name]:
         yield from _names(ast.iter_child_nodes(node))
 
 
-#: The array, as generated code calls it.
+#: Name in generated code of a shard's array of vertex ids.
 NUMBER = "vertex_number"
 
 
@@ -294,16 +300,16 @@ def ends_of(kind: FunctionKind) -> frozenset[str]:
 def with_numbers(
     body: list[ast.stmt], kinds: Mapping[str, str], ends: frozenset[str]
 ) -> list[ast.stmt]:
-    """Return a body in which vertices that are values have the user's numbers.
+    """Return a body in which ``u`` and ``v`` as values are the user's vertex ids.
 
     Parameters
     ----------
     body : list of ast.stmt
         Normal form; changed.
     kinds : mapping of str to str
-        What each name belongs to: see `Names`.
+        Name -> "vertex", "edge", "vector", "scalar" or "into": see `Names`.
     ends : set of str
-        The names of vertices: see `ends_of`.
+        Parameter names of vertices: see `ends_of`.
     """
     return [_Numbers(kinds, ends).visit(statement) for statement in body]
 
@@ -324,7 +330,7 @@ class _Numbers(ast.NodeTransformer):
         return self._indexed(node)
 
     def visit_Atomic(self, node: Atomic) -> ast.AST:
-        if is_elsewhere(node, self.ends):  # by its number, be it the source of an edge
+        if is_elsewhere(node, self.ends):  # outboxes are indexed by the user's ids
             self.generic_visit(node)
             return node
         return self._indexed(node)
@@ -350,13 +356,13 @@ def redirected(
     Parameters
     ----------
     body : list of ast.stmt
-        Changed: what stands at the ends of an edge or triangle stays.
+        Changed; accesses at the ends of an edge or triangle stay as they are.
     mirrors : mapping of (str, str) to str
         Property and version -> its mirror.
     outboxes : mapping of (str, str) to str
         Property and atomic operation -> its outbox.
     ends : set of str
-        The names of vertices: see `ends_of`.
+        Parameter names of vertices: see `ends_of`.
     """
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, Atomic) and is_elsewhere(node, ends):
@@ -368,15 +374,16 @@ def redirected(
 
 
 def is_at_end(node: Access | Whole, ends: frozenset[str]) -> bool:
-    """Whether an entry belongs to the vertex itself, or to that at the other end."""
+    """Return whether an access is to a vertex that is a parameter of the function."""
     return any(isinstance(i, ast.Name) and i.id in ends for i in node.indices[:1])
 
 
 def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
-    """Whether an atomic is at another vertex than that whose rank runs it.
+    """Return whether an atomic may update a vertex that another rank owns.
 
-    Edges are the target's. Of triangles all vertices and edges stand on their rank,
-    if only as ghosts: what is combined there is sent on by itself.
+    The rank that owns the target of an edge runs functions on the edge, so only v and e
+    are its own. The corners and edges of a triangle are all on its rank, some of them
+    as ghosts, whose sums are sent to their owners.
     """
     first = node.indices[0]
     if "w" in ends:

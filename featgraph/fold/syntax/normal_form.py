@@ -1,12 +1,14 @@
 """Second and fourth pass: normal form, and values that differ between features.
 
-In normal form each collective is a statement of its own: an `Operate` node of one
-stands only as the whole right-hand side of an assignment to a local name.
+In normal form each collaborative call is a statement: its `Operate` node is the whole
+right-hand side of an assignment to a local. So ``return x - fg.feature_sum(x)`` becomes
+``total = fg.feature_sum(x)`` and ``return x - total``. Helpers and user operations that
+contain such calls are inlined.
 
 `find_varying` runs behind the third pass, which is `types`. A value varies if it
-depends on `f`, or was assigned under a condition that does. A collaborative call, and a
-return in front of one, must not be under such a condition: the lanes of a vertex would
-diverge.
+depends on `f`, or was assigned under a condition that does. A collaborative call must
+not be under such a condition, nor behind a return under one, since the lanes of a
+vertex would diverge.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def is_collective(node: ast.AST) -> bool:
 
 
 def has_collective(node: ast.AST) -> bool:
-    """Return whether `node` contains such a call."""
+    """Return whether `node` contains a call in which all lanes take part."""
     return any(is_collective(inner) for inner in ast.walk(node))
 
 
@@ -61,21 +63,21 @@ def normal_form(
     function : Resolved
         The function; its tree is not changed.
     resolve_called : callable
-        Gives the resolved form of a `Collaborative` or of a plain helper function.
+        Returns the resolved form of a `Collaborative` or of a plain helper function.
     taken : frozenset of str, optional
         Names that new locals must not hide.
 
     Raises
     ------
     UserFunctionError
-        For a collective in a while loop or in a helper that cannot be inlined.
+        For a collaborative call in a while loop, or in a helper that cannot be inlined.
     """
     lowering = _Lowering(function.source, function.tree, resolve_called, taken)
     return lowering.block([copied(s) for s in function.tree.body])
 
 
 class _Expressions:
-    """Takes the collectives out of expressions."""
+    """Moves collaborative calls out of expressions, to statements in front of them."""
 
     def __init__(
         self,
@@ -87,14 +89,17 @@ class _Expressions:
         self.source = source
         self.resolve_called = resolve_called
         self.taken = assigned_names(tree) | {a.arg for a in tree.args.args} | taken
-        #: Sources of the functions that are being inlined.
+        #: Sources of the functions that are being inlined, outermost first.
         self.inlining: list[FunctionSource] = []
+        #: Helper -> whether it makes collaborative calls, so that it must be inlined.
         self.helpers_inlined: dict[Any, bool] = {}
+        #: Local -> number of statements that bind it.
         self.bindings = Counter(
             n.id
             for n in ast.walk(tree)
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         )
+        #: Locals made by `_bind` that may still be replaced by the user's target.
         self.bound_here: set[str] = set()
 
     def fresh(self, stem: str) -> str:
@@ -111,10 +116,7 @@ class _Expressions:
         raise NotImplementedError
 
     def value(self, node: ast.expr, out: list[ast.stmt]) -> ast.expr:
-        """Return `node` without collectives.
-
-        What must be computed before it is appended to `out`.
-        """
+        """Return `node` without collaborative calls; their statements go to `out`."""
         if not self._collective(node):
             return node
         if isinstance(node, Operate):
@@ -153,12 +155,13 @@ class _Expressions:
     def _helper_collective(self, node: Helper) -> bool:
         known = self.helpers_inlined.get(node.function)
         if known is None:
-            self.helpers_inlined[node.function] = False  # recursion ends here
+            self.helpers_inlined[node.function] = False  # ends a recursion
             known = self._collective(self.resolve_called(node.function).tree)
             self.helpers_inlined[node.function] = known
         return known
 
     def _operation(self, node: Operate, out: list[ast.stmt]) -> ast.expr:
+        """Bind a collaborative call to a local; inline an operation of the user's."""
         if isinstance(node.operation, Collaborative):
             callee = self.resolve_called(node.operation)
             given: dict[str, ast.expr | None] = {
@@ -180,9 +183,9 @@ class _Expressions:
         return copy_location(ast.Name(name, ast.Load()), value)
 
     def _conditional(self, node: ast.IfExp, out: list[ast.stmt]) -> ast.expr:
-        """Make an if statement of ``a if c else b`` with a collective inside.
+        """Turn ``a if c else b`` with a collaborative call inside into an ``if``.
 
-        Its condition is checked later.
+        `_check` raises later if the condition varies.
         """
         test = self.value(node.test, out)
         name = self.fresh("chosen")
@@ -196,7 +199,7 @@ class _Expressions:
         return copy_location(ast.Name(name, ast.Load()), node)
 
     def _short_circuit(self, node: ast.BoolOp, out: list[ast.stmt]) -> ast.expr:
-        """Make ``chosen = a; if chosen: chosen = b`` of ``a and b``."""
+        """Turn ``a and b`` into ``chosen = a`` and ``if chosen: chosen = b``."""
         name = self.fresh("chosen")
         out.append(self._set(name, self.value(node.values[0], out)))
         for operand in node.values[1:]:
@@ -214,9 +217,10 @@ class _Expressions:
         return ast.copy_location(ast.Assign([target], value), value)
 
     def _matrix_element(self, node: ast.Subscript, out: list[ast.stmt]) -> ast.expr:
-        """``outer(x, y)[i, f]`` is ``x`` of feature i times ``y`` of feature f.
+        """Return an element of a matrix that an operation makes.
 
-        ``inverse(A)[i, f]`` an element.
+        ``outer(x, y)[i, f]`` becomes x at feature i times y at feature f. The matrix of
+        ``inverse(A)[i, f]`` becomes a local, which stays indexed.
         """
         elements = narrowed(node.slice, ast.Tuple).elts
         matrix = node.value
@@ -233,6 +237,7 @@ class _Expressions:
     def _element(
         self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
     ) -> ast.expr:
+        """Return a vector at feature `index`: another access, or a broadcast."""
         if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
             indices = [copied(i) for i in (*vector.indices[:-1], index)]
             return copy_location(Access(vector.name, vector.version, indices), vector)
@@ -250,6 +255,10 @@ class _Expressions:
         options: dict[str, ast.expr | None],
         out: list[ast.stmt],
     ) -> ast.expr:
+        """Inline a call: its assignments go to `out`, the returned value is returned.
+
+        `options` has the parameters of a user's operation that are optional.
+        """
         body = [copied(s) for s in callee.tree.body]
         *assignments, last = body
         straight = all(
@@ -281,6 +290,7 @@ class _Expressions:
         values: dict[str, ast.expr | None] = dict(options)
         for parameter, argument in zip(callee.parameters, args, strict=False):
             value = self.value(argument, out)
+            # A plain argument may be evaluated at each use of the parameter.
             plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
             if not plain or parameter in assigned:
                 value = self._bind(f"{stem}_{parameter}", value, out)
@@ -300,7 +310,7 @@ class _Expressions:
 
 
 class _Lowering(_Expressions):
-    """Takes the collectives out of statements."""
+    """Moves collaborative calls out of statements."""
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
@@ -336,9 +346,10 @@ class _Lowering(_Expressions):
         out.append(node)
 
     def _assigned(self, node: ast.Assign, out: list[ast.stmt]) -> ast.expr:
-        """Return the right-hand side; a collective that is all of it stays there.
+        """Return the right-hand side of an assignment.
 
-        That is so if its target is bound nowhere else.
+        If it is just a collaborative call, and the target is bound nowhere else, the
+        call is assigned to the target, without a further local.
         """
         value = self.value(node.value, out)
         target, last = node.targets[0], out[-1] if out else None
@@ -360,7 +371,7 @@ class _Lowering(_Expressions):
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts values for parameters and fresh names for locals of an inlined function."""
+    """Replaces parameters by values and locals by new names in an inlined function."""
 
     def __init__(self, values: dict[str, ast.expr | None], call: ast.expr) -> None:
         self.values = values
@@ -381,6 +392,7 @@ class _Substitution(ast.NodeTransformer):
         return copied(value)
 
     def visit_Operate(self, node: Operate) -> ast.expr:
+        """Substitute in a call; options that are absent parameters are dropped."""
         left = {}
         extra: list[ast.expr] = []
         for name in node.options:
@@ -403,7 +415,7 @@ def _is_feature(node: ast.expr) -> bool:
 
 
 def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]:
-    """Return the local names whose values vary over the features; `f` is one of them.
+    """Return the locals whose values differ between features; `f` is one of them.
 
     Raises
     ------
@@ -422,11 +434,11 @@ def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]
 
 
 def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
-    """Return whether `node` differs between features, given the names that do."""
+    """Return whether `node` differs between features, if just the locals `names` do."""
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, Atomic):
-        return True  # each feature gets its own old value
+        return True  # features run their atomics one by one, with different old values
     if isinstance(node, Operate) and node.is_collective:
         return primitive_of(node).varies(node, lambda operand: varies(operand, names))
     return any(varies(child, names) for child in ast.iter_child_nodes(node))
@@ -444,6 +456,7 @@ def loop_varies(node: ast.For | ast.While, names: set[str] | frozenset[str]) -> 
 
 
 def _mark(body: list[ast.stmt], names: set[str], under_varying: bool) -> None:
+    """Add to `names` the locals that statements assign varying values."""
     for node in body:
         if isinstance(node, ast.Assign):
             target = node.targets[0]
@@ -466,7 +479,7 @@ def _mark(body: list[ast.stmt], names: set[str], under_varying: bool) -> None:
 
 
 def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> None:
-    """Refuse collective calls that not all lanes reach."""
+    """Raise for collaborative calls that not all lanes of a vertex reach."""
     parted: ast.stmt | None = None
     for node in body:
         if not has_collective(node):
@@ -539,6 +552,7 @@ def returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
 
 
 def _leaves(node: ast.For) -> bool:
+    """Return whether a loop contains a break, continue or return."""
     return any(
         isinstance(inner, ast.Break | ast.Continue | ast.Return)
         for inner in ast.walk(node)

@@ -1,8 +1,8 @@
 """First pass: a user function's syntax tree with every name resolved.
 
 After it, properties are `Access`, `Whole` and `Scalar` nodes, operations `Operate`,
-`Atomic` and `Identity`, captured numbers are constants, every other name is a local.
-What cannot be folded is refused here, with its line.
+`Atomic` and `Identity` nodes, and captured numbers constants; every other name is a
+parameter or local. Python that cannot be folded raises here, with its file and line.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from featgraph.program.source import FunctionSource
 
 __all__ = ["Resolved", "resolve_function"]
 
+#: Statements that can be folded.
 _STATEMENTS = (
     ast.Assign,
     ast.AugAssign,
@@ -43,7 +44,7 @@ _STATEMENTS = (
     ast.Break,
     ast.Continue,
 )
-#: Statements as users write them, where the class has another name.
+#: Class of a statement -> its keyword, where the name of the class is another.
 _WRITTEN = {
     "AsyncFor": "async for",
     "AsyncFunctionDef": "async def",
@@ -58,14 +59,14 @@ _WRITTEN = {
 
 @dataclass
 class Resolved:
-    """A function after name resolution; `tree` is a copy of its own."""
+    """A function after name resolution; `tree` is a copy, which may be changed."""
 
     source: FunctionSource
     tree: ast.FunctionDef
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of its parameters now."""
+        """New names of the parameters."""
         return tuple(argument.arg for argument in self.tree.args.args)
 
 
@@ -96,7 +97,8 @@ def resolve_function(
     data : bool, optional
         Whether the parameter ``d`` is the state.
     returns : bool, optional
-        Whether it ends with a value; else it returns True in the result.
+        Whether the function returns a value. If not, as in triangle functions, the
+        resolved function returns True.
 
     Raises
     ------
@@ -132,6 +134,7 @@ def resolve_function(
 
 
 def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
+    """Raise for statements that cannot be folded."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
             name = type(node).__name__
@@ -156,7 +159,7 @@ def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
 
 
 def _end_with_true(source: FunctionSource, tree: ast.FunctionDef) -> None:
-    """Give a function that decides nothing the value that every other one has."""
+    """Make a function without a value return True; raise if it returns a value."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Return):
             continue
@@ -173,6 +176,7 @@ def _end_with_true(source: FunctionSource, tree: ast.FunctionDef) -> None:
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:
+    """Return whether all paths return; loops count as paths that go on."""
     for statement in body:
         if isinstance(statement, ast.Return):
             return True
@@ -186,7 +190,7 @@ def _always_returns(body: list[ast.stmt]) -> bool:
 
 
 def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None:
-    """See that ``fg.nothing`` is only what a gather returns."""
+    """Raise for an ``fg.nothing`` that is not returned, or not `allowed`."""
     returned: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Return) and node.value is not None and allowed:
@@ -209,7 +213,7 @@ def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None
 def _check_rows(
     source: FunctionSource, tree: ast.AST, kinds: Mapping[str, str]
 ) -> None:
-    """See that rows and matrices stand only in what is given to operations."""
+    """Raise for whole rows and matrices that are not in an argument of an operation."""
     given: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, Operate):
@@ -232,16 +236,16 @@ def _check_rows(
             )
 
 
+#: Locals that are bound on every path to a statement; None if no path reaches it.
 Bound = frozenset[str] | None
 
 
 def _check_bound(
     source: FunctionSource, body: list[ast.stmt], bound: Bound, names: set[str]
 ) -> Bound:
-    """Refuse locals that some path reads before it gives them a value.
+    """Raise for locals that some path reads before it binds them.
 
-    Returns what is bound at the end, None where the end is not reached. Loops are taken
-    to run at least once.
+    The locals bound behind `body` are returned. Loops are assumed to run at least once.
     """
     for node in body:
         if bound is None:
@@ -274,6 +278,7 @@ def _check_bound(
 def _check_read(
     source: FunctionSource, node: ast.AST, bound: frozenset[str], names: set[str]
 ) -> None:
+    """Raise if `node` reads a local in `names` that is not bound."""
     for inner in ast.walk(node):
         if (
             isinstance(inner, ast.Name)
@@ -288,7 +293,7 @@ def _check_read(
 
 
 class _Resolver(Calls):
-    """Turns names and attributes into nodes of the middle end: statements."""
+    """Replaces names and attributes by nodes of `tree.statements`, in statements."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.locals |= assigned_names(node)
@@ -325,6 +330,7 @@ class _Resolver(Calls):
         return self.visit_Assign(ast.copy_location(plain, node))
 
     def _target(self, target: ast.expr) -> ast.expr:
+        """Return a resolved target: a local, or an access to a property."""
         if isinstance(target, ast.Name):
             if self.has_data and target.id in self.parameters:
                 raise self.source.error(

@@ -1,4 +1,9 @@
-"""Name resolution of calls: operations, atomics, mathematics, helpers."""
+"""Name resolution in expressions, and of calls.
+
+`Expressions` replaces properties and captured names by nodes of `tree.statements`, and
+raises for expressions that cannot be folded. `Calls` adds calls of operations, atomics,
+mathematical functions and helpers. `resolve` derives the pass over statements from it.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ from featgraph.program.state import unknown_name
 
 __all__ = ["Calls"]
 
+#: Nodes that can be folded if their parts can.
 _ALLOWED = (
     ast.BinOp,
     ast.UnaryOp,
@@ -70,7 +76,21 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class Expressions(ast.NodeTransformer):
-    """Turns names and attributes into nodes of the middle end: expressions."""
+    """Replaces names and attributes by nodes of `tree.statements`, in expressions.
+
+    Attributes
+    ----------
+    captured : mapping
+        Free name, or dotted name, -> frozen value.
+    names : Names
+        Meanings of ``d.name``.
+    given : dict
+        New name of a parameter -> name that the user gave.
+    has_data : bool
+        Whether the parameter ``d`` is the state.
+    locals : set of str
+        Parameters and assigned names.
+    """
 
     def __init__(
         self,
@@ -129,7 +149,7 @@ class Expressions(ast.NodeTransformer):
         )
 
     def _object(self, node: ast.expr) -> Any:
-        """Return the object that a captured name or a chain of attributes means."""
+        """Return the captured object of a name or a chain of attributes."""
         if isinstance(node, ast.Name):
             if self.is_local(node):
                 raise self.source.error(
@@ -150,6 +170,7 @@ class Expressions(ast.NodeTransformer):
         raise self.source.error("unsupported expression", node, got=ast.unparse(node))
 
     def _bare_property(self, node: ast.Attribute) -> ast.expr:
+        """Return ``d.name`` without indices: a scalar, or a whole vector or matrix."""
         name = node.attr
         if name in BUILTIN_SCALARS or self.names.kinds.get(name) == "scalar":
             return copy_location(Scalar(name), node)
@@ -163,6 +184,7 @@ class Expressions(ast.NodeTransformer):
         )
 
     def _base_name(self, name: str, node: ast.AST) -> tuple[str, str]:
+        """Return the property of a field of ``d``, and "now" or "next"; or raise."""
         known = self.names.kinds
         if name in known or name in BUILTIN_ARRAYS:
             return name, "now"
@@ -195,6 +217,7 @@ class Expressions(ast.NodeTransformer):
             rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
             if len(indices) == rank:
                 return copy_location(Access(name, version, indices), node)
+            # A whole row, or the current entries of a whole matrix.
             if len(indices) == 1 and (rank == 2 or (rank == 3 and version == "now")):
                 return _whole(name, indices, rank, node, version)
             raise self.source.error(
@@ -231,7 +254,7 @@ class Expressions(ast.NodeTransformer):
         return [self.visit(element) for element in elements]
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """Let numbers pass."""
+        """Return a number; raise for other constants."""
         if not isinstance(node.value, bool | int | float):
             raise self.source.error(
                 "only numbers can be folded",
@@ -244,14 +267,14 @@ class Expressions(ast.NodeTransformer):
         return _number(self.source, node.value, node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        """Take the sign with the least integer, which without it is none of 64 bits."""
+        """Return -2**63 unchanged: its operand, 2**63, does not fit 64 bits."""
         least = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
         if least and node.operand.value == 2**63:  # type: ignore[attr-defined]
             return node
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        """Refuse what cannot be folded."""
+        """Resolve the parts of a node; raise if the node cannot be folded."""
         if not isinstance(node, _ALLOWED):
             name = type(node).__name__
             raise self.source.error(
@@ -286,7 +309,7 @@ def _whole(
     node: ast.expr,
     version: str = "now",
 ) -> ast.expr:
-    """Return a row, which stands for its element f, or a matrix given as a whole."""
+    """Return a whole row, as an access to its element f, or a whole matrix."""
     if rank - len(indices) == 2:
         return copy_location(Whole(name, indices), node)
     row = [*indices, ast.Name("f", ast.Load())]
@@ -326,7 +349,7 @@ def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
 
 
 def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
-    """Return a constant; negative ones negated, to print as they parse."""
+    """Return a constant; a negative one as ``-`` of a constant, as Python parses it."""
     if isinstance(value, int) and value not in _INT64:
         raise source.error(
             "this integer does not fit 64 bits",
@@ -346,7 +369,7 @@ def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
 
 
 class Calls(Expressions):
-    """Turns names and attributes into nodes of the middle end: calls."""
+    """Replaces names and attributes by nodes of `tree.statements`, in calls, too."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Resolve a call."""
@@ -382,6 +405,7 @@ class Calls(Expressions):
         )
 
     def _operate(self, node: ast.Call, called: Operation | Collaborative) -> ast.expr:
+        """Return the call of an operation, its arguments bound to parameters."""
         if isinstance(called, Collaborative):
             parameters: tuple[str, ...] = called.source.parameters
             required = len(parameters) - len(called.defaults)
@@ -422,6 +446,7 @@ class Calls(Expressions):
                 extra.append(self._semiring(value))
                 continue
             resolved = self.visit(value)
+            # In an operation of the user's, a parameter may be bound to a constant.
             constant = isinstance(resolved, ast.Constant) or (
                 isinstance(resolved, ast.Name) and not self.has_data
             )
@@ -434,6 +459,7 @@ class Calls(Expressions):
         return copy_location(Operate(called, args, options, extra), node)
 
     def _semiring(self, node: ast.expr) -> ast.expr:
+        """Return the name of a semiring, given as text or by a captured name."""
         word = node.value if isinstance(node, ast.Constant) else None
         if isinstance(node, ast.Name | ast.Attribute):
             word = self._object(node)
@@ -447,6 +473,7 @@ class Calls(Expressions):
         return copy_location(ast.Constant(str(word)), node)
 
     def _atomic(self, node: ast.Call, called: Operation) -> ast.expr:
+        """Return an atomic operation on an entry of a property."""
         if len(node.args) != 3 or node.keywords:
             raise self.source.error(
                 f"wrong arguments for {called.name}",

@@ -1,8 +1,11 @@
 """Third pass: the type of every expression, and conversions of integers to reals.
 
-Numba would make float64 of ``1 - x`` (int64 and float32) and of ``x / degree[v]``; the
-folder gives every value the storage type instead. Types are "bool", "int32", "int64",
-"real" (the storage type) and "edge" (opaque).
+Numba would compute ``1 - x`` (int64 and float32) and ``x / degree[v]`` in float64. The
+folder converts every integer operand of a real operation to the storage type instead.
+Types are "bool", "int32", "int64", "real" (the storage type) and "edge" (opaque).
+
+`assign_types` repeats the pass until the types of locals are stable, since a loop may
+widen a local that an earlier statement reads.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ from featgraph.program.source import FunctionSource
 
 __all__ = ["assign_types", "type_of_dtype"]
 
+#: Functions of a real number that return a bool.
 _TESTS = frozenset({"isnan", "isinf", "isfinite"})
+#: An expression and its type.
 Typed = tuple[ast.expr, str]
 
 
@@ -82,17 +87,17 @@ def assign_types(
     dtypes : mapping
         Property, temporary, scalar and builtin name -> storage dtype.
     call_helper : callable
-        Specialises a helper for argument types, gives its return type and sets its name
-        on the node.
+        Specialises a helper for argument types, sets its name on the node, and returns
+        the type that it returns.
     returns : str or None
-        "bool" for functions that decide; None for values.
+        "bool" for functions that return a verdict; None for functions of a value.
     real : Real
         The type of real numbers.
 
     Returns
     -------
     body, variables, returned
-        The body with conversions; local name -> type; type of what it returns.
+        The body with conversions; local -> type; type of the returned value.
     """
     variables = dict(parameters)
     returned = "bool"
@@ -109,7 +114,11 @@ def assign_types(
 
 
 class _Expressions:
-    """Types expressions; `variables` has the types of locals found so far."""
+    """Types expressions, as `operations.primitive.Types`.
+
+    `variables` has the types of locals that have been found so far; a local of unknown
+    type is taken as "bool", the narrowest.
+    """
 
     def __init__(
         self,
@@ -125,7 +134,7 @@ class _Expressions:
         self.call_helper = call_helper
 
     def condition(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.BoolOp):  # which of its values it is does not matter
+        if isinstance(node, ast.BoolOp):  # as a condition it needs no `choice`
             node.values = [self.condition(v) for v in node.values]
             return node
         return _truth(*self.value(node))
@@ -153,14 +162,14 @@ class _Expressions:
         return plain_index(bare(value))
 
     def number(self, node: ast.expr) -> Typed:
-        """Type an expression of numbers; truth values become 0 and 1."""
+        """Type an expression of numbers; a bool becomes 0 or 1."""
         value, type_ = self.value(node)
         if type_ == "bool":
             return converted(value, "bool", "int64"), "int64"
         return value, type_
 
     def matrix_or_row(self, node: ast.expr) -> ast.expr:
-        """Return an operand of real numbers; what is given as a whole stays so."""
+        """Return whole matrices and outer products as they are; others as real."""
         if isinstance(node, Whole) or _is_collective(node):
             return node
         return self.real(node)
@@ -170,7 +179,7 @@ class _Expressions:
         return self.source.error(what, node, **details)
 
     def value(self, node: ast.expr) -> Typed:
-        """Type an expression whose value is used; `e` has none."""
+        """Type an expression; raise for an edge, which is no value."""
         typed = self.typed(node)
         if typed[1] == "edge":
             raise self.source.error(
@@ -213,6 +222,7 @@ class _Expressions:
         if isinstance(node.op, ast.Not):
             node.operand = self.condition(node.operand)
             return node, "bool"
+        # A negative literal needs no call: -2**63 is one, and cannot overflow.
         literal = isinstance(node.operand, ast.Constant)
         node.operand, type_ = self.value(node.operand)
         if isinstance(node.op, ast.USub) and not literal:
@@ -223,6 +233,7 @@ class _Expressions:
         return node, type_ if type_ == "real" else "int64"
 
     def _boolop(self, node: ast.BoolOp) -> Typed:
+        # Copies, since `tested` types the operands again, as conditions.
         typed = [self.value(copied(v)) for v in node.values]
         common = join(*(t for _, t in typed))
         if common == "bool":
@@ -276,7 +287,7 @@ class _Expressions:
         node.args = [self.real(a) for a in node.args]
         if node.name in _TESTS:
             return node, "bool"
-        if node.name in {"floor", "ceil"}:  # int on one target, real on the other
+        if node.name in {"floor", "ceil"}:  # in Numba an int on one target only
             return copy_location(Cast("real", node), node), "real"
         return node, "real"
 
@@ -315,7 +326,17 @@ class _Expressions:
 
 
 class _Statements:
-    """Types statements; `returned` is what they return."""
+    """Types statements.
+
+    Attributes
+    ----------
+    returns : str or None
+        "bool" for functions that return a verdict; None for functions of a value.
+    return_as : str or None
+        Type to which returned values are converted; None to leave them.
+    returned : str
+        Narrowest type of all returned values so far.
+    """
 
     def __init__(
         self, values: _Expressions, returns: str | None, return_as: str | None = None
@@ -363,6 +384,7 @@ class _Statements:
         node.value = value
 
     def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
+        """Return a value converted for the dtype of a property; or raise."""
         dtype = self.values.dtypes[target.name]
         wanted = type_of_dtype(dtype)
         if type_ == "real" and wanted != "real":
@@ -381,6 +403,7 @@ class _Statements:
         variables[name] = type_ if known is None else join(known, type_)
 
     def _return(self, node: ast.Return) -> None:
+        """Type a returned value; a verdict becomes a bool."""
         given = narrowed(node.value, ast.expr)
         if isinstance(given, Identity):
             return
@@ -393,9 +416,9 @@ class _Statements:
 
 
 def _type_at_sight(node: ast.expr) -> Typed | None:
-    """Type what has its type whatever stands around it; None for all else."""
+    """Type constants and nodes that are typed already; None for others."""
     if isinstance(node, ast.Constant):
-        if isinstance(node.value, int):  # a bool is one
+        if isinstance(node.value, int):  # True for a bool, too
             return node, "bool" if isinstance(node.value, bool) else "int64"
         return copy_location(Cast("real", node), node), "real"
     if isinstance(node, Identity):
@@ -406,7 +429,7 @@ def _type_at_sight(node: ast.expr) -> Typed | None:
 
 
 def _truth(node: ast.expr, type_: str) -> ast.expr:
-    """Return whether a value is not zero."""
+    """Return the test that a value is not zero."""
     if type_ == "bool":
         return node
     zero = converted(copy_location(ast.Constant(0), node), "int64", type_)

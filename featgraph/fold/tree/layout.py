@@ -1,7 +1,13 @@
 """Layouts of adjacency: statements that find and traverse the edges of a vertex.
 
-No other module indexes an adjacency. A lane that walks a row takes every n-th *place*
-of it, from 0 to its degree; the layout maps a place to an address in memory.
+Only layouts print indices into an adjacency. `AdjacencyLayout` is their interface,
+`Walk` describes a loop over a row, and `WalkedByPlace` generates such loops over
+*places*: a row has consecutive places ``start`` to ``stop``, and a subclass maps a
+place to a slot in memory. In `Csr` a place is a slot::
+
+    start, stop = row_offsets[v], row_offsets[v + 1]
+    for position in range(start, stop):
+        u = column_indices[position]
 """
 
 from __future__ import annotations
@@ -27,14 +33,14 @@ __all__ = ["AdjacencyLayout", "Csr", "OneRow", "Together", "Walk", "WalkedByPlac
 
 @dataclass(frozen=True)
 class Pairs:
-    """Edges two at a time: `first` for both of them, then `behind` for each.
+    """Statements for two edges in flight: `first` for both, then `behind` for each.
 
     Attributes
     ----------
     where : str
-        Test that this may be done.
+        Test, the same for all edges, that `first` may run for both edges.
     names : tuple of str
-        What `first` leaves for `behind`, beside the edge.
+        Variables, besides those of the edge, that `first` binds and `behind` reads.
     """
 
     where: str
@@ -45,7 +51,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Walk:
-    """A walk of one lane over the edges of a vertex: loop, lanes beside it, overlap.
+    """The loop of one lane over the edges of a vertex, and the lanes that share them.
 
     Attributes
     ----------
@@ -54,11 +60,13 @@ class Walk:
 
         - "range": a ``for`` loop over positions.
         - "while": a counter of the type of positions, which may be narrower.
-        - "rounds": as many rounds for all lanes; a lane without an edge takes a valid
-          one, with ``inside_edge`` False.
-        - "batches": ``batch_count`` rounds, in each of which a lane has several edges.
+        - "rounds": equally many rounds for all lanes of `company`; a lane without an
+          edge takes a valid one, with ``inside_edge`` False.
+        - "batches": rounds through one row, in which each lane has several edges in
+          flight; a batch has ``batch_count`` edges.
         - "together": rounds through the rows of all lanes of a warp.
-        - "apart": each lane of a warp walks its own row, and all share a long one.
+        - "apart": each lane of a warp walks its own short row; all lanes share a long
+          row.
     lanes : int
         Lanes that share the row: each takes every `lanes`-th position.
     own : str
@@ -66,7 +74,7 @@ class Walk:
     company : str
         Lanes with equally many rounds: "warp" or "block".
     at_a_time : int
-        Edges of a lane whose loads overlap; 1 for "range".
+        Edges that a lane has in flight, so that their loads overlap; 1 for "range".
     is_looped : bool
         Whether these edges are a loop that the compiler unrolls, not repeated text.
     numbers_late : bool
@@ -76,12 +84,12 @@ class Walk:
         For "together": whether the rows are those of a list, and all warps share their
         edges evenly.
     pairs : Pairs or None
-        For "while": statements for two edges at a time; None for one at a time.
+        For "while": statements for two edges in flight; None for one edge at a time.
     alone : int
-        For "apart": most edges of a row that one lane walks alone.
+        For "apart": longest row, in edges, that one lane walks alone.
     ends_together : bool
-        For "while": whether the lanes of a vertex leave when one of them has
-        ``all_found``.
+        For "while": whether all lanes of a vertex leave the loop once one of them has
+        set ``all_found``.
     """
 
     form: str
@@ -99,17 +107,18 @@ class Walk:
 
 @dataclass(frozen=True)
 class OneRow:
-    """Statements of a warp whose lanes take edges of one row.
+    """Statements of a warp whose lanes all take edges of one row.
 
     Attributes
     ----------
     starts : body
         Statements in front of the first edge.
     takes : list of body
-        As for `Together`; only ``inside_edge`` is bound for an edge.
+        Statements for each edge that a lane has in flight, as in `Together`; of the
+        variables there only ``inside_edge`` is bound.
     behind : body
-        What follows on its last edge. The lanes of the row are those whose place in the
-        warp is ``row``.
+        Statements behind the last edge. The row belongs to the lanes whose group in the
+        warp has the number ``row``; they store the result.
     """
 
     starts: Body
@@ -121,21 +130,24 @@ class OneRow:
 class Together:
     """Statements of a warp that traverses the rows of its lanes side by side.
 
+    The rows of a warp are concatenated; in a round consecutive lanes take consecutive
+    edges, so a lane may have an edge of the row of another lane.
+
     Attributes
     ----------
     takes : list of body
-        What a lane does with each of the edges that it has on the way. ``inside_edge``
-        is whether such an edge is its lane's; ``run_n`` is the number of edges before
-        the n-th, in other lanes, that are of the same row.
+        Statements for each edge that a lane has in flight. ``inside_edge`` is False for
+        a lane past the last edge; ``run_n`` is the number of preceding lanes whose n-th
+        edge is of the same row.
     behind : body
-        What follows on these, in each round. ``row_begin`` and ``row_end`` bound the
-        lane's own row among the places of all rows, and ``round_begin`` is the first
-        place of the round.
+        Statements behind these in each round. ``row_begin`` and ``row_end`` bound the
+        lane's own row in the concatenation, and ``round_begin`` is the first place of
+        the round there.
     lent : mapping
-        Variable that the lane of an edge reads from the lane of its row -> whether it
-        is a bool.
+        Variable that the lane of an edge reads from the lane of its row by a shuffle ->
+        whether the variable is a bool.
     one_row : OneRow or None
-        What it does instead where rows are so long that it takes one after the other.
+        Statements for rows so long that the warp takes one row after the other.
     """
 
     takes: list[Body]
@@ -145,16 +157,19 @@ class Together:
 
 
 class AdjacencyLayout(Protocol):
-    """Rows of edges, by vertex; ``u``, ``v`` and ``e`` are bound for a body on an edge.
+    """Interface of layouts: rows of edges, by vertex.
 
-    In rounds ``inside_edge``, whether the edge is its lane's, and the number of the
-    round, ``step``, are bound, too. A part of a row is named: "" is all of it, "part"
-    what `narrowed` left of it, and "block" what a loop over blocks has come to.
+    The statements for an edge read ``u``, ``v`` and its id ``e``. In rounds they may
+    also read ``inside_edge``, which is False for a lane that has no edge left, and the
+    number of the round, ``step``.
+
+    A part of a row has a name: "" is the whole row, "part" the part that `narrowed`
+    leaves, and "block" the current block of a loop of `blocks`.
     """
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays that a kernel is given; they differ between layouts."""
+        """Names of the arrays of the adjacency, which are arguments of a kernel."""
 
     @property
     def ends(self) -> str:
@@ -166,67 +181,64 @@ class AdjacencyLayout(Protocol):
 
     @property
     def degree(self) -> str:
-        """Text of the number of edges of the row that was bound last."""
+        """Text of the number of edges in the row that was bound last."""
 
     def row(self, vertex: str) -> Body:
-        """Bind the row of a vertex."""
+        """Return statements that bind the row of a vertex."""
 
     def cut(self, first: str, last: str) -> Body:
-        """Leave the places between two bounds of the row that was bound last."""
+        """Restrict the row that was bound last to places `first` to `last` of it."""
 
     def narrowed(self, test: str, part: str = "") -> Body:
-        """Leave no edges to a lane for which `test` is False; all else in `part`."""
+        """Bind `part` to the row, or to an empty one in lanes where `test` is False."""
 
     def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
         """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
 
     def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
-        """Return a walk over that part of the rows of all lanes of a warp.
+        """Return a walk over a part of each row of the lanes of a warp.
 
-        Where the walk is shared, over those rows of a list that are the warp's.
+        A shared walk goes over the warp's share of the edges of a list of rows.
         """
 
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
-        """Return a loop over blocks of `places` of a part of a row.
+        """Return a loop over blocks of `places` edges of a part of a row.
 
-        `each` walks one, "block"; `behind` follows on all but the last.
+        `each` walks the part "block"; `behind` follows on all blocks but the last.
         """
 
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
-        """Return `body` where the edge at a place, and its other end, have names."""
+        """Return `body`, with its edge and the other end bound for a place."""
 
     def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
-        """Return `body` for the edge at ``place`` of what begins at `start`.
-
-        That is a part of the row of `vertex`; all of it begins at ``start``.
-        """
+        """Return `body` for the edge ``place`` places behind the place `start`."""
 
     def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
         """Return a walk of all lanes of a grid over all edges.
 
-        Lanes of a warp have edges side by side, `at_a_time` each; ``inside_edge`` is
-        whether there is one.
+        Consecutive lanes take consecutive slots, each lane `at_a_time` of them;
+        ``inside_edge`` is False for a slot without an edge.
         """
 
 
 class WalkedByPlace(ABC):
-    """Walks from place to place, ``start`` to ``stop``, wherever these are in memory.
+    """Walks over the places of a row, ``start`` to ``stop``.
 
-    A subclass binds ``start`` and ``stop`` of a row, and returns the edge at a
-    ``position`` between them. In rounds a row without edges needs one,
-    too: ``start`` or the place before it, 0 at least, has to lead to some edge there.
+    A subclass binds ``start`` and ``stop`` of a row, and maps a ``position`` between
+    them to an edge in memory. In rounds a lane without an edge loads one all the same:
+    for an empty row, ``start`` or the place before it (0 at least) must be valid.
 
-    Walks over all edges go over ranges of slots, some of which may be empty.
+    Walks over all edges go over the slots of `ends`, some of which may be empty.
 
     Attributes
     ----------
     ends : str
-        The vertex at the other end of each edge.
+        Name of the array with the vertex at the other end of each edge.
     place_type, number_type : str
-        Types of places, and of numbers of edges; "" where Python's will do. Left alone,
-        Numba computes places in int64.
+        Integer types of places, and of edge ids; "" for Python's. Without a type, Numba
+        computes places in int64.
     bound : tuple of str
-        Names of the bounds of a row, which another lane needs to find its edges.
+        Variables by which another lane finds the edges of a row.
     """
 
     bound: ClassVar[tuple[str, ...]] = ("start",)
@@ -237,7 +249,7 @@ class WalkedByPlace(ABC):
 
     @abstractmethod
     def row(self, vertex: str) -> Body:
-        """Bind the row of a vertex."""
+        """Return statements that bind the row of a vertex."""
 
     @abstractmethod
     def edge_at(self, place: str) -> tuple[Body, str, str]:
@@ -245,9 +257,10 @@ class WalkedByPlace(ABC):
 
     @abstractmethod
     def slot_at(self, slot: str) -> tuple[str, str, str]:
-        """Return the test that a slot of `ends` has an edge, its end and its number.
+        """Return the test that a slot of `ends` has an edge, its end, and its id.
 
-        The test is "" where all have one. Where it fails, the others are of some edge.
+        The test is "" if every slot has one. In an empty slot the end and the id are
+        valid, but of any edge.
         """
 
     def begin(self) -> Body:
@@ -256,16 +269,16 @@ class WalkedByPlace(ABC):
 
     @property
     def degree(self) -> str:
-        """Text of the number of edges of the row that was bound last."""
+        """Text of the number of edges in the row that was bound last."""
         return "stop - start"
 
     def cut(self, first: str, last: str) -> Body:
-        """Leave the places between two bounds of the row that was bound last."""
+        """Restrict the row that was bound last to places `first` to `last` of it."""
         ends = (self.place(f"start + {bound}") for bound in (first, last))
         return code(f"start, stop = ({', '.join(ends)})")
 
     def narrowed(self, test: str, part: str = "") -> Body:
-        """Leave no edges to a lane for which `test` is False."""
+        """Bind a part to the row, or to an empty one in lanes where `test` is False."""
         end = _BOUNDS[part][1]
         if test.startswith("not "):
             return code(f"{end} = start if {test.removeprefix('not ')} else stop")
@@ -287,6 +300,7 @@ class WalkedByPlace(ABC):
         out += code(f"position = {first}")
         if walk.ends_together:
             return out + _until_found(walk, stop, each, self._step(walk.lanes))
+        # The plain loop stands last: it takes the edges that the others have left.
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
             out += _several(self, vertex, walk, stop, body, each)
@@ -295,9 +309,10 @@ class WalkedByPlace(ABC):
         return out + code(f"while position < {stop}:\n    BODY", BODY=each)
 
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
-        """Return a loop over blocks of `places` of a part of a row."""
+        """Return a loop over blocks of `places` edges of a part of a row."""
         start, stop = _BOUNDS[part]
         end = self.place(f"block_start + min(block_last - block_start, {places})")
+        # An empty part is one empty block, so that there is always a last one.
         body = code(f"block_end = {end}") + each
         body += code(
             "block_start = block_end\nif block_start == block_last:\n    break"
@@ -306,7 +321,7 @@ class WalkedByPlace(ABC):
         return out + code("while True:\n    BODY", BODY=body + behind)
 
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
-        """Return `body` where the edge at a place, and its other end, have names."""
+        """Return `body`, with its edge and the other end bound for a place."""
         find, at, own = self.edge_at(place)
         end, number = code(
             f"{'u' if vertex == 'v' else 'v'} = {self.ends}[{at}]\ne = {own}"
@@ -318,11 +333,12 @@ class WalkedByPlace(ABC):
         return [*find, end, *body]
 
     def _in_pairs(self, vertex: str, walk: Walk, stop: str, pairs: Pairs) -> Body:
-        """Return a walk over pairs of edges; what is left goes one by one.
+        """Return a walk over pairs of edges; the plain loop behind it takes the rest.
 
-        What both read is on its way before anything is stored. The first is found
-        first: a cursor of a layout only moves on. That takes a thread 80 registers for
-        78 (`say_plainly`, K = 4, sm_90), which are given out by eight.
+        The loads of both edges are issued before the stores of either. The first edge
+        of a pair is found first, since the cursor of a layout moves forward only. Pairs
+        take 80 registers instead of 78 (`say_plainly`, K = 4, sm_90), which is no loss:
+        registers are allocated in units of eight.
         """
         names = ", ".join(["u" if vertex == "v" else "v", "e", *pairs.names])
         second = f"position + {walk.lanes}"
@@ -355,7 +371,7 @@ class WalkedByPlace(ABC):
             each += code(f"{names} = edge_{n}") + _copies(node.behind, 1)
         each += code("first_slot += slot_stride")
         out = code(
-            # As 64 bits: the last warps may go beyond all slots.
+            # In 64 bits: the first slots of the last warps may exceed int32.
             f"last_slot = int64({self.ends}.size - 1)\n"
             f"first_slot = int64(cuda.grid(1) >> 5) * {places}\n"
             f"slot_stride = int64(cuda.gridsize(1) >> 5) * {places}"
@@ -364,9 +380,10 @@ class WalkedByPlace(ABC):
         return out + agreed(loop, "warp")
 
     def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
-        """Return a walk over that part of the rows of all lanes of a warp.
+        """Return a walk over a part of each row of the lanes of a warp.
 
-        Lanes that share the features of an edge have a row, and an edge each round.
+        `walk.lanes` groups of lanes share the warp. A group shares the features of an
+        edge; it has one row of its own, and takes one edge a round.
         """
         if walk.is_shared:
             return self._shared(vertex, walk, does)
@@ -384,6 +401,7 @@ class WalkedByPlace(ABC):
             f"row_end = int32(row_begin + ({stop} - {start}))\n"
             f"{own} = {', '.join(lent)}"
         )
+        # Shuffles overwrite the variables of the lane's own row, which `own` saves.
         walked = self._side_by_side(vertex, walk, part, does, lent)
         if does.one_row is not None and walk.lanes > 1:
             out += code(
@@ -398,11 +416,13 @@ class WalkedByPlace(ABC):
     def _side_by_side(
         self, vertex: str, walk: Walk, part: str, does: Together, lent: Lent
     ) -> Body:
-        """Return rounds through all rows of a warp, one behind the other."""
+        """Return rounds through the concatenated rows of a warp."""
         width, start = _WARP // walk.lanes, _BOUNDS[part][0]
         count = walk.lanes * len(does.takes)
         out = code(f"rounds = row_places + {count - 1} >> {count.bit_length() - 1}")
         each = code(f"round_begin = int32(step * {count})")
+        # Lanes past the last edge repeat it, with ``inside_edge`` False: all lanes must
+        # take part in the shuffles.
         for n, body in enumerate(does.takes):
             more = f" + {n * walk.lanes}" if n else ""
             each += code(
@@ -421,7 +441,7 @@ class WalkedByPlace(ABC):
     def _row_by_row(
         self, vertex: str, walk: Walk, part: str, does: OneRow, lent: Lent
     ) -> Body:
-        """Return a loop over rows that have edges; all lanes take edges of one."""
+        """Return a loop over the non-empty rows of a warp; all lanes share each row."""
         width, start = _WARP // walk.lanes, _BOUNDS[part][0]
         count = walk.lanes * len(does.takes)
         out = code(
@@ -445,7 +465,7 @@ class WalkedByPlace(ABC):
         return agreed(code("while row_bits != 0:\n    BODY", BODY=out), "warp")
 
     def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
-        """Return `body` for the edge at ``place`` of what begins at `start`."""
+        """Return `body` for the edge ``place`` places behind the place `start`."""
         out = code(f"position = {self.place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
 
@@ -454,7 +474,8 @@ class WalkedByPlace(ABC):
         [body] = does.takes
         shift = walk.lanes.bit_length() - 1
         first = "edge_share * (cuda.grid(1) >> 5)"
-        # As 64 bits, for the last warps' shares may begin behind all edges.
+        # In 64 bits: the first edge of a share of the last warps may exceed int32.
+        # A share is rounded up to whole rounds, so the last warps may have none.
         out = code(
             "share_edges = int64(share_begins[share_count[0]])\n"
             "edge_share = share_edges // (cuda.gridsize(1) >> 5)\n"
@@ -481,7 +502,7 @@ class WalkedByPlace(ABC):
         return out + agreed(loop, "warp")
 
     def place(self, text: str) -> str:
-        """Return a place, as narrow as places are."""
+        """Return the text of a place, converted to `place_type`."""
         return f"{self.place_type}({text})" if self.place_type else text
 
     def _number(self, text: str) -> str:
@@ -490,14 +511,14 @@ class WalkedByPlace(ABC):
 
 @dataclass(frozen=True)
 class Csr(WalkedByPlace):
-    """Rows one behind the other, in order of vertices; a place is one in memory.
+    """Compressed rows, in order of vertices; a place is an index into `ends`.
 
     Attributes
     ----------
     offsets : str
-        Where the row of each vertex begins.
+        Name of the array with the first place of the row of each vertex (V + 1).
     numbers : str
-        The number of each edge; "" where it is the place.
+        Name of the array with the id of each edge; "" if the id is the place.
     """
 
     offsets: str
@@ -508,7 +529,7 @@ class Csr(WalkedByPlace):
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays that a kernel is given."""
+        """Names of the arrays of the adjacency, which are arguments of a kernel."""
         return tuple(name for name in (self.offsets, self.ends, self.numbers) if name)
 
     @property
@@ -517,31 +538,33 @@ class Csr(WalkedByPlace):
         return f"{self.offsets}.size - 1"
 
     def bounds(self, vertex: str) -> str:
-        """Return the text of where the row of a vertex begins, and of where it ends."""
+        """Return the text of the first place of a row, and of the place behind it."""
         return f"{self.offsets}[{vertex}], {self.offsets}[{vertex} + 1]"
 
     def row(self, vertex: str) -> Body:
-        """Bind the row of a vertex."""
+        """Return statements that bind the row of a vertex."""
         return code(f"start, stop = {self.bounds(vertex)}")
 
     def edge_at(self, place: str) -> tuple[Body, str, str]:
-        """Return where the edge at a place stands, and its number."""
+        """Return no statements, the position of an edge in `ends`, and its id."""
         at = self._number(place)
         return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
 
     def slot_at(self, slot: str) -> tuple[str, str, str]:
-        """Return the end and the number of the edge in a slot: none is empty."""
+        """Return no test, since no slot is empty, and the end and id of an edge."""
         number = f"{self.numbers}[{slot}]" if self.numbers else slot
         return "", f"{self.ends}[{slot}]", number
 
 
+#: Lanes of a warp.
 _WARP = 32
-#: Rounds of a row, in the mean of a warp's, from which on the rows are taken one after
-#: the other: no lane then looks for its row, or combines behind each round.
+#: Mean length of the non-empty rows of a warp, in rounds of all its lanes, from which
+#: on the warp takes one row after the other: then no lane searches the row of its edge,
+#: and lanes combine once a row, not once a round.
 LONG_ROW = 2
-#: Names that lanes shuffle to each other -> whether the value is a bool.
+#: Variable that lanes pass to each other by shuffles -> whether its value is a bool.
 Lent = Mapping[str, bool]
-#: Part of a row -> the names of where it begins and ends.
+#: Part of a row -> the variables of its first place, and of the place behind it.
 _BOUNDS = {
     "": ("start", "stop"),
     "part": ("start", "part_stop"),
@@ -550,7 +573,7 @@ _BOUNDS = {
 
 
 def _borrow(lent: Lent, width: int) -> Body:
-    """Return shuffles of values from the lane of ``row`` to an edge's lane."""
+    """Return shuffles that bring variables of the lane of ``row`` to an edge's lane."""
     out = code("")
     for name, is_bool in lent.items():
         given = f"int32(own_{name})" if is_bool else f"own_{name}"
@@ -560,10 +583,10 @@ def _borrow(lent: Lent, width: int) -> Body:
 
 
 def _until_found(walk: Walk, stop: str, each: Body, step: Body) -> Body:
-    """Return a loop that lanes of a vertex leave when one of them has found all.
+    """Return a loop that the lanes of a vertex leave once one has ``all_found``.
 
-    Where few edges count, each by itself would go on for long. Lanes whose vertex is
-    done stay in it: those of the company meet.
+    If few edges contribute, lanes that ended on their own would walk on for long. Lanes
+    whose vertex is done stay in the loop: all lanes of the warp or block vote in it.
     """
     goes_on = {
         "warp": f"warp.group_any(inside_edge, {_WARP})",
@@ -580,7 +603,10 @@ def _until_found(walk: Walk, stop: str, each: Body, step: Body) -> Body:
 def _rounds(
     rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body, first: str = ""
 ) -> Body:
-    """Return a walk in rounds: all lanes of its company go round equally often."""
+    """Return a walk in rounds, equally many for all lanes of the warp or block.
+
+    `first` is the text of the first round; "" for 0.
+    """
     start, stop = _BOUNDS[part]
     edges, own = f"{stop} - {start}", "step"
     if walk.lanes > 1:
@@ -605,10 +631,11 @@ def _rounds(
 def _rounds_together(
     rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
 ) -> Body:
-    """Return rounds of a row that a whole warp or block has, several at a time.
+    """Return rounds through a row of a whole warp or block, several in flight.
 
-    Every lane has an edge in each of them, so that no mask keeps the loads of one
-    behind the shuffles of another. The rounds that are left go one by one.
+    Every lane has an edge in each of these, so that the loads of a round need no mask
+    and are issued before the shuffles of another. The remaining rounds follow one by
+    one.
     """
     start, stop = _BOUNDS[part]
     times = len(does.takes)
@@ -617,7 +644,7 @@ def _rounds_together(
     for n, body in enumerate(does.takes):
         own = " + ".join([f"whole_round * {count}", *[walk.own] * bool(walk.own)])
         own += f" + {n * walk.lanes}" if n else ""
-        # Each round begins with it, for sources that are not wanted make it False.
+        # In each round anew: a source that is not active makes it False.
         each += code(f"inside_edge = True\nposition = {rows.place(f'{start} + {own}')}")
         each += rows.bind(vertex, walk, "position", body)
     loop = code("for whole_round in range(whole_rounds):\n    BODY", BODY=each)
@@ -630,7 +657,7 @@ def _rounds_together(
 def _batches(
     rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
 ) -> Body:
-    """Return rounds through one row, of which all lanes have a part on the way."""
+    """Return rounds through one row, with several edges of each lane in flight."""
     start, stop = _BOUNDS[part]
     count = walk.lanes * len(does.takes)
     first = rows.place(f"{start} + step * {count}")
@@ -655,7 +682,7 @@ def _batches(
 def _several(
     rows: WalkedByPlace, vertex: str, walk: Walk, stop: str, body: Body, once: Body
 ) -> Body:
-    """Return a walk over several edges at a time; the rest goes one by one."""
+    """Return a walk over `at_a_time` edges a turn; other loops take the rest."""
     times = walk.at_a_time
     whole = rows.place(f"{stop} - {(times - 1) * walk.lanes}")
     if walk.is_looped:
@@ -669,11 +696,12 @@ def _several(
 
 
 def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) -> Body:
-    """Return a walk in which lanes take short rows, and all of them a long one."""
+    """Return a walk in which a lane takes its short row, and a warp each long one."""
     start, stop = _BOUNDS[part]
     lent = [*rows.bound, stop]
     named = {n.id for n in every(body) if isinstance(n, ast.Name)}
     lent += [vertex] if vertex in named else []
+    # For a long row ``few`` is its start, so that its lane has nothing to do alone.
     out = code(f"few = {stop} if {stop} - {start} <= {walk.alone} else {start}")
     short = replace(walk, form="while", lanes=1)
     out += _while(rows, vertex, short, start, "few", _copies(body, 1))
@@ -695,10 +723,12 @@ def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) 
 def _while(
     rows: WalkedByPlace, vertex: str, walk: Walk, first: str, stop: str, body: Body
 ) -> Body:
+    """Return a loop over places `first` to `stop`, by steps of `walk.lanes`."""
     each = rows.bind(vertex, walk, "position", body) + rows._step(walk.lanes)
     loop = code(f"while position < {stop}:\n    BODY", BODY=each)
     return code(f"position = {first}") + loop
 
 
 def _copies(body: Body, times: int) -> Body:
+    """Return `times` copies of statements: no node may stand twice in a tree."""
     return [copied(node) for _ in range(times) for node in body]

@@ -1,9 +1,13 @@
-"""Nodes of a loop nest: what a kernel does, and what a schedule has made of it.
+"""Nodes of a loop nest: the work of a kernel, before and after lanes are assigned.
 
-Functions and what they fill stand there by name. A leaf is a Python statement for one
-feature, ``aggr[f] += weigh(f, u, v, e, d)``: there ``x[f]`` is feature f of what a lane
-has, and ``*x`` all that it has; j is the number of f among these. ``x[i, f]`` is an
-element of a matrix. `Features` has the features for which it runs.
+Nodes up to `Triangle` describe a phase without lanes: `kinds` builds them. The others
+describe lanes, registers and memory: passes and schedules replace the former by them.
+Functions and accumulators are given by name.
+
+A leaf of the nest is a Python statement for one feature, such as
+``aggr[f] += weigh(f, u, v, e, d)``. In a leaf ``x[f]`` is feature f of the lane's value
+x, ``*x`` all features that the lane has, ``j`` the position of f among these, and
+``x[i, f]`` a matrix element. `Features` repeats leaves for the features of a lane.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from featgraph.fold.tree.statements import Body, Node
 
 
 class Target(Enum):
-    """Where a kernel runs."""
+    """Target of a kernel."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -27,22 +31,37 @@ class Target(Enum):
         return "warp" if self is Target.CUDA else "cpu"
 
 
-# Nodes of a phase before it is mapped: no lane, no place in memory and no copy of a
-# feature stands here.
+# Nodes of a phase before it is mapped to threads: they name no lane, no address and no
+# copy of a feature.
 
 
 @dataclass(eq=False)
 class Sweep(Node):
-    """`body` for each vertex of the set `words`, or for all where that is "".
+    """Run `body` for each vertex (or edge) of a set.
 
-    `wanted` is what the test is called, that a lane's vertex is one of them. `behind`
-    follows on all of a reduce, or on each block of it where sums are cut into these;
-    then `between` stands behind all blocks but the last, and in front of each block
-    that leaves a row of its own. Each of `marks` is a flag and
-    a set: where the flag holds behind the body, the vertex joins the set. `begins` is
-    what such a set has before, and is passed over; "" where that stands in it. A sweep
-    of edges in an order has `prefetches` of entries that are read soon, and properties
-    whose `values` are taken from copies in that order.
+    Attributes
+    ----------
+    vertex : str
+        Loop variable.
+    words : str
+        Name of the set, an array of uint32 words; "" for all vertices.
+    wanted : str
+        Name of the flag that the vertex of a lane belongs to the set.
+    behind : body
+        Statements behind the loop, or behind each block of vertices if sums are cut
+        into blocks.
+    between : body
+        Statements behind each block of a sum but the last. Where each block of vertices
+        has its own row of partial results: statements in front of each block.
+    marks : tuple of (str, str)
+        (flag, set): a vertex whose flag holds behind the body joins the set.
+    begins : str
+        Set whose vertices are skipped, and are in the marked set from the beginning; ""
+        for none.
+    prefetches : body
+        Prefetches for the next edges of a sweep of edges in an order.
+    values : tuple of str
+        Edge properties that such a sweep reads from copies in that order.
     """
 
     vertex: str
@@ -59,10 +78,10 @@ class Sweep(Node):
 
 @dataclass(eq=False)
 class Begin(Node):
-    """A vertex or edge is swept, `entity` "v" or "e".
+    """Begin the work on a vertex or edge, `entity` "v" or "e": it is ``alive``.
 
-    Next entries of `names` are copied before any is written. Where `leaves` holds, it
-    ends before anything is gathered.
+    Current entries of the properties `names` are first copied to their next ones. A
+    vertex for which the test `leaves` holds is not alive, and so gathers nothing.
     """
 
     names: tuple[str, ...]
@@ -72,28 +91,28 @@ class Begin(Node):
 
 @dataclass(eq=False)
 class Run(Node):
-    """A vertex or edge function runs; ``alive`` is its verdict."""
+    """Call a vertex or edge function; its verdict, a bool, becomes ``alive``."""
 
     function: str
 
 
 @dataclass(eq=False)
 class Then(Node):
-    """`body` for vertices, or edges, that are ``alive``."""
+    """Run `body` for vertices, or edges, that are ``alive``."""
 
     body: Body
 
 
 @dataclass(eq=False)
 class Ordered(Node):
-    """A barrier: writes become visible to all lanes that share the vertex or edge."""
+    """Make writes visible to all lanes that share the vertex or edge: a barrier."""
 
     entity: str = "v"
 
 
 @dataclass(eq=False)
 class Mark(Node):
-    """`passed` for an edge that ends ``alive``, `stopped` for one that does not."""
+    """Run `passed` for an edge that ends ``alive``, and `stopped` for any other."""
 
     passed: Body
     stopped: Body = field(default_factory=list)
@@ -101,7 +120,7 @@ class Mark(Node):
 
 @dataclass(eq=False)
 class Restore(Node):
-    """Next entries of `names` are put back where the last verdict is False."""
+    """Reset next entries of `names` to current ones where the last verdict is False."""
 
     names: tuple[str, ...]
     entity: str = "v"
@@ -109,11 +128,22 @@ class Restore(Node):
 
 @dataclass(eq=False)
 class ForEdges(Node):
-    """`body` for each edge of a vertex, or of the part of its row that `part` names.
+    """Run `body` for each edge of a vertex.
 
-    Sums of real numbers, `summed`, may be taken in blocks; `prefix` is that of their
-    accumulators. `behind` follows on all edges, or on each block of them. `along`
-    holds where the edges are not those of the rows that all else goes along.
+    Attributes
+    ----------
+    vertex : str
+        Variable of the vertex, "u" or "v".
+    part : str
+        Part of its row: see `AdjacencyLayout`.
+    summed : tuple of str
+        Accumulators that are summed in blocks of edges, which bounds rounding errors.
+    prefix : str
+        Prefix of the names of these accumulators.
+    behind : body
+        Statements behind all edges, or behind each block of edges.
+    along : str
+        Direction of the edges, where it is not that of the phase.
     """
 
     vertex: str
@@ -127,7 +157,7 @@ class ForEdges(Node):
 
 @dataclass(eq=False)
 class Degree(Node):
-    """`name` is how many edges a vertex has."""
+    """Bind `name` to the degree of a vertex."""
 
     vertex: str
     name: str
@@ -135,9 +165,10 @@ class Degree(Node):
 
 @dataclass(eq=False)
 class AllEdges(Node):
-    """`first` for each edge of the graph, in any order, then `behind`.
+    """Run `first`, then `behind`, for each edge of the graph, in any order.
 
-    That is for several edges at a time; `first` leaves `names` for `behind`.
+    A lane has several edges in flight: it runs `first` for all of them, then `behind`
+    for all of them. `first` binds the variables `names`, which `behind` reads.
     """
 
     vertex: str
@@ -147,16 +178,16 @@ class AllEdges(Node):
 
 
 def is_seldom(node: ForEdges) -> bool:
-    """Whether the body of a loop over edges ends with a branch that few edges take."""
+    """Return whether the loop body ends with a branch that few edges take."""
     last = node.body[-1]
     return isinstance(last, Only) and last.seldom
 
 
 @dataclass(eq=False)
 class Pull(Node):
-    """Edge functions run on an edge whose source is one of theirs.
+    """Run edge functions on an in-edge whose source is in their active set.
 
-    `is_read` holds where what follows on the same edge reads what they write.
+    `is_read` is set if the gathers of the same edge read entries that they write.
     """
 
     functions: tuple[str, ...]
@@ -165,9 +196,9 @@ class Pull(Node):
 
 @dataclass(eq=False)
 class Passed(Node):
-    """Where an edge is ``alive``, ``edge_passed`` of its vertex holds; and `body`.
+    """For an edge that is ``alive``, set ``edge_passed`` of its vertex and run `body`.
 
-    `prefix` is that of the flag.
+    `prefix` is the prefix of the flag's name.
     """
 
     body: Body = field(default_factory=list)
@@ -176,20 +207,20 @@ class Passed(Node):
 
 @dataclass(eq=False)
 class FindDue(Node):
-    """Behind pulled edges, a vertex is ``alive`` if it is due, by one of them or not.
+    """Set ``alive``: whether a vertex is due already, or by a pulled edge that passed.
 
-    ``is_target`` holds for the vertices that edges have found.
+    ``is_target`` is set for vertices with an edge that passed.
     """
 
 
 @dataclass(eq=False)
 class Reached(Node):
-    """The source of an edge is active: ``is_reached`` of its vertex holds."""
+    """Set ``is_reached`` of a vertex: the source of one of its edges is active."""
 
 
 @dataclass(eq=False)
 class Gathers(Node):
-    """Gathers that share a pass over edges; `prefix` is that of what they fill."""
+    """Run gathers in one walk over edges; accumulators have names with `prefix`."""
 
     functions: tuple[str, ...]
     edges: ForEdges
@@ -198,10 +229,11 @@ class Gathers(Node):
 
 @dataclass(eq=False)
 class Incremental(Node):
-    """Aggregates stay in memory: `patch` goes over edges whose sources changed.
+    """Patch aggregates that stay in memory, or recompute them.
 
-    Where that does not do, `anew` goes over all. Functions that `patched` leaves out
-    read nothing that changes.
+    `patch` walks over the edges from changed sources. Where a patch would be less exact
+    than recomputing, `anew` walks over all edges. Functions that are not in `patched`
+    read nothing that changes, so that their aggregates need no patch.
     """
 
     functions: tuple[str, ...]
@@ -212,7 +244,7 @@ class Incremental(Node):
 
 @dataclass(eq=False)
 class Only(Node):
-    """`body` for edges for which `test` holds, which are few where `seldom` is set."""
+    """Run `body` for edges for which `test` holds; `seldom`: these are few."""
 
     test: ast.expr
     body: Body
@@ -221,9 +253,10 @@ class Only(Node):
 
 @dataclass(eq=False)
 class Ahead(Node):
-    """Loads and functions of an edge, before what follows is done for an earlier one.
+    """Issue `loads` of an edge and run `pulled`, before the stores of earlier edges.
 
-    The test of `pulled` is known to hold where `where` does. They leave `names`.
+    The test of `pulled` always holds if the test `where` does. `names` are the
+    variables that later statements of the edge read.
     """
 
     loads: Body
@@ -234,9 +267,10 @@ class Ahead(Node):
 
 @dataclass(eq=False)
 class Stop(Node):
-    """No edge that follows changes what `functions` fill.
+    """End a walk over edges once the accumulators of `functions` are final.
 
-    A lane leaves its loop then; or ``all_found`` is set, and lanes leave it together.
+    A lane leaves its loop (`leaves`), or sets ``all_found`` only, so that all lanes of
+    the vertex leave the loop together.
     """
 
     functions: tuple[str, ...]
@@ -267,7 +301,7 @@ class Start(Node):
 
 @dataclass(eq=False)
 class Contribute(Node):
-    """A gather or reduce combines what is contributed into what a lane has."""
+    """Call a gather or reduce, and combine its value into the lane's accumulator."""
 
     function: str
     prefix: str = ""
@@ -275,14 +309,14 @@ class Contribute(Node):
 
 @dataclass(eq=False)
 class Stage(Node):
-    """A lane brings the factors of what a product of an edge contributes.
+    """Copy the factors of an edge's product to shared memory, by the lane of the edge.
 
     Attributes
     ----------
     number : int
-        Which of the edges it is that the lane has on the way.
+        Number of the edge among those that the lane has in flight.
     mask : str
-        Whether the edge contributes at all.
+        Flag that the edge contributes.
     """
 
     function: str
@@ -292,7 +326,7 @@ class Stage(Node):
 
 @dataclass(eq=False)
 class AddStaged(Node):
-    """The lanes of a vertex add the products of all edges that are on the way."""
+    """Add the products of all staged edges, distributed over the lanes of a vertex."""
 
     function: str
 
@@ -314,26 +348,34 @@ class Finish(Node):
 
 @dataclass(eq=False)
 class Push(Node):
-    """A gather combines it into memory of the edge's end, with an atomic."""
+    """Call a gather, and combine its value in memory at the target by an atomic."""
 
     function: str
 
 
 @dataclass(eq=False)
 class Patch(Node):
-    """A kept gather takes what an edge contributes, and takes out what it did."""
+    """Add the new contribution of an edge to an aggregate, and remove the old one."""
 
     function: str
 
 
 @dataclass(eq=False)
 class Intersect(Node):
-    """`body` for each triangle: where the rows of two neighbors have one in common.
+    """Run `body` for each triangle: the rows of two neighbors have a common member.
 
-    By degree its corners are ``u``, ``v`` and ``w``, and its edges ``e_uv``, ``e_uw``
-    and ``e_vw``. All of these have the property `within`; where `of_passed` is set, one
-    has passed. What is added at corners and edges `may_wait` need not go to memory for
-    each triangle.
+    Its corners are ``u``, ``v`` and ``w`` in degree order, and its edges ``e_uv``,
+    ``e_uw`` and ``e_vw``.
+
+    Attributes
+    ----------
+    may_wait : tuple of str
+        Corners and edges whose sums may be accumulated over several triangles before
+        they are added to memory.
+    within : str
+        Boolean edge property that must hold for all three edges; "" for none.
+    of_passed : bool
+        Whether one of the three edges must have passed.
     """
 
     body: Body
@@ -344,17 +386,18 @@ class Intersect(Node):
 
 @dataclass(eq=False)
 class Triangle(Node):
-    """A triangle function runs; what it adds goes to memory, or to where it waits."""
+    """Call a triangle function, and add its results to memory or to sums of `Waits`."""
 
     function: str
 
 
-# Nodes behind a schedule: no test on a vertex or an edge but those of Python.
+# Nodes that passes and schedules add: lanes, registers and memory. Tests on vertices
+# and edges are statements of Python by then.
 
 
 @dataclass(eq=False)
 class Areas(Node):
-    """Memory that lanes work in is declared, and matrices are brought to hand."""
+    """Declare the arrays that lanes work in, and load matrices that vertices share."""
 
 
 @dataclass(eq=False)
@@ -362,7 +405,8 @@ class Waits(Node):
     """Accumulate additions at corners and edges `at` of triangles during `body`.
 
     The sums are in registers, and are added to memory behind the body, once for all
-    lanes of a `scope`. With an `index` they are in `Places`, which `FromPlace` reads.
+    lanes of a `scope`. With an `index` they are entries of the arrays of `Places`, and
+    `FromPlace` adds them to memory.
     """
 
     at: tuple[str, ...]
@@ -373,10 +417,10 @@ class Waits(Node):
 
 @dataclass(eq=False)
 class Places(Node):
-    """Arrays for what is added at members of a row, which are corners and edges `at`.
+    """Declare arrays of sums, one entry for each member of a row (`at`: its roles).
 
-    They have `size` places, or as many as fit `size_bytes` of shared memory together,
-    ``place_count``.
+    They have `size` entries (CPU), or ``place_count``: as many as fit `size_bytes` of
+    shared memory together (GPU).
     """
 
     at: tuple[str, ...]
@@ -386,9 +430,9 @@ class Places(Node):
 
 @dataclass(eq=False)
 class FromPlace(Node):
-    """Add the sums at `index` of `Places` to memory, for the corner and edge there.
+    """Add entry `index` of the arrays of `Places` to memory, at its corner and edge.
 
-    `place` is that of the member in its row.
+    `place` is the position in the adjacency of the member that the entry belongs to.
     """
 
     at: tuple[str, ...]
@@ -398,19 +442,25 @@ class FromPlace(Node):
 
 @dataclass(eq=False)
 class Meet(Node):
-    """Lanes of a scope, "edge", "vertex", "partial" or "row", meet.
+    """Synchronize the lanes of a scope, "edge", "vertex", "partial" or "row".
 
     Attributes
     ----------
     what : str
-        "sync", so that each sees what others have written; "any" or "all" of a flag;
-        "sum" of numbers; "combine" of what each has accumulated; "collect", where that
-        is stored as a part of a reduce; "rows", of what lanes that go together have of
-        each row in a round; "row", of what all have of one row.
+        - "sync": a barrier; each lane sees the writes of the others.
+        - "any", "all": a vote on a flag.
+        - "sum": sums of numbers over the lanes.
+        - "combine": the combined accumulators of the lanes, in each of them.
+        - "collect": the same, stored as a row of partial results of a reduce.
+        - "rows": the edges of a round combined row by row (segmented scan).
+        - "row": the values of all lanes combined in the lanes of one row.
     names : tuple of str
-        The flag and the name of the result, or what is combined and its prefix; for
-        rows also the prefix of what the round has, and which of its edges that is; for
-        a row those of what each of a lane's edges on the way has filled.
+        - "any", "all": the flag, and for "any" the variable of the result.
+        - "sum": the numbers.
+        - "combine": accumulator, and its prefix; "collect": accumulator.
+        - "rows": accumulator, its prefix, the prefix of the round's value, and the
+          number of the edge among those in flight.
+        - "row": accumulator, its prefix, and the prefix of each edge in flight.
     """
 
     what: str
@@ -420,9 +470,10 @@ class Meet(Node):
 
 @dataclass(eq=False)
 class Called(Node):
-    """All lanes call a function that makes shuffles; the calls under `mask` count.
+    """Call a function that contains shuffles, in all lanes of the warp.
 
-    Where `was_seen` is set, a kept gather is called as it was.
+    Only results of lanes for which `mask` holds are used. With `was_seen` an
+    incremental gather is called on the values of its last update.
     """
 
     function: str
@@ -433,7 +484,10 @@ class Called(Node):
 
 @dataclass(eq=False)
 class Verdict(Node):
-    """`target` is the verdict of a function, by a lane for which `mask` holds."""
+    """Call a function in lanes for which `mask` holds; `target` is its verdict.
+
+    In other lanes `target` is False.
+    """
 
     target: str
     function: str
@@ -442,7 +496,7 @@ class Verdict(Node):
 
 @dataclass(eq=False)
 class Copy(Node):
-    """Entries of `entity` go from one buffer to the other; a commit goes back."""
+    """Copy current entries of `entity` to next ones, or back if it `commits`."""
 
     names: tuple[str, ...]
     entity: str
@@ -451,14 +505,14 @@ class Copy(Node):
 
 @dataclass(eq=False)
 class Share(Node):
-    """All lanes get the single entries of what `functions` have filled."""
+    """Broadcast single entries of gathered rows from the lanes that have them."""
 
     functions: tuple[str, ...]
 
 
 @dataclass(eq=False)
 class BeginPatch(Node):
-    """A kept aggregate is at hand, or what will be added to it."""
+    """Load an aggregate that needs no patch, or initialize the change to add to it."""
 
     function: str
 
@@ -480,7 +534,7 @@ class Select(Node):
 
 @dataclass(eq=False)
 class PutBy(Node):
-    """The sums of a block join those of the blocks before it."""
+    """Add the sums of a block to the partial sums of earlier blocks."""
 
     names: tuple[str, ...]
     prefix: str = ""
@@ -488,7 +542,7 @@ class PutBy(Node):
 
 @dataclass(eq=False)
 class AddUp(Node):
-    """The sums of all earlier blocks are added to those of the last."""
+    """Add the partial sums of all earlier blocks to the sums of the last block."""
 
     names: tuple[str, ...]
     prefix: str = ""
@@ -496,9 +550,9 @@ class AddUp(Node):
 
 @dataclass(eq=False)
 class FromRow(Node):
-    """All that a lane has of a row is loaded as `name`, `at_once` features at a time.
+    """Load the lane's features of row `index` of `array` into variables `name`.
 
-    The row stands at `index` of `array`.
+    A load takes `at_once` features.
     """
 
     name: str
@@ -509,7 +563,7 @@ class FromRow(Node):
 
 @dataclass(eq=False)
 class ToRow(Node):
-    """All that a lane has of a row, as `name`, is stored; as for `FromRow`."""
+    """Store variables `name`, the lane's features of a row: parameters of `FromRow`."""
 
     name: str
     array: str
@@ -519,9 +573,9 @@ class ToRow(Node):
 
 @dataclass(eq=False)
 class Returned(Node):
-    """A function has returned all that a lane has of a row, as `name`.
+    """Bind variables `name` to the lane's features of a row that a function returned.
 
-    It is the row `number`, from 0, behind the verdict in ``result``.
+    ``result`` has the verdict, then the rows; `number` counts these from 0.
     """
 
     name: str
@@ -535,9 +589,9 @@ class RowLoad:
     Attributes
     ----------
     name : str
-        What its features are called in a leaf, ``name[f]``.
+        Name in a leaf: ``name[f]`` is feature f.
     array, index : str
-        Where it stands; "" where it is in registers already.
+        Array and index of the row; "" if it is in registers already.
     """
 
     name: str
@@ -547,20 +601,24 @@ class RowLoad:
 
 @dataclass(eq=False)
 class Features(Node):
-    """`body` for each feature that a lane has.
+    """Run `body` for each feature of a lane.
 
     Attributes
     ----------
     shape : str
-        "one": there are no features; "wide": each of K; "matrix": each of K x K in
-        memory; "elements": each that a lane has in registers; "lower": those of them
-        that are not above the diagonal; "element": the one that it has come to.
+        - "one": once, there are no features.
+        - "wide": for each of K features.
+        - "matrix": for each of K x K elements of a matrix in memory.
+        - "elements": for each element of a matrix in registers of the lane.
+        - "lower": for those of them that are not above the diagonal.
+        - "element": for the element that the loops around have reached.
     rows : tuple of RowLoad
-        Loaded in front, for as many features as a load takes; of a matrix along i.
+        Vector loads in front of the body; for a matrix, along i.
     guarded : bool
-        Whether lanes without a feature of their own must be kept out.
+        Whether lanes without a feature of their own must not run the body.
     drops : bool
-        Whether what is loaded behind a row does no harm, and need not be replaced.
+        Whether values loaded from the padding of a row are harmless, and so are not
+        replaced by the lane's valid ones.
     """
 
     shape: str
@@ -572,9 +630,9 @@ class Features(Node):
 
 @dataclass(eq=False)
 class AnyFeature(Node):
-    """`target` is whether `value` holds for a feature, of lanes for which `mask` does.
+    """Bind `target` to whether `value` holds for any feature of the lane, under `mask`.
 
-    `rows` are loaded as for `Features`.
+    `rows` are vector loads, as of `Features`.
     """
 
     target: str
@@ -585,13 +643,13 @@ class AnyFeature(Node):
 
 @dataclass(eq=False)
 class AllFound(Node):
-    """``all_found`` is whether all `tests` hold, for all features."""
+    """Bind ``all_found`` to whether all `tests` hold for all features of the lane."""
 
     tests: list[ast.expr]
 
 
 @dataclass(eq=False)
 class Comment(Node):
-    """A line of its own."""
+    """Print `text` as a comment on a line of its own."""
 
     text: str

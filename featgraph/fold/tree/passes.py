@@ -1,9 +1,10 @@
 """Passes over trees, and the invariants that tests verify after each of them.
 
-A pass is a function from tree to tree; the first sentence of its docstring is its
-description. A pass relies on the form that the previous one leaves. A tree that breaks
-an invariant would give wrong code in some kernels only: a branch in which some lanes
-wait for others, or a statement that occurs twice and is changed at one place.
+A pass is a function from tree to tree; the first line of its docstring is its
+description in `explain` and in the documentation. `run` runs a list of passes; the
+lists are in `passes/passes.py`. `verify` checks invariants whose violation gives wrong
+code in some kernels only: a barrier in a branch that some lanes do not enter, a node
+that stands twice in a tree and is changed in both places, an unbound name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True)
 class Pass(Generic[Facts]):
-    """A pass, and the nodes that no later pass finds in the tree."""
+    """A pass, and the classes of nodes that it removes from the tree."""
 
     run: Callable[[Facts, Body], Body]
     rewrites: tuple[type[ast.AST], ...] = ()
@@ -52,7 +53,7 @@ def run(
     Parameters
     ----------
     stage_of : callable
-        Pass -> invariants after it, besides the nodes that are gone.
+        Pass -> invariants after it, without `gone`, which `run` adds.
     """
     tree: Body = []
     gone: tuple[type[ast.AST], ...] = ()
@@ -64,7 +65,7 @@ def run(
         yield one, tree
 
 
-#: Statements that end a branch: those behind them do not run.
+#: Statements that leave a branch, so that it binds no name for the statements behind.
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
 
 
@@ -79,13 +80,13 @@ class Stage:
     Attributes
     ----------
     gone : tuple of classes
-        Nodes that passes up to this one rewrite, and that later ones do not create.
+        Nodes that this pass and earlier ones rewrite, and that no later pass creates.
     companies : mapping or None
         Scope of a `Meet` -> lanes that must reach it together, "warp" or "block"; ""
         for a single lane. None before lanes are assigned.
     given : collection of str or None
-        Names that a kernel has without binding them. None while some have yet to
-        be bound.
+        Arguments and globals of a kernel, which it reads without binding them. None
+        before all other names are bound.
     """
 
     gone: tuple[type[ast.AST], ...] = ()
@@ -93,18 +94,18 @@ class Stage:
     given: Collection[str] | None = None
 
     def without(self, gone: tuple[type[ast.AST], ...]) -> Stage:
-        """Return it with the nodes that there should be no more."""
+        """Return the invariants with the classes of nodes that must be gone."""
         return replace(self, gone=gone)
 
 
 def verify(tree: Body, stage: Stage) -> None:
-    """Refuse a tree that later passes cannot be given.
+    """Raise if a tree breaks an invariant.
 
     Raises
     ------
     TreeError
-        For a node that stands twice, one that should be gone, a `Meet` in a branch or
-        loop that its lanes do not enter together, and a name that may not be bound.
+        For a node that stands twice, a node that must be gone, a `Meet` in a branch or
+        loop that its lanes may not enter together, and a name that may be unbound.
     """
     _once(tree, stage.gone)
     if stage.companies is not None:
@@ -114,7 +115,10 @@ def verify(tree: Body, stage: Stage) -> None:
 
 
 def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
-    """Refuse what is gone, and a node in two places: a pass would change both."""
+    """Raise for a node that must be gone, or that stands in two places.
+
+    A pass that changes the one place would change the other, too.
+    """
     found = list(every(tree))
     for kind in set(map(type, found)):
         if issubclass(kind, gone):
@@ -129,7 +133,7 @@ def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
 
 
 def _meets(body: Body, companies: Mapping[str, str], apart: list[ast.stmt]) -> None:
-    """Refuse a meeting of lanes of which some may be elsewhere."""
+    """Raise for a `Meet` that some lanes may not reach; `apart`: statements around."""
     for node in body:
         if isinstance(node, nodes.Meet):
             _meets_here(node, companies[node.scope], apart)
@@ -141,6 +145,7 @@ def _meets(body: Body, companies: Mapping[str, str], apart: list[ast.stmt]) -> N
 
 
 def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
+    """Raise if a branch or loop around a `Meet` may be entered by some lanes only."""
     if not company:
         return
     for outer in around:
@@ -155,16 +160,18 @@ def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
 
 
 class _Bound:
-    """Names that are bound on every way to a statement.
+    """Names that are bound on every path to a statement.
 
-    What one branch binds is bound behind it if the other binds it, too, or leaves. What
-    is bound under a test is so in the next branch under it, and, if bound again in the
-    next where it does not hold, in any case: a test may but become false meanwhile.
+    A name that one branch binds is bound behind the ``if`` if the other branch binds
+    it, too, or leaves. A name that is bound under a test is bound in a later branch
+    under the same test; if a branch under its negation binds the name, too, it is bound
+    behind that. Both hold only because tests change from True to False in between, and
+    never back.
     """
 
     def __init__(self, given: Collection[str]) -> None:
         self.names = set(given)
-        #: Test -> what a branch under it has bound.
+        #: Text of a test -> names bound behind a branch under it.
         self.under: dict[str, set[str]] = {}
 
     def body(self, body: Body) -> None:
@@ -187,6 +194,7 @@ class _Bound:
             self._reads(node.value)
 
     def _branches(self, node: ast.If) -> None:
+        """Follow both branches; `ways` has the names bound at the ends that go on."""
         self._reads(node.test)
         before, ways = self.names, list[set[str]]()
         known = self.under.get(ast.unparse(node.test), set())
@@ -231,7 +239,7 @@ class _Bound:
 
 
 def _runs(node: ast.For | ast.While) -> bool:
-    """Whether the body of a loop runs once at least."""
+    """Return whether the body of a loop runs at least once."""
     if isinstance(node, ast.While):
         return isinstance(node.test, ast.Constant)
     args = node.iter.args if isinstance(node.iter, ast.Call) else []
@@ -239,7 +247,7 @@ def _runs(node: ast.For | ast.While) -> bool:
 
 
 def _shown(node: ast.AST) -> str:
-    """Return the first line of a node."""
+    """Return the first line of a statement, or the class of a node of the nest."""
     if isinstance(node, Node):
         return type(node).__name__
     try:

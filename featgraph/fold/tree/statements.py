@@ -1,13 +1,16 @@
-"""Python's syntax tree: statements that passes build, and expressions of ours.
+"""Python's syntax tree, with statements and expressions of the folder added.
 
 - Statements come from templates (`code`, `expression`, `when`), and `Rewriting` is the
-  base class of passes over them. A nest mixes Python's statements with nodes of its own
-  (`nodes.py`), so that `ast.NodeTransformer` walks both. Parts of a node that are
-  neither statements nor expressions are names and numbers: a tree can be copied and
-  compared without the objects that they stand for.
-- The middle end adds expressions: accesses, calls of operations and helpers, casts.
-  They are `ast.expr` subclasses, so that `ast.NodeTransformer` and `copy.deepcopy` walk
-  them like any other node. Only `passes/bodies/memory.py` turns them back into Python.
+  base class of passes over them. A nest mixes statements of Python with the nodes of
+  `nodes.py`, which are `ast.stmt` subclasses, so that one visitor walks both. Fields of
+  nodes hold statements, expressions, names and numbers only, no objects of the plan: so
+  trees can be copied and compared.
+- `Access` and the classes behind it are expressions that `syntax` puts in place of the
+  user's: accesses, calls of operations and helpers, casts. They are `ast.expr`
+  subclasses. Only `passes/bodies/memory.py` turns them back into Python.
+
+>>> ast.unparse(expression("TEST or not alive", TEST=expression("degree == 0")))
+'degree == 0 or not alive'
 """
 
 from __future__ import annotations
@@ -23,26 +26,26 @@ __all__ = []
 
 Body = list[ast.stmt]
 
-#: Nodes of syntax trees of which Python has a single instance.
+#: Classes of nodes of which Python keeps one instance, shared by all trees.
 SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
-#: Where these stand.
+#: Fields that hold these.
 _NO_NODES = frozenset({"ctx", "op", "ops"})
 
 _Tree = TypeVar("_Tree", bound=ast.AST)
 
 
 class Node(ast.stmt):
-    """A statement of the nest that is not Python's; subclasses are dataclasses."""
+    """Base of statements of a nest that Python lacks; subclasses are dataclasses."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """List all parts as fields of the syntax tree, so that visitors reach them."""
+        """Make all dataclass fields fields of the tree, so that visitors reach them."""
         cls._fields = tuple(cls.__annotations__)
 
 
 class _Parts(dict[type[ast.AST], tuple[str, ...]]):
-    """Class of node -> its fields in which nodes may stand; most have none."""
+    """Class of node -> fields that may hold nodes, filled at the first look-up."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         ends = issubclass(kind, ast.Name | ast.Constant)
@@ -56,12 +59,13 @@ _PARTS = _Parts()
 class Rewriting(ast.NodeTransformer):
     """A pass, or a part of one: methods ``visit_X`` return the replacement of a node X.
 
-    Their results are those of Python's own class. Each pass of each kernel walks trees,
-    so fields without nodes are skipped, and a method is looked up once for each class.
+    Same semantics as `ast.NodeTransformer`, but faster, since each pass of each kernel
+    walks a tree: fields without nodes are skipped, and the method for a class of nodes
+    is looked up once.
     """
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Return a node with what becomes of its parts."""
+        """Replace the parts of a node in place, and return the node."""
         for name in _PARTS[type(node)]:
             value = getattr(node, name, None)
             if isinstance(value, list):
@@ -75,7 +79,7 @@ class Rewriting(ast.NodeTransformer):
         return node
 
     def over(self, body: Iterable[ast.AST]) -> Body:
-        """Return statements as they are behind this pass."""
+        """Return the statements that the pass makes of a body."""
         out: Body = []
         for node in body:
             new = _become(node, self)
@@ -88,20 +92,20 @@ _METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]]
 
 
 def _become(node: ast.AST, rewriting: Rewriting) -> Any:
-    """Return the replacement of a node."""
+    """Return the replacement of a node: a node, a list of statements, or None."""
     key = type(rewriting), type(node)
     method = _METHODS.get(key)
     if method is None:
         method = getattr(key[0], f"visit_{key[1].__name__}", None)
         if method is None or method is ast.NodeVisitor.visit_Constant:
-            # Python's own looks for methods by names of older releases.
+            # Python's version looks for `visit_Num` and other names of old releases.
             method = key[0].generic_visit
         _METHODS[key] = method
     return method(rewriting, node)
 
 
 def _rewritten(values: list[Any], rewriting: Rewriting) -> list[Any]:
-    """Return a list with what becomes of the nodes in it."""
+    """Return a list with its nodes replaced; a replacement may be a list or None."""
     out: list[Any] = []
     for value in values:
         if not isinstance(value, ast.AST):
@@ -116,7 +120,7 @@ def _rewritten(values: list[Any], rewriting: Rewriting) -> list[Any]:
 
 
 class _Filled(Rewriting):
-    """Puts bodies and expressions where a template names them."""
+    """Replace names of a template by bodies and expressions."""
 
     def __init__(self, parts: Mapping[str, Body | ast.expr]) -> None:
         self.parts = parts
@@ -134,8 +138,9 @@ class _Filled(Rewriting):
 def code(text: str, **parts: Body | ast.expr) -> Body:
     """Return the statements of a template.
 
-    A name in capitals stands for a body, or for an expression, which may stand in
-    several places. Lines of the template are no lines of the user's: see `placed`.
+    Names in `parts`, in capitals, are replaced by a body (once), or by copies of an
+    expression. Statements of a template have the line number 0, not a line of the
+    user's file: see `placed`.
     """
     statements = [copied(statement) for statement in _parsed(text)]
     return _Filled(parts).over(statements) if parts else statements
@@ -147,9 +152,9 @@ def _parsed(text: str) -> Body:
 
 
 def expression(text: str, **parts: ast.expr) -> ast.expr:
-    """Return the expression of a template; a name in capitals stands for another."""
-    made = copied(_parsed_expression(text))
-    return cast("ast.expr", _Filled(parts).visit(made)) if parts else made
+    """Return the expression of a template, with names in `parts` replaced."""
+    template = copied(_parsed_expression(text))
+    return cast("ast.expr", _Filled(parts).visit(template)) if parts else template
 
 
 @lru_cache(maxsize=4096)
@@ -160,7 +165,7 @@ def _parsed_expression(text: str) -> ast.expr:
 def when(
     tests: Sequence[str | ast.expr], body: Body, orelse: Sequence[ast.stmt] = ()
 ) -> Body:
-    """Return `body` under the conjunction of those of `tests` that are not empty."""
+    """Return `body` in an ``if`` on all `tests` that are not ""; `body` without any."""
     values = [expression(t) if isinstance(t, str) else t for t in tests if t != ""]
     if not body and not orelse:
         return []
@@ -175,39 +180,41 @@ def when(
 
 
 def noted(body: Body, note: str) -> Body:
-    """Return `body` with a remark behind its first line."""
+    """Return `body`; `note` is printed as a comment behind its first line."""
     body[0].note = note  # type: ignore[attr-defined]
     return body
 
 
 def note_of(node: ast.AST) -> str:
-    """Return the remark behind the first line of a statement; "" without one."""
+    """Return the comment behind the first line of a statement; "" without one."""
     return str(getattr(node, "note", ""))
 
 
 def agreed(body: Body, company: str) -> Body:
-    """Return `body`, whose first statement all lanes of `company` enter, or none.
+    """Return `body`, its first statement marked as uniform for `company`.
 
-    `company` is "warp" or "block". Lanes may meet in no other branch or loop.
+    All lanes of the company, "warp" or "block", enter that branch or loop, or none
+    does. Barriers, votes and shuffles of these lanes may stand in no other branch or
+    loop: `passes.verify` checks it.
     """
     body[0].company = company  # type: ignore[attr-defined]
     return body
 
 
 def agrees(node: ast.AST) -> str:
-    """Return which lanes enter a branch or loop together; "" where each decides."""
+    """Return for which lanes a branch or loop is uniform; "" for none."""
     return str(getattr(node, "company", ""))
 
 
 def assigned(names: str, value: ast.expr) -> ast.stmt:
-    """Return the assignment of an expression to names, ``*x,`` among them."""
+    """Return the assignment of an expression to `names`, e.g. ``a, b`` or ``*x,``."""
     [statement] = code(f"{names} = None")
     cast("ast.Assign", statement).value = value
     return statement
 
 
 def placed(body: Body, node: ast.AST | None = None) -> Body:
-    """Return statements as those of the user's line of `node`; of none without it."""
+    """Give statements the line number of `node` in the user's file; 0 without it."""
     for statement in every(body):
         if isinstance(statement, ast.stmt):
             statement.lineno = getattr(node, "lineno", 0)
@@ -215,50 +222,50 @@ def placed(body: Body, node: ast.AST | None = None) -> Body:
 
 
 def copied(node: _Tree) -> _Tree:
-    """Return a tree of its own; what is no part of the syntax is shared."""
+    """Return a deep copy of a tree; objects that are no nodes are shared."""
     kind = type(node)
     new = kind.__new__(kind)
-    held = vars(new)
-    held.update(vars(node))
+    parts = vars(new)
+    parts.update(vars(node))
     for name in _PARTS[kind]:
-        value = held.get(name)
+        value = parts.get(name)
         if isinstance(value, ast.AST):
-            held[name] = copied(value)
+            parts[name] = copied(value)
         elif isinstance(value, list):
-            held[name] = [copied(v) if isinstance(v, ast.AST) else v for v in value]
+            parts[name] = [copied(v) if isinstance(v, ast.AST) else v for v in value]
     return new
 
 
 def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield all nodes of a body, at any depth, but operators and uses of names."""
+    """Yield all nodes of a body, at any depth, but no instances of `SHARED`."""
     for statement in body:
-        found = [statement]
-        for node in found:  # which grows
+        pending = [statement]
+        for node in pending:  # a queue: the list grows while it is walked
             yield node
             for name in _PARTS[type(node)]:
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):
-                    found.append(value)
+                    pending.append(value)
                 elif isinstance(value, list):
-                    found += [part for part in value if isinstance(part, ast.AST)]
+                    pending += [part for part in value if isinstance(part, ast.AST)]
 
 
 class _Node(ast.expr):
-    """An expression that stands at the line of the node it came from."""
+    """Base of expressions that Python lacks; each has the place of the user's node."""
 
     _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
     def __reduce__(self) -> Any:
-        """Copy by attributes alone: Python 3.13 also gives ``None`` for each field."""
+        """Copy the attributes only: Python 3.13 sets each missing field to None."""
         return type(self), (), self.__dict__
 
 
 class Access(_Node):
     """``d.name[indices]``: one element of a property, temporary or vector.
 
-    `version` is ``"now"``, ``"next"`` or, in a gather whose aggregates are kept,
-    ``"seen"``: what the property was when they last took it in. Gathered values at
-    features that are computed are ``"indexed"``: read from memory.
+    `version` is ``"now"``; ``"next"``, for ``d.name_next``; ``"seen"``, in an
+    incremental gather: the value at the last update of the aggregate; or ``"indexed"``,
+    for a gathered value at a computed feature, which is read from memory.
     """
 
     _fields = ("indices",)
@@ -271,14 +278,14 @@ class Access(_Node):
         self.name = name
         self.version = version
         self.indices = list(indices)
-        #: Whether the row was given as a whole.
+        #: Whether the user gave the whole row to an operation.
         self.is_row = False
-        #: The name of the loaded features of the row; "" before they are loaded.
+        #: Name of the variables with the loaded row; "" if the row is not loaded.
         self.row = ""
 
 
 class Whole(_Node):
-    """``d.name[entity]`` given as a whole to an operation: a row or a matrix."""
+    """``d.name[entity]`` as an argument of an operation: a whole row or matrix."""
 
     _fields = ("indices",)
     indices: list[ast.expr]
@@ -291,7 +298,7 @@ class Whole(_Node):
 
 
 class Scalar(_Node):
-    """``d.name``: a scalar of the State, or a builtin one such as ``d.superstep``."""
+    """``d.name``: a scalar of the State, or a built-in one such as ``d.superstep``."""
 
     _fields = ()
 
@@ -303,7 +310,7 @@ class Scalar(_Node):
 class Operate(_Node):
     """A call of a primitive or composite operation.
 
-    ``options[name]`` is the place of that option in `extra`.
+    ``extra[options[name]]`` is the value of the option `name`.
     """
 
     _fields = ("args", "extra")
@@ -340,7 +347,7 @@ class Operate(_Node):
 
     @property
     def is_collective(self) -> bool:
-        """Whether all lanes take part: all operations but those on an edge."""
+        """Whether all lanes take part: False for operations on an edge (`reverse`)."""
         return not isinstance(self.operation, Operation) or self.operation.collaborative
 
 
@@ -368,7 +375,7 @@ class Atomic(_Node):
 
 
 def _no_function() -> None:
-    """Stand in where a node is made without arguments, as copying does."""
+    """Stand in for the function of a node that is made without arguments (copying)."""
 
 
 class Helper(_Node):
@@ -383,7 +390,8 @@ class Helper(_Node):
         super().__init__(**place)
         self.function = function
         self.args = list(args)
-        #: Name in the generated module, set when the call is specialised.
+        #: Name of the specialised helper in the generated module, and the type that it
+        #: returns; "" before types are known.
         self.emitted = ""
         self.returns = ""
 
@@ -398,14 +406,14 @@ class MathCall(_Node):
         super().__init__(**place)
         self.name = name
         self.args = list(args)
-        #: Of min and max: whether they are of real numbers.
+        #: Whether ``min`` or ``max`` compares real numbers.
         self.of_real = False
 
 
 class Numeric(_Node):
-    """A call of `featgraph.device.numbers`, whose result has the type `type_`.
+    """A call of a function of `featgraph.device.numbers`; its result has type `type_`.
 
-    Comparisons there are made for one real type each: `of_real` is set for these.
+    `of_real` is set for comparisons, which have one version for each real type.
     """
 
     _fields = ("args",)
@@ -428,9 +436,9 @@ class Numeric(_Node):
 
 
 class Cast(_Node):
-    """A conversion of `value` to the storage type (``"real"``), int64 or int32.
+    """A conversion of `value` to the type `to`.
 
-    int64 is ``"int"``.
+    "real" is the storage type of real numbers, "int" is int64; others are NumPy names.
     """
 
     _fields = ("value",)
@@ -460,7 +468,13 @@ def copy_location(new: AnyNode, old: ast.AST) -> AnyNode:
 
 
 def narrowed(node: object, kind: type[AnyNode]) -> AnyNode:
-    """Return `node`, which an earlier pass has left as a `kind`."""
+    """Return `node`; an earlier pass guarantees its class, `kind`.
+
+    Raises
+    ------
+    TypeError
+        If the node has another class: an earlier pass has a fault.
+    """
     if not isinstance(node, kind):
         raise TypeError(f"{type(node).__name__} instead of {kind.__name__}")
     return node
@@ -489,7 +503,7 @@ def is_reversed(node: ast.AST) -> bool:
 
 
 def is_matrix_sum(node: ast.AST) -> bool:
-    """Return whether `node` is a sum or difference of matrices given as a whole."""
+    """Return whether `node` is a sum or difference of whole matrices."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub):
         return False
     return all(
@@ -499,7 +513,7 @@ def is_matrix_sum(node: ast.AST) -> bool:
 
 
 def symbol(node: ast.BinOp) -> str:
-    """Return how a sum or difference is written."""
+    """Return the operator of a sum or difference, "+" or "-"."""
     return "+" if isinstance(node.op, ast.Add) else "-"
 
 
