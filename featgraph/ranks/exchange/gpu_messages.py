@@ -184,7 +184,7 @@ class GpuLinks(Listed):
         self.positions = device.empty((positions,), "uint32")
 
     def mark(self, changed: Words) -> list[int]:
-        """Mark the vertices of a set; wait, and return the marked ones of each list."""
+        """Mark the vertices of a set; wait, and return their number in each list."""
         if self.count == 0:
             return [0] * len(self.sizes)
         self.leave_marks(changed, self._stream)
@@ -230,7 +230,7 @@ class GpuLinks(Listed):
     def _over_chunks(
         self, kernel: Any, count: int, given: tuple[Any, ...], stream: Any = None
     ) -> None:
-        """Launch a kernel of which a warp takes a chunk."""
+        """Launch a kernel in which each warp takes a chunk."""
         stream = self._stream if stream is None else stream
         self._launch(kernel, -(-count * _WARP // BLOCK), BLOCK, given, stream)
 
@@ -610,7 +610,7 @@ class ThroughHost:
 
 
 class _Landing:
-    """Page-locked memory that grows."""
+    """Page-locked memory for messages, which grows to the longest exchange."""
 
     def __init__(self) -> None:
         # The dialect makes no empty array.

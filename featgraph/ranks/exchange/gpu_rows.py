@@ -548,8 +548,8 @@ class GpuEdges:
 class _Returns:
     """Exchange of outboxes: entries combined on other ranks are sent to their owners.
 
-    They arrive in memory of their own, by rank, and are combined from there. So each
-    entry is combined in the order of ranks, whichever ranks contribute.
+    Received entries are stored apart, by rank, and combined from there. So the
+    contributions to an entry are combined in the order of ranks, from any set of ranks.
 
     Parameters
     ----------
@@ -582,7 +582,7 @@ class _Returns:
             self._channel, rank = Channel(lists.received, places, *common), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
-        #: Memory for entries that arrive, by shape and dtype.
+        #: (shape of an entry, dtype) -> memory for received entries.
         self._memory: dict[Any, DeviceValues] = {}
 
     def deliver(
@@ -633,9 +633,10 @@ class _Returns:
 def _by_entry(
     lists: RemoteEntries, rank: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the positions of own entries in received entries, as offsets and list.
+    """Return for each own entry its positions in received entries, as in CSR.
 
-    The position is -1 in the list of this rank itself.
+    Returns offsets by own entry, and positions in the order of ranks; -1 stands for the
+    contribution of this rank itself.
     """
     sent = list(lists.sent)
     places = [np.arange(begin, end) for begin, end in lists.bounds]

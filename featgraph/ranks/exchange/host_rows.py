@@ -1,4 +1,8 @@
-"""Exchange of ghost rows and ghost edge entries in memory of the host."""
+"""Exchange of ghost rows and ghost edge entries in memory of the host.
+
+`HostRows` is the transport of rows of vertices, `HostEdges` that of entries of edges.
+Both encode messages by `row_messages`, and send them through the engine.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ class _Links:
     sent, taken : list of SendList
         By rank.
     firsts : list of int
-        The first row of this rank for the rows of each rank's list.
+        By rank, the first row of this rank in which that rank's list is stored.
     """
 
     sent: list[SendList]
@@ -114,7 +118,7 @@ class HostRows:
             _lists_taken(shard),
             shard.ghosts[:-1].tolist(),
         )
-        #: Pieces and the number of one -> its part of the links.
+        #: Pieces and the number of a piece -> the links, cut to that piece.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
         self.can_overlap = engine.size > 1
@@ -411,7 +415,7 @@ class HostEdges:
     ) -> None:
         """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
         lists = self._lists
-        if sending.exchange == "all":  # the owner's edges are no range
+        if sending.exchange == "all":  # lists do not cover a whole range of edges
             sending = Sending("ms")
 
         def find(rank: int) -> Positions:

@@ -85,7 +85,7 @@ class Sending:
     wire_dtype: str | None = None
 
 
-#: The default.
+#: The default: each message has the form with the fewest bytes, and full precision.
 AS_FITS = Sending()
 
 

@@ -301,14 +301,15 @@ class TrianglePart:
     ) -> tuple[RemoteEntries, Array, Array]:
         """Add the entries of some edges, in both directions, to the lists of owners.
 
-        A rank that has sent a row owns the edges back, and numbers them by its edge
-        ids. It numbers the edges there by edge id if it owns them, else by position in
-        the owner's list for it. So entries are requested as pairs (rank, number).
+        The rank that sent a row owns the edges into the row's vertex, and numbers them
+        by its edge ids. Edges out of that vertex belong to the owners of their targets:
+        the sender numbers them by edge id if it is the owner, else by position in the
+        owner's send list for it. So requests to owners are pairs (sender, number).
 
         Returns
         -------
         lists, ahead, behind
-            The lists with those of the part; and the ids of both directions here.
+            The extended lists, and this rank's edge ids of both directions.
         """
         lists = self.edges
         via = self._owners(self._vertices[row[chosen]])
@@ -337,7 +338,7 @@ class TrianglePart:
         return RemoteEntries(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
 
     def _meant(self, via: Array, numbers: Array) -> Array:
-        """Return the own edges with some numbers on the ranks `via`."""
+        """Return the own edges that ranks `via` number by `numbers`: see `_listed`."""
         found = numbers.copy()
         for rank, listed in enumerate(self.edges.sent):
             is_its = (via == rank) & (via != self._engine.rank)
@@ -353,7 +354,7 @@ class TrianglePart:
         return slots
 
     def _places_of(self, numbers: Array) -> Array:
-        """Return the local vertices with some ids; -1 for ids that are not here."""
+        """Return the local numbers of vertex ids; -1 for ids that are not here."""
         sorter = self._by_number
         own = self._shard.numbers[sorter]
         places = np.minimum(np.searchsorted(own, numbers), own.size - 1)

@@ -63,7 +63,8 @@ class TriangleSweeps:
         }
         self._device, self._find_batches = device, here
         self._memory = memory_of(device)
-        #: The entries of a phase on a kept batch, by the numbers of both.
+        #: Numbers of a phase and of a kept batch -> the arrays of the batch, and the
+        #: entries of the phase that are bound to them.
         self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
 
     def over(
@@ -217,9 +218,10 @@ class _Room:
         return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
-        """Return the extended entries of a property, and the own ones to be sent.
+        """Copy own entries of a property to memory with the batch's edges, too.
 
-        The caller must send them: they are recorded as sent.
+        Returns that memory, and marks of own entries that have changed since the last
+        copy. The caller must send them: the copy records them as sent.
         """
         buffers, transport = self.buffers, self.on.transport
         of = buffers.property if source == "property" else buffers.next_of
@@ -326,7 +328,7 @@ class DeviceBatch:
     Attributes
     ----------
     transport : EdgeTransport
-        The exchange of entries of the part's edges and the batch's.
+        The exchange of entries of edges, of the part and of the batch.
     """
 
     def __init__(self, batch: Batch, over: Over, device: Device) -> None:

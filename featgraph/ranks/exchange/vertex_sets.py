@@ -92,7 +92,10 @@ class Members:
         return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return this rank's part of a set, given by its nonzero words in `apart`."""
+        """Return this rank's part of a set of the whole graph, on the device.
+
+        `apart` has the nonzero words of the set: index -> word.
+        """
         given = apart or {}
         numbers = np.fromiter(given, np.int64, len(given))
         bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
@@ -141,8 +144,8 @@ class Pieces:
     listed : tuple of arrays of int32
         On GPUs, the vertices of each range, and those of the rest, as lists.
     sent, received : tuple of list of (int, int)
-        Of each range and rank, which entries of the send list to it are in the range,
-        and which of that rank's list to this one are in its own.
+        For each range, by rank, begin and end of the entries of a send list that are
+        in the range: of the list for that rank, and of that rank's list for this one.
     """
 
     words: tuple[Words, ...]
@@ -208,6 +211,7 @@ class Boundary:
         return int(self._engine.all_reduce(own, "max", about=about)[0])
 
     def _make(self, count: int) -> Pieces:
+        """Return pieces of `count` ranges; all ranks call it."""
         cuts = self._cuts(count)
         own = [np.searchsorted(listed, cuts) for listed in self._shard.send_lists]
         theirs = self._engine.all_to_allv(own, about=f"{count} pieces of rows")
@@ -221,7 +225,7 @@ class Boundary:
         rest[: self._shard.own] = ~self._mask
         upload = self._device.upload
         listed: list[Any] = []
-        if self._device.name != "cpu":  # where sweeps pass over words of others
+        if self._device.name != "cpu":  # by a list, a GPU skips words of other pieces
             found = (np.flatnonzero(mask).astype(np.int32) for mask in (*masks, rest))
             # Kernels take no empty array; if no vertex of a piece is due, none runs.
             listed = [upload(v if v.size else np.zeros(1, np.int32)) for v in found]

@@ -112,7 +112,7 @@ class _Window(NamedTuple):
     addresses : list of int
         By rank, the address of its window in this process; 0 if it is not mapped.
     opened : Near
-        Which ranks have mapped which windows.
+        Whether each rank has mapped the window of each rank.
     """
 
     number: int
@@ -231,8 +231,8 @@ class Mailboxes:
     Attributes
     ----------
     there, here : arrays of int64, shape (P, 3)
-        Where this rank stores at each, and where each stores at this one: see
-        `window_kernels`.
+        Mailboxes of this rank in the windows of others, and of others in its own
+        window: see `window_kernels`.
     own : array of int64
         Counters of this rank's kernels.
     alarm : int64
@@ -328,7 +328,9 @@ class ThroughWindows:
         engine, device, own = self._engine, self._device, self._engine.rank
         driver: Any = device.driver  # type: ignore[attr-defined]
         most = max(0 if array is None else int(array.size) for array in arrays)
-        device.synchronize()  # the last messages have been taken, then on all ranks
+        # After this and the reduce, all ranks have copied the last messages out of
+        # their windows, which may be written again.
+        device.synchronize()
         found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
         window = self._of(int(found[0]))
         for rank, array in enumerate(arrays):
