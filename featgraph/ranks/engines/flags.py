@@ -20,8 +20,8 @@ from numba.np import arrayobj
 __all__ = ["lie_down", "publish", "spin", "store"]
 
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
-#: Words of this process, and of others. With types given, functions are compiled at
-#: import, and not while other ranks wait.
+#: Types of words of this process, and of others. As signatures are explicit, functions
+#: are compiled at import, and not while other ranks wait.
 _OWN = types.Array(types.int64, 1, "C")
 _THEIRS = types.Array(types.int64, 1, "C", readonly=True)
 _PLACE = types.int64
@@ -88,7 +88,7 @@ def _fence(typing_context):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _pause(typing_context):  # type: ignore[no-untyped-def]
-    """Execute the core's pause instruction, which yields to its other thread."""
+    """Execute the pause instruction, which yields to the core's other thread."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         name, numbers = _PAUSES.get(platform.machine(), ("", []))

@@ -26,12 +26,12 @@ from featgraph.base.errors import DistributedError
 
 __all__ = ["Met", "is_possible", "meet"]
 
-#: Ends with the version of the protocol.
+#: The first bytes of each message but refusals; they end with the protocol's version.
 _MAGIC = b"fgm1"
 #: Magic, number of ranks, rank, process id.
 _HELLO = struct.Struct("<4siiq")
 _REFUSAL = b"no: "
-#: Descriptors of a rank's memory.
+#: Number of descriptors of a rank's memory.
 _FILES = 3
 _MESSAGE_BYTES = 4096
 _RETRY_S = 0.01

@@ -68,13 +68,16 @@ Words = npt.NDArray[np.int64]
 #: rank that polls a word does not slow down stores to the others.
 ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
-#: Windows grow to multiples of so many bytes.
+#: Sizes of windows are multiples of so many bytes.
 _GRAIN = 1 << 20
 _NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
     """The layout of words and records in a rank's memory, for `size` ranks.
+
+    The `turn` of an exchange, its number modulo 2, selects one of two windows, with
+    offsets and records of its own.
 
     Attributes
     ----------
@@ -103,11 +106,11 @@ class Layout:
         return (1 + self._size + rank) * _STRIDE
 
     def offset(self, turn: int, rank: int) -> int:
-        """Return the index of the word with the offset of a rank's message."""
+        """Return the index of the word with the offset of the message to a rank."""
         return self._offsets + turn * self._size + rank
 
     def record(self, turn: int, rank: int) -> slice:
-        """Return the byte range of the record for a rank."""
+        """Return the byte range of the record to a rank."""
         return self._record(turn * self._size + rank)
 
     @property

@@ -1,6 +1,6 @@
 """The engine of ranks that are processes, by PyTorch over Gloo and NCCL.
 
-The only module that imports PyTorch, when the first such engine is made.
+No other module imports PyTorch; this one does when the first `TorchEngine` is made.
 
 In each exchange, every rank first sends every other a record of fixed size, then the
 messages that do not fit in it, whose sizes both sides have by then: Gloo ends a process
@@ -251,8 +251,10 @@ class _Links:
         self._rank, self._size, self._watch = rank, size, watch
         self._timeout = timeout if watch is None else max(timeout, CONNECT_S)
         self._group: Any = None
+        #: The group of transfers between GPUs, and whether it has been aborted.
         self._gpus: Any = None
         self._gpus_end = False
+        #: Whether this object has made the default group, which it then destroys.
         self._is_ours = False
         #: Sockets open before ranks were connected, and those of the connections (None:
         #: not yet connected): number -> unique name.
@@ -276,7 +278,8 @@ class _Links:
         limit = timedelta(seconds=self._timeout)
         try:
             with _listening_at(address):
-                if self._talk.is_initialized():  # by the program: in a group beside it
+                # The user's program may have made the default group: add one to it.
+                if self._talk.is_initialized():
                     self._group = self._talk.new_group(backend="gloo", timeout=limit)
                 else:
                     self._talk.init_process_group(

@@ -1,9 +1,9 @@
 """The agent of a host: starts its ranks, forwards their messages, and ends them.
 
 The launcher runs one agent on each host, as a process that imports only the standard
-library. They exchange lines of JSON over its standard input and output. When its input
-ends, because the launcher or the connection has ended, it ends all processes that it
-has started; when it is killed itself, the system kills its ranks.
+library. They exchange lines of JSON over the agent's standard input and output. When
+the input ends, because the launcher or the connection has ended, the agent ends all
+processes that it has started; when the agent is killed, the system kills its ranks.
 
 Each rank inherits a socket to the agent, so that nothing listens at an address, and no
 other process can connect. It also inherits a page of shared memory for the number of
@@ -36,6 +36,7 @@ MOST_BYTES = 1 << 16
 ENDS_S = 2.5
 #: Seconds without a message until a rank's processor time is read.
 PULSE_S = 1.0
+#: Numbers of operations of Linux' prctl.
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -64,7 +65,7 @@ class Rank:
     ) -> None:
         self.number, self.process, self.talk, self.page = number, process, talk, page
         self.outputs = dict(outputs)
-        #: Time of its last message or check, and its processor time then.
+        #: Time of the last message or check, and the rank's processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
         #: Received bytes of incomplete lines, by source.
         self.begun = {"message": b"", "out": b"", "err": b""}

@@ -1,6 +1,7 @@
 """Detection of the failed rank of an attempt, from messages of ranks and times.
 
-Times are arguments: it uses no clock and no process. A rank has failed if it
+`Roll` has the state of each rank. Times are arguments, so no clock and no process is
+needed to test it. A rank has failed if it
 
 * ended with a status other than 0, or without an "ending" message;
 * has sent nothing, and used no processor, for the timeout;
@@ -105,7 +106,7 @@ class _Entry:
 
 
 class Roll:
-    """The ranks of one attempt.
+    """The states of the ranks of one attempt, and its first failure.
 
     Parameters
     ----------
@@ -113,6 +114,11 @@ class Roll:
         The host of each rank.
     now : float
         The time in seconds, as in all methods.
+
+    Attributes
+    ----------
+    lost : Loss or None
+        The first failure.
     """
 
     def __init__(self, hosts: list[str], now: float) -> None:

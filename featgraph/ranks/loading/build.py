@@ -1,8 +1,8 @@
-"""Parts built from edges: those given to each rank in chunks, or a whole graph's.
+"""Parts built from edges that were given to each rank in chunks, or of a whole graph.
 
-Edges in chunks are sent to the owners of their ends. Of a whole graph, each rank
-selects the edges at its own vertices, and none are sent. Given edges are checked on
-GPUs if all ranks have them there, or by `target`.
+`build` sends edges in chunks to the owners of their ends. `part_of_whole` selects a
+rank's edges of a whole graph, which all ranks have, and sends none. `edges_of` checks
+given edges, on GPUs if all ranks have them there, or by `target`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def build(
     given : EdgeChunks
         The edges given to this rank, with row numbers; they are released.
     along : {"both", "in"}
-        Which edges at its vertices a rank gets.
+        Whether a rank gets all edges at its vertices, or those into them.
     ranks : optional
         The number of ranks that get vertices: see `working_ranks`.
 
@@ -172,7 +172,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
 
 
 def _given_rows(whole: Whole, local: Graph, rows: Array) -> Array:
-    """Return the row in given order of each edge slot of the part."""
+    """Return the row in given order of each edge of the part, by its slot."""
     slots = local.given_index
     found: Array
     if local.directed:
@@ -223,7 +223,7 @@ def _own(partition: Partition, rank: int) -> Any:
 
 
 def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
-    """Return the edges at own vertices, in given order; ends are numbers."""
+    """Return the edges at own vertices, in given order, by numbers of a division."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     weights, dtype = graph.weights, graph._edges.weights_dtype
@@ -273,8 +273,9 @@ def edges_of(
     ----------
     engine : Engine
     sources, targets : object
+        Ends as the caller passed them.
     options : dict
-        See `Graph.from_edges`.
+        The other arguments of `Graph.from_edges`.
     """
     ends, weights = (sources, targets), options["weights"]
     on_gpu = all(is_on_gpu(c) for c in (*ends, weights) if c is not None)
@@ -382,7 +383,7 @@ def _checked_options(
     for name, is_refused in refused.items():
         if is_refused:
             raise GraphInputError(
-                "this takes the whole graph, which no rank has",
+                "this needs the whole graph, which no rank has",
                 where=f"{name}=",
                 got=repr(options[name]),
                 fix=f"leave {name} out, or write the graph once, with it, as slices: "

@@ -1,8 +1,9 @@
 """Cuts of a graph by counts of its in-edges, before edges are sent to their owners.
 
-A graph without sides is counted by words of 32 vertices, and cut at words; a graph with
-sides is counted by vertex, and cut at any vertex. With ``ranks=`` the last ranks get no
-vertices. What callers leave open, such as the target, is decided alike on all ranks.
+`cut_evenly` makes the cuts. A graph without sides is counted by words of 32 vertices,
+and cut at words; a graph with sides is counted by vertex, and cut at any vertex. With
+``ranks=`` the last ranks get no vertices. `target_of` and `working_ranks` choose values
+that callers leave open, alike on all ranks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Parts built on the GPUs of ranks, of streamed edges or of edges given there.
 
-Streamed edges pass through every rank, which keeps its own. Edges given on a rank's GPU
-are sent to the GPUs of their owners, in rounds of bounded memory. `GpuRows` has the
-steps of `rows` with all long arrays on the GPU: cut edges are sent from GPU to GPU, and
-sources are replaced by local numbers there. The host has counts and ghosts.
+`part_of_stream`: all edges pass through every rank, which keeps its own. `build_on_gpu`
+sends edges that were given on the GPU of a rank to the GPUs of their owners, in rounds
+of bounded memory. `GpuRows` has the steps of `rows` with all long arrays on the GPU:
+cut edges are sent from GPU to GPU, and sources are replaced by local numbers there. The
+host has counts and ghosts.
 """
 
 from __future__ import annotations
@@ -365,7 +366,7 @@ def _take_columns(
 def _flagged(
     piece: Piece, bound: tuple[int, int], is_both: bool
 ) -> tuple[Array, Array, int]:
-    """Return flags of a range's edges, prefix sums of these, and their number."""
+    """Return flags of the edges of a range, prefix sums of flags, and their number."""
     size = piece.targets.size
     flags = arrays.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
@@ -377,7 +378,7 @@ def _flagged(
 def _columns_for(
     piece: Piece, bound: tuple[int, int], is_both: bool, dtypes: list[np.dtype[Any]]
 ) -> list[Array]:
-    """Return the ends, numbers and weights of a range's edges; [] if it has none."""
+    """Return ends, row numbers and weights of a range's edges; [] without edges."""
     flags, places, count = _flagged(piece, bound, is_both)
     if not count:
         return []
@@ -412,7 +413,7 @@ class GpuRows:
         self._size, self._span = int(own.sources.size), own.division.own(own.rank)
 
     def room(self, values: Array | None, more: int) -> Array:
-        """Return sources, or none, with room for further ends."""
+        """Return sources, or an empty array, with room for `more` ends."""
         if values is None:
             return arrays.empty((more,), np.int32)
         if not more:

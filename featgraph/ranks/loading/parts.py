@@ -1,4 +1,9 @@
-"""The last steps of building a part: local ids, ghosts, degrees and traits."""
+"""The last steps of building a part: local numbers, ghosts, degrees and traits.
+
+`localized` replaces ends of edges by local numbers, and finds the ghosts. `made_graph`
+exchanges lists and degrees of ghosts with their owners, and returns the graph. Places
+and numbers of vertices are explained in `chunks`.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +91,8 @@ class Found:
     degrees : tuple of 2 ndarrays
         In- and out-degrees of own vertices; on the GPU with a `ghost_exchange` of GPUs.
     starts : ndarray of int64 or None
-        Of each own vertex, the edge id of its first in-edge; None if these follow from
-        the order of ranks.
+        The edge id of the first in-edge of each own vertex; None if edge ids ascend by
+        rank.
     ghost_exchange : GhostExchange, optional
         The exchange of ghosts. Default: by the host.
     """
@@ -115,7 +120,7 @@ def localized(
     lock = threading.Lock()
     for end in ends:
         mark = partial(_mark, end, words, lock)
-        # Each thread has words of its own: these should be fewer than its ends.
+        # Each thread has a copy of all words, which pays only for many more ends.
         in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0

@@ -1,5 +1,9 @@
 """Makers of distributed graphs for `Graph`, readers and generators.
 
+`set_up` registers an entry for each source of edges: arrays (`edges_in_parts`), sparse
+matrices, files and generators. Each returns None on a single rank, where the caller
+builds the graph as usual.
+
 Generated edges are functions of their indices. On the CPU each rank generates a share
 of them, and they are sent to the owners of their ends. On a GPU each rank generates all
 edges, piece by piece and several times, and keeps its own: only counts are exchanged. A
@@ -144,7 +148,7 @@ def matrix_in_parts(
 def _made(
     engine: Engine, request: PartitionRequest, given: EdgeChunks, vertex_count: object
 ) -> DistributedGraph:
-    """Build a graph of given edges, on the GPU if they are there."""
+    """Build a graph of given edges, on the GPU if the edges are on GPUs."""
     agree(engine, given, vertex_count)
     number_rows(engine, given)
     if not given.is_on_gpu:
@@ -243,7 +247,7 @@ def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
 
 
 def _named(layout: Layout, got: str) -> FileFormatError:
-    # Ids that are words have no gaps.
+    # Words have no gaps between them.
     gaps = "names=False: gaps are vertices without edges; or "
     gaps = "" if layout.are_words else gaps
     return FileFormatError(
@@ -378,10 +382,11 @@ def load_slices(
     ----------
     engine : Engine
     how : PartitionRequest
-        Which edges at its vertices a rank gets, and how many ranks get vertices.
+        `along`: which edges at its vertices a rank gets; `ranks`: how many ranks get
+        vertices.
     path : path
     requested : (directed, options)
-        The reader's arguments, which the folder fixes: they are only checked.
+        Arguments of the reader that must agree with the folder.
     target : optional
         Where parts are built: see `read_graph`.
 
