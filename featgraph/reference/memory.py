@@ -185,6 +185,8 @@ DEGREE = PropertyType(PropertyKind.VERTEX, "int32")
 class Memory:
     """All values by *buffer*: ``"x"``, ``"x_next"``, temporaries and degrees.
 
+    Buffers of edges have an entry for each row of `Topology`.
+
     Attributes
     ----------
     buffers : dict

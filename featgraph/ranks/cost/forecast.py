@@ -1,9 +1,10 @@
 """Forecasts of a graph's cost on several numbers of ranks.
 
-`count_traffic` counts sizes and traffic of ranks exactly, from a partition. Times are
-those of the cost model: the time of a superstep on P ranks is the sum of load, compute,
-update, transfer, and waits. Lux sums these over nodes. Here each rank has its own
-times, since all wait for the slowest one; and exchanges have a latency.
+`forecast` makes a table for several numbers of ranks. `count_traffic` counts sizes and
+traffic of ranks exactly, from a partition. Times are those of the cost model of Lux: a
+superstep takes the sum of load, compute, update, transfer, and waits. Lux adds these up
+over nodes; here each rank has its own times, since all wait for the slowest one, and
+exchanges have a latency.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ __all__ = [
 ]
 
 Numbers = NDArray[np.int64]
-#: Time of a skipped edge relative to others: its source is read, and a bit of a set in
-#: place of a row. Assumed.
+#: Time of a skipped edge relative to others: its source is read, and one bit of the
+#: active set in place of a row. Assumed.
 SKIPPED = 0.5
-#: Bytes of an edge and of an offset, and rows of a vertex: current, next, and one more.
-#: Assumed, for a gather without weights.
+#: Bytes of an edge and of an offset, and number of rows of a vertex: current, next, and
+#: one more. Assumed, for a gather without weights.
 EDGE_BYTES, OFFSET_BYTES, ROWS = 4, 4, 3
 #: Bytes of a local number, of a column index, of an entry of a list.
 ID_BYTES = 4
@@ -113,17 +114,17 @@ class Times:
     Attributes
     ----------
     load : ndarray
-        Storing received ghost rows.
+        To store received ghost rows.
     compute : ndarray
-        Sweeping edges and vertices.
+        To sweep edges and vertices.
     update : ndarray
-        Packing own rows, and combining partial aggregates.
+        To pack own rows, and combine partial aggregates.
     transfer : ndarray
-        Transfer of bytes, without latency.
+        To transfer bytes, without latency.
     latency : float
         Latency of all exchanges of the superstep.
     fixed : float
-        A superstep without due vertices.
+        Of a superstep without due vertices.
     overlap : float
         The fraction of the shorter of work and transfer that the longer one hides.
     """
