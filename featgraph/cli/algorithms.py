@@ -1,7 +1,8 @@
 """``featgraph run NAME``: algorithms on graphs and values from files.
 
-`run_algorithm` runs any of them, with options from its signature. Label propagation has
-its own command, `run_label_propagation`, in which labels may be words.
+`run_algorithm` runs any algorithm: its signature gives the options, and `results` makes
+a table of the result. Label propagation has its own command, `run_label_propagation`,
+in which labels may be words.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ from featgraph.cli.results import (
 __all__ = ["run_algorithm", "run_label_propagation"]
 
 
-#: Argument -> value of vertices missing in a file of ``vertex value``; default 0.
+#: Argument -> value of vertices without a line ``vertex value`` in a file; else 0.
 _FILL = {"voltages": np.nan, "given": np.nan, "labels": -1}
 #: Arguments that are ids of vertices, as in the graph's file.
 _VERTICES = frozenset({"sources"})
 #: Arguments without an option.
 _LEFT_OUT = frozenset({"callback", "history", "initial"})
-#: Algorithms that run foldmaps one by one, without `featgraph.iterate`.
+#: Algorithms that run foldmaps one by one, without `featgraph.iterate` and its
+#: progress bar.
 _SILENT = frozenset(
     {
         "betweenness-centrality",
@@ -139,9 +141,9 @@ def _add_argument(
             return False
         what = "a number, or a file: lines `vertex value`, or .npy"
         if name in _VERTICES:
-            what = "ids of vertices as in the file, with commas between"
+            what = "ids of vertices as in the graph's file, separated by commas"
         elif name == "weights":  # --weights already selects weights of the graph
-            flag, what = "--edge-weights", "a .npy with a row an edge"
+            flag, what = "--edge-weights", "a .npy file with one row per edge"
         parser.add_argument(flag, required=is_needed, metavar="FILE", help=what)
     elif kind == "bool":
         parser.add_argument(
@@ -186,7 +188,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="default: what the output's suffix says, else csv; npy: the first array",
+        help="default: by the suffix of --output, else csv; npy has the first array",
     )
     parser.add_argument("--quiet", action="store_true", help="no summary, no progress")
     parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
@@ -195,6 +197,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _value(
     parameter: inspect.Parameter, options: argparse.Namespace, source: Any
 ) -> Any:
+    """Return the value of an argument: a number, or an array read from a file."""
     name, is_array = parameter.name, "ArrayLike" in str(parameter.annotation)
     is_of_edges = name == "weights" and is_array
     given = getattr(options, "edge_weights" if is_of_edges else name)
@@ -218,7 +221,7 @@ def _value(
             raise FileFormatError("not a .npy file", where=given, got=error) from error
     if is_of_edges:
         raise FileFormatError(
-            "weights of edges that are no .npy",
+            "weights of edges are read from a .npy file only",
             where="--edge-weights",
             got=given,
             fix="save a row for each edge, in the order of the graph's file, by "

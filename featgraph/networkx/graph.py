@@ -35,7 +35,7 @@ class Weights:
 
 
 def _gone() -> None:
-    """Stand in for a weak reference to the converted graph that was lost."""
+    """Return None: this replaces the weak reference to the original in copies."""
 
 
 class NetworkXGraph:
@@ -173,7 +173,7 @@ class NetworkXGraph:
 
     @property
     def neighbors(self) -> tuple[Array, Array]:
-        """`rows`, or the rows of `topology` for a graph of featgraph."""
+        """`rows`; for a wrapped featgraph graph, its rows of out-edges (CSR)."""
         if self.rows is None:
             out = self.topology.out_edges
             self.rows = np.asarray(out.row_offsets), np.asarray(out.column_indices)
@@ -225,7 +225,7 @@ class NetworkXGraph:
             return np.asarray(into.row_offsets), np.asarray(into.column_indices)
         graph = self.original()
         if graph is None:
-            raise NotImplementedError("the graph that was converted is gone")
+            raise NotImplementedError("the graph that was converted has been deleted")
         before = graph.pred
         rows = [before[node] for node in self.nodes]
         degrees = np.fromiter(map(len, rows), np.int64, len(rows))

@@ -229,29 +229,29 @@ def _swept_s(
 
 #: Columns of a table of counts, with their meaning.
 COLUMNS = {
-    "ranks": "P",
+    "ranks": "number of ranks, P",
     "grid": "rows x columns of ranks; P x 1 are ranges",
     "edges": "most edges of a rank",
-    "uneven": "most edges over the mean",
+    "uneven": "most edges of a rank over the mean",
     "own": "most own vertices of a rank",
     "ghosts": "most ghosts of a rank, with targets of partial aggregates",
-    "ghosts/V": "those of all ranks over V",
-    "MB max": "memory of a rank with two buffers of the property",
-    "MB mean": "the mean over ranks",
-    "all/V": "rows sent a superstep if all are, over V",
-    "ms/V": "rows sent if only those are that a peer reads, over V",
-    "all MB": "bytes of the rows under all",
-    "ms MB": "the same under ms",
-    "out MB": "most bytes that a rank sends under ms",
-    "in MB": "most bytes that a rank gets under ms",
+    "ghosts/V": "ghosts of all ranks over V",
+    "MB max": "most memory of a rank, with two buffers of the property",
+    "MB mean": "mean memory of a rank",
+    "all/V": "rows sent in a superstep if each rank gets all rows, over V",
+    "ms/V": "rows sent in a superstep if each rank gets its ghosts, over V",
+    "all MB": "bytes of all rows sent, if each rank gets all rows",
+    "ms MB": "bytes of all rows sent, if each rank gets its ghosts",
+    "out MB": "most bytes that a rank sends, if each rank gets its ghosts",
+    "in MB": "most bytes that a rank receives, if each rank gets its ghosts",
 }
 #: Further columns of times, if a machine is given.
 TIMES = {
-    "load ms": "storing rows of ghosts, on the rank that takes longest",
-    "work ms": "edges and vertices likewise, every vertex pulling",
-    "update ms": "packing rows and combining partial aggregates likewise",
-    "LINK ms": "a superstep on that link, with transfer, latency and waits",
-    "LINK push": "the same where all vertices push",
+    "load ms": "to store rows of ghosts, on the slowest rank",
+    "work ms": "to sweep edges (pulled) and vertices, on the slowest rank",
+    "update ms": "to pack rows and combine partial aggregates, on the slowest rank",
+    "LINK ms": "a superstep over this link, with transfer, latency and waits",
+    "LINK push": "the same superstep, if all vertices push",
 }
 ITEMSIZE = 4
 
