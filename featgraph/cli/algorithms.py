@@ -221,7 +221,7 @@ def _value(
             raise FileFormatError("not a .npy file", where=given, got=error) from error
     if is_of_edges:
         raise FileFormatError(
-            "weights of edges are read from a .npy file only",
+            "weights of edges that are no .npy file",
             where="--edge-weights",
             got=given,
             fix="save a row for each edge, in the order of the graph's file, by "
@@ -231,6 +231,7 @@ def _value(
 
 
 def _vertex_values(path: str, fill: float, graph: fg.Graph) -> Any:
+    """Return the values of a file of lines ``vertex value``, shape (V,)."""
     listed, values = fg.read_labels(path)
     try:
         numbers = values.astype(np.int64 if values.dtype.kind == "i" else np.float64)
@@ -335,6 +336,7 @@ class Labels(NamedTuple):
 
 
 def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
+    """Read the file of labels, and number the labels."""
     listed, labels = fg.read_labels(options.labels, column=options.column)
     is_label = labels != (-1 if labels.dtype.kind == "i" else "-1")
     listed, labels = listed[is_label], labels[is_label]

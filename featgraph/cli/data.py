@@ -33,7 +33,7 @@ __all__ = [
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph data``."""
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="a data set; default: list all of them"
     )

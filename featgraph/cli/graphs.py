@@ -217,7 +217,7 @@ def vertices_named(
 
 
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph convert``."""
     parser.add_argument(
         "graph",
         metavar="IN",

@@ -34,7 +34,7 @@ MACHINES = {"h200": "nvlink,400g,100g", "cpu": "shared,gloo,100g"}
 
 
 def add_forecast_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph forecast``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "columns, with every vertex active:\n" + "\n".join(
         f"  {name:<11}{meaning}" for name, meaning in (COLUMNS | TIMES).items()
@@ -142,7 +142,7 @@ def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:
 
 
 def rank_counts(text: str) -> list[int]:
-    """Read numbers of ranks: ``2,4,8``; ``2..8`` and ``2,4,..,8`` double.
+    """Return numbers of ranks; ``2,4,8``, ``2..8`` and ``2,4,..,8`` are the same.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def rank_counts(text: str) -> list[int]:
 
 
 def add_launch(commands: Commands) -> None:
-    """Add the command's options."""
+    """Add the command ``featgraph launch``."""
     parser = commands.add_parser(
         "launch",
         help="run a script on several ranks",

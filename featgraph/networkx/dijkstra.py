@@ -142,7 +142,7 @@ def finish(
     sources : ndarray
         Vertices at distance zero, in their order.
     tight : ndarray
-        Entries of the rows that are tight.
+        Indices of tight edges among the entries of all rows.
     u, v : ndarray
         Both ends of all entries.
     """
@@ -178,7 +178,7 @@ def finish(
 def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
     """Return both ends and the given edge of the entries of all rows.
 
-    Repeated edges have one entry each, which are adjacent.
+    Each of several repeated edges has an entry; these entries are adjacent.
     """
     offsets, neighbors = graph.neighbors
     rows = np.repeat(np.arange(len(graph)), np.diff(offsets))

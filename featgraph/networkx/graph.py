@@ -198,6 +198,7 @@ class NetworkXGraph:
         return self._reversed
 
     def _turned(self) -> NetworkXGraph:
+        """Return the graph with all edges reversed, and rows of predecessors."""
         offsets, neighbors = self._predecessors()
         sources, targets, count = self.targets, self.sources, self.sources.size
         order = np.arange(count)
@@ -220,12 +221,13 @@ class NetworkXGraph:
         return made
 
     def _predecessors(self) -> tuple[Array, Array]:
+        """Return offsets and predecessors, in the order of NetworkX's dictionaries."""
         if self.original is None:
             into = self.topology.in_edges
             return np.asarray(into.row_offsets), np.asarray(into.column_indices)
         graph = self.original()
         if graph is None:
-            raise NotImplementedError("the graph that was converted has been deleted")
+            raise NotImplementedError("the graph that was converted is gone")
         before = graph.pred
         rows = [before[node] for node in self.nodes]
         degrees = np.fromiter(map(len, rows), np.int64, len(rows))

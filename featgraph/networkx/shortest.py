@@ -151,6 +151,7 @@ def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Fo
 
 
 def _each(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
+    """Yield each node with the result of its search; a run has `BATCH` sources."""
     weights = graph.weights_of(weight)
     for first in range(0, len(graph), BATCH):
         some = np.arange(first, min(first + BATCH, len(graph)))

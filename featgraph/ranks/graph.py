@@ -182,7 +182,7 @@ class DistributedGraph(Graph):
 
     @property
     def ranks(self) -> DistributedGraph:
-        """The graph itself: its collective operations."""
+        """The graph itself, which has the operations that all ranks call together."""
         return self
 
     def compare(self, given: str) -> None:

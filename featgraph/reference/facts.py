@@ -378,7 +378,7 @@ class Facts:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether a function reads a vertex property at a vertex that is not u or v."""
+        """Whether a function reads a vertex property at a vertex but u, v and w."""
         return any(
             access.indices
             and access.indices[0] not in _OWN_OR_NEIGHBOR

@@ -250,7 +250,7 @@ class Memory:
             self.buffers[f"{name}_next"] = array.copy()
 
     def given(self, name: str) -> Any:
-        """Return a property in its given form."""
+        """Return a property; a scalar as it was passed, without rounding."""
         return self.scalars.get(name, self.buffers[name])
 
     def place(self, buffer: str, index: Any) -> Place:

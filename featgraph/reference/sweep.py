@@ -247,7 +247,7 @@ class Sweep:
 
 
 class Data:
-    """`d`: all names without a leading underscore are properties."""
+    """The argument `d` of user functions, whose attributes are properties."""
 
     def __init__(self, sweep: Sweep) -> None:
         object.__setattr__(self, "_sweep", sweep)

@@ -105,8 +105,8 @@ class TorchEngine(ProcessEngine):
     def close(self, error: BaseException | None = None) -> None:
         """Report the end of this rank, or the error that ends it, to the other ranks.
 
-        Returns when they have come to an exchange, or to their own end, or after the
-        timeout. If there is a watch, that reports the error instead.
+        Returns when all of them have reached an exchange or their end, or after the
+        timeout. If there is a watch, the watch reports the error instead.
         """
         if not self._is_open or self._process != os.getpid():
             return

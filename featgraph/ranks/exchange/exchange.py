@@ -76,7 +76,7 @@ def are_words_blocks(partition: Partition) -> bool:
 
 
 class HostBlocks:
-    """Combines of partial results of ranks in the tree of all vertices.
+    """Combines of reduces over ranks in the tree of all vertices, on the host.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Combines(Protocol):
 
 
 class GpuBlocks:
-    """Combines of partial results of ranks in the tree of all vertices.
+    """Combines of reduces over ranks in the tree of all vertices, on GPUs.
 
     Parameters
     ----------
@@ -259,6 +259,7 @@ class GpuBlocks:
     def _combine_all(
         self, given: Mapping[str, Any], count: int, result: GpuArray, pair: Any
     ) -> None:
+        """Gather the contributions of `count` vertices, and combine their tree."""
         rows = Subtree(0, count, count).row_count
         every = given["memory"]("mirror", (rows, int(result.size)))
         contributed = self._contributions(given)
@@ -267,7 +268,7 @@ class GpuBlocks:
         self._device.trees.combine(every, count, result, pair)
 
     def _add_up(self, own: GpuArray, behind: Callable[[], None]) -> None:
-        """Gather an array as a sum of integers: one rank has nonzero bits per entry."""
+        """Gather an array by a sum of its bits: one rank sets the bits of an entry."""
         bits = self._bits.get(own)
         if bits is None:
             self._bits[own] = bits = own.view(f"i{own.dtype.itemsize}")
@@ -275,12 +276,13 @@ class GpuBlocks:
 
     @cached_property
     def _subtrees(self) -> list[Subtree]:
-        """The subtree of each rank."""
+        """The nodes that each rank combines from its own blocks."""
         ends = (-(-self._shard.partition.cuts // BRANCHES)).tolist()
         return [Subtree(begin, end, ends[-1]) for begin, end in pairwise(ends)]
 
     @cached_property
     def _joined(self) -> Joined:
+        """The tree over the top nodes of all ranks."""
         return join(self._subtrees)
 
     @cached_property

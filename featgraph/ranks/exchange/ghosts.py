@@ -228,6 +228,7 @@ class RankGhosts:
         }
 
     def _send_unsent(self, buffers: Buffers, names: Sequence[str]) -> None:
+        """Send the unsent rows of some properties of vertices to other ranks."""
         wire = self._sending.wire_dtype
         for name in names:  # ghosts must not depend on the rounding of earlier runs
             if buffers.rounded.get(name) != wire:
@@ -248,6 +249,7 @@ class RankGhosts:
     def _mark_unsent(
         self, buffers: Buffers, names: Sequence[str], words: Words
     ) -> None:
+        """Record written rows of properties as unsent, and outdated in mirrors."""
         for name in names:
             self._outdate(buffers, name, words)
             known = buffers.unsent.get(name)
@@ -356,7 +358,8 @@ class EdgeGhosts:
 
     def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
         """Return the marked edges whose entries differ from those before the commit."""
-        if isinstance(buffers.stale[name], str):  # the next buffer has other values
+        # The next buffer may lack the entries from before the commit.
+        if isinstance(buffers.stale[name], str):
             return marks
         now = buffers.held(name, buffers.property(name))
         before = buffers.held(name, buffers.next[name])

@@ -279,7 +279,7 @@ def note_changed(reached, twins, own, changed):  # type: ignore[no-untyped-def]
 
 @device_function
 def _combine(values, row, width, source, place, operation):  # type: ignore[no-untyped-def]
-    """Combine a row into another one."""
+    """Combine row `place` of `source` into row `row` of `values`."""
     for f in range(width):
         value = source[place, uint32(f)]
         combine_entry(values, row, uint32(f), value, operation)

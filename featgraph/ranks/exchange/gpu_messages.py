@@ -82,7 +82,7 @@ def blocks_for(threads: int) -> int:
 
 
 class Listed:
-    """Lists of vertices, one a rank, concatenated; each begins at a whole word.
+    """Lists of vertices, one per rank, concatenated; each begins at a whole word.
 
     Parameters
     ----------
@@ -100,6 +100,8 @@ class Listed:
         Where each list begins in `numbers`.
     words : list of int
         Number of words of bits of each list.
+    firsts : list of int
+        The first word of each list, and the number of words.
     numbers : array of int32
         The lists themselves; -1 behind the end of a list in its last word.
     ends : ndarray of int32
@@ -139,7 +141,7 @@ class Listed:
 
 
 class GpuLinks(Listed):
-    """Lists of vertices, one a rank, of which some are marked.
+    """Lists of vertices, one per rank, of which some are marked.
 
     Parameters
     ----------
@@ -153,6 +155,8 @@ class GpuLinks(Listed):
     ----------
     chunks : array of int32
         `ends`, on the GPU.
+    bits : array of uint32
+        A bit for each position of the lists: whether it is marked.
     taken, positions : arrays of int32 and uint32
         From each list's begin on: the marked vertices, and their positions in the list.
     totals : array of int32
@@ -243,7 +247,7 @@ class EdgeLinks(GpuLinks):
         self._over_chunks(gpu_kernels.take_bits, self.count, given, stream)
 
 
-#: Messages announce their form by its index.
+#: Forms of messages; an announcement has the index of a form.
 FORMS = ("none", "ms", "vr", "vr-list")
 
 

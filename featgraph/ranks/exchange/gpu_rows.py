@@ -241,7 +241,7 @@ class MessagePieces:
         self._packer = Packer(device, moving.stream, self._out.units)
         self._beside = Beside(moving.handle, partial(self._into.units, item=1))
         self._known: dict[tuple[Pieces, int], _Piece] = {}
-        #: Sets that the streams read or write, until the default one has waited.
+        #: Sets that the streams use, kept until the default stream waits for them.
         self._held: list[Words] = []
 
     def begin(
@@ -445,6 +445,7 @@ class GpuEdges:
 
     @cached_property
     def _sources(self) -> Array:
+        """The source of each edge of the lists, padded as the lists are."""
         lists = self._lists
         return self._sent.along([lists.sources[b:e] for b, e in lists.bounds])
 

@@ -260,7 +260,7 @@ class WindowPieces:
         self._swept, self._taken = aside.make_event(), aside.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))
         self._channels: dict[tuple[Pieces, int], Channel] = {}
-        #: Sets that the stream reads or writes, until the default one has waited.
+        #: Sets that the stream uses, kept until the default stream waits for it.
         self._held: list[Words] = []
 
     def begin(

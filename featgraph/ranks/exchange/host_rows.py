@@ -168,7 +168,7 @@ class HostRows:
 
     @cached_property
     def _everyone(self) -> _Links:
-        """Lists of all own vertices for each other rank, and of all of theirs."""
+        """Links of all own vertices to each other rank, and of all vertices of each."""
         cuts, rank = self._shard.partition.cuts, self.rank
         lists = [SendList.whole(int(count)) for count in np.diff(cuts)]
         nothing = SendList(np.empty(0, np.int32), self._shard.own)
@@ -204,7 +204,7 @@ class HostRows:
         links: _Links,
         piece: str,
     ) -> Callable[[], Words]:
-        """Begin to send the rows of changed vertices; return as `Transport.begin`."""
+        """Begin to send the rows of changed vertices: see `Transport.begin`."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
         def find(rank: int) -> Positions:
@@ -268,7 +268,7 @@ class HostRows:
             begun = time.perf_counter()
             try:
                 encode(links.sent[rank], chosen[rank], packing, values, message)
-            except DivergenceError as error:  # raised when the message is sent
+            except DivergenceError as error:  # raised by `finish`, after all writes
                 failed.append(error)
             spent["encode"] += time.perf_counter() - begun
 
@@ -316,8 +316,8 @@ class HostRows:
         outbox, values : array
         operation : str
         ends : (sequence, sequence)
-            By rank: the indices of its entries in this outbox, and of the own entries
-            that its outbox has.
+            By rank: indices in `outbox` of the entries that the rank owns, and indices
+            in `values` of the own entries that are in the rank's outbox.
         count : int
             Number of entries of the set.
         about : str

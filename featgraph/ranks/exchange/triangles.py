@@ -38,7 +38,7 @@ __all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
 Array = Any
 Marks = Any
 Given = Mapping[str, Any]
-#: Arrays for a kernel, by source and property.
+#: (source of a field, property) -> array for a kernel.
 Fields = dict[tuple[str, str], Array]
 
 

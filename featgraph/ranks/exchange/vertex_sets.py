@@ -70,7 +70,7 @@ class Members:
         Counts sets on all ranks.
     """
 
-    is_scarce = False  # a download is collective
+    is_scarce = False  # sets stay on devices: all ranks would have to download together
 
     def __init__(
         self, shard: Shard, engine: Engine, device: Device, counter: Counter
@@ -255,6 +255,6 @@ def within(
 
 
 def _by_piece(bounds: Sequence[Any]) -> tuple[list[tuple[int, int]], ...]:
-    """Return the begin and end of each piece, of every rank, from bounds by rank."""
+    """Return (begin, end) by piece and rank, from the bounds of pieces by rank."""
     ranges = [[*pairwise(one.tolist())] for one in bounds]
     return tuple([*each] for each in zip(*ranges, strict=True))

@@ -187,8 +187,8 @@ _NAMES = ("all", "ms", "vr", "vr-list", "numbers")
 class StoredBytes:
     """Bytes by form and rank, counted on the device by the kernels that store them.
 
-    This counts supersteps that are replayed or run in a loop on the device, without a
-    wait of the host. Flags are not counted.
+    So supersteps that are replayed, or run in a loop on the device, are counted, too,
+    without a wait of the host. Flags are not counted.
 
     Parameters
     ----------

@@ -225,7 +225,8 @@ def _begin_sets(changed, announced, came, counts, own_count, own):  # type: igno
         place, found = uint32(word), uint32(0)
         if counts:
             found = changed[place]
-            behind = int64(own_count) - int64(word) * 32  # own ones come first
+            # Own vertices have the first bits, before ghosts.
+            behind = int64(own_count) - int64(word) * 32
             if behind >= 32:
                 here += int64(warp.count_bits(found))
             elif behind > 0:
@@ -411,7 +412,7 @@ def take(  # type: ignore[no-untyped-def]
             following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
             number, found, coming = following, coming, uint32(0)
-            if word + 1 < end:  # these loads are in flight during this word
+            if word + 1 < end:  # prefetch for the next word
                 coming = uint32(
                     warp.broadcast(int32(bits), int32(word + 1 - first), 32)
                 )
@@ -519,7 +520,7 @@ def _combined(first, second, operator):  # type: ignore[no-untyped-def]
         return first + second
     if operator == 1:
         return first * second
-    if first != first or second != second:  # NaN goes through
+    if first != first or second != second:  # the sum is NaN, too
         return first + second
     if operator == 2:
         return first if first < second else second

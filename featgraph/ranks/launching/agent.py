@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: The variable with a rank's descriptors of its socket and its page.
+#: The environment variable with the descriptors of a rank's socket and page.
 INHERITED = "FEATGRAPH_LAUNCHER"
 PAGE_BYTES = mmap.PAGESIZE
 #: Longest line of a rank's output that is forwarded whole, and of a message.
@@ -164,6 +164,7 @@ class Agent:
     # -- commands of the launcher
 
     def _obey(self) -> None:
+        """Execute the launcher's commands that have arrived."""
         data = os.read(self._commands, MOST_BYTES)
         if not data:
             self._leave()
@@ -276,6 +277,7 @@ class Agent:
             self._hand_on(rank, name, line)
 
     def _hand_on(self, rank: Rank, name: str, line: bytes) -> None:
+        """Forward a message, or a line of output, to the launcher."""
         if name != "message":
             text = line.decode(errors="replace")
             self._report(rank=rank.number, to=name, line=text)
@@ -298,6 +300,7 @@ class Agent:
                 rank.looked_at, rank.used_s = now, used
 
     def _forget(self, source: Any) -> None:
+        """Close a socket or a pipe, and stop listening to it."""
         if not _is_closed(source):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(source)

@@ -467,6 +467,7 @@ class Attempt:
         return self._roll.lost
 
     def _start(self) -> None:
+        """Send each agent the command and the environments of its ranks."""
         hosts, port = self._launch.hosts, _free_port()
         address = "127.0.0.1" if len(hosts) == 1 else hosts[0].name
         common = {

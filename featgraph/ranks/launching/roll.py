@@ -49,12 +49,12 @@ class Loss:
     checkpoints: str | None = None
 
     def message(self) -> dict[str, Any]:
-        """Return the message for ranks."""
+        """Return the failure as a message for ranks."""
         return {"is": "lost", **self.__dict__}
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> Loss:
-        """Return the failure of a message."""
+        """Return the failure that a message reports."""
         names = cls.__dataclass_fields__
         return cls(**{name: message.get(name) for name in names})  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ class _Entry:
     ----------
     host : str
     timeout : float
-        Its argument of `init`; 0 before that.
+        The argument of `init` on this rank; 0 before `init`.
     received_at : float
         Time of its last message.
     state : str

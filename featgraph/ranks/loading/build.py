@@ -102,7 +102,7 @@ def build(
 
 
 def number_rows(engine: Engine, given: EdgeChunks) -> None:
-    """Set the rows of this rank's edges, behind those of the ranks before it."""
+    """Set the rows of this rank's edges, which follow those of lower ranks."""
     sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
     row = int(np.concatenate(sizes)[: engine.rank].sum())
     for i, chunk in enumerate(given.chunks):
@@ -133,7 +133,10 @@ def part_of_edges(
     along: str,
     out: Array | None,
 ) -> Found:
-    """Return the part of a rank, built of the received edges."""
+    """Return the part of a rank, built from the received edges.
+
+    `out` are the out-degrees of own vertices. None: the part has all out-edges.
+    """
     own = at[0].own(at[1])
     if along == "in":
         arrived = _by_target(arrived, *own, whole)

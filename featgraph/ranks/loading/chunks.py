@@ -218,7 +218,8 @@ class Division:
         return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)
 
 
-#: Edges that a rank sends in a round: messages have up to 24 bytes of each, twice.
+#: Edges that a rank sends in a round: messages to the owners of both ends of an edge
+#: have up to 24 bytes of it.
 ROUND_EDGES = 1 << 18
 _ABOUT = "edges of a graph"
 
@@ -385,7 +386,7 @@ def hand_over(
     columns : sequence of (ndarray, ndarray)
         Values of own edges, and the array for received values.
     which : sequence of P ndarrays of int64
-        The edges that each rank gets.
+        By rank, the indices of the edges to send.
     at : ndarray of int64, shape (P,)
         The index for the next edge of each rank; changed in place.
 
@@ -433,7 +434,7 @@ def _no_edges(given: EdgeChunks) -> Chunk:
 
 
 def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
-    """Return the edges that each rank gets, ascending."""
+    """Return, by rank, the indices of the edges that the rank gets, ascending."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     if not both_ends:

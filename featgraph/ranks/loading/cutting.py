@@ -225,9 +225,10 @@ def with_idle(cuts: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:
 def cuts_of_words(
     words: npt.NDArray[np.int64], vertex_count: int, working: int, size: int
 ) -> npt.NDArray[np.int64]:
-    """Return cuts at words that balance in-edges, counted by word, of `working` ranks.
+    """Return cuts at words that balance the in-edges of the first `working` ranks.
 
-    Further ranks, up to `size`, have no vertices.
+    `words` has the number of in-edges of each word. Further ranks, up to `size`, have
+    no vertices.
     """
     before = np.zeros(words.size + 1, np.float64)
     np.cumsum(words, out=before[1:])

@@ -59,7 +59,8 @@ Array = Any
 HostArray = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
 
-#: Edges that a rank sends in a round: messages have up to 20 bytes of each, twice.
+#: Edges that a rank sends in a round: messages to the owners of both ends of an edge
+#: have up to 20 bytes of it.
 ROUND_EDGES = 1 << 23
 _ABOUT = "edges of a graph"
 
@@ -423,7 +424,7 @@ class GpuRows:
         return made
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
-        """Return the number of sources of each other rank by round."""
+        """Return, by round and rank, the number of sources that other ranks own."""
         own, ranks = self._own, self._engine.size
         found = arrays.filled((max(len(spans) * ranks, 1),), 0, np.int64)
         for turn, (begin, end) in enumerate(spans):

@@ -62,14 +62,14 @@ class GhostExchange(Protocol):
     def degrees(
         self, values: Any, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
     ) -> Array:
-        """Return a degree of own vertices and ghosts, the latter from their owners.
+        """Return the degrees of own vertices and ghosts; owners send those of ghosts.
 
         Call `send_lists` before.
 
         Parameters
         ----------
         values : array
-            The degree of own vertices.
+            The in- or out-degrees of own vertices.
         bounds : ndarray of int64, shape (P + 1,)
             The index of the first ghost of each rank.
         dtype : dtype
@@ -301,7 +301,10 @@ def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTr
 
 
 def _counted(degrees: Array) -> tuple[Array, Array]:
-    """Return the largest degree, overall and below hubs; and counts of low degrees."""
+    """Return the largest degrees, and the number of vertices of each low degree.
+
+    The largest degrees are that of all vertices, and that of vertices below hubs.
+    """
     from featgraph.graph.partition import kernels  # loads Numba
 
     found: list[tuple[Array, Array]] = []

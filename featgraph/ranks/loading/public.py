@@ -197,6 +197,7 @@ def _of_text(
     directed: bool | None,
     options: Any,
 ) -> Graph:
+    """Read a range of a text file on each rank, and build the graph of all ranges."""
     about = f"reading {require_path(path)}"
     options = dict(options)
     policy = options.pop("duplicates", "keep")
@@ -236,6 +237,7 @@ def _of_text(
 
 
 def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
+    """Return the edges of this rank's range of a text file; count them in `seen`."""
     chunks = []
     for block in read_blocks(layout, *layout.range_of(engine.rank, engine.size)):
         seen.add(block)
@@ -247,6 +249,7 @@ def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
 
 
 def _named(layout: Layout, got: str) -> FileFormatError:
+    """Return the error for ids that are names, which no rank can number alone."""
     # Words have no gaps between them.
     gaps = "names=False: gaps are vertices without edges; or "
     gaps = "" if layout.are_words else gaps

@@ -132,7 +132,7 @@ class RowSteps(Protocol):
 def part_of_rows(
     engine: Engine, own: OwnRows, along: str, about: str, kind: Any
 ) -> Found:
-    """Return the part of this rank; all ranks call it.
+    """Build the part of this rank from its rows; all ranks call it.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class HostRows:
         return with_room(np.empty(0, np.int32) if values is None else values, more)
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
-        """Return the number of sources of each other rank by round."""
+        """Return, by round and rank, the number of sources that other ranks own."""
         from featgraph.graph.partition import kernels  # loads Numba
 
         going = np.zeros((len(spans), self._engine.size), np.int64)

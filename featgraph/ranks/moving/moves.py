@@ -311,6 +311,7 @@ class RankMoves:
         self._note(run)
 
     def _note_move(self, run: Run, found: Move, before: Any, took: float) -> None:
+        """Add a move, which took `took` seconds, to the record of the run."""
         old, new = before.shard.partition.cuts, found.cuts
         begin, end = np.maximum(old[:-1], new[:-1]), np.minimum(old[1:], new[1:])
         stays = int(np.maximum(end - begin, 0).sum())
@@ -328,6 +329,7 @@ class RankMoves:
         self._untimed = _NOT_TIMED
 
     def _note(self, run: Run) -> None:
+        """Store the measured gain of the last move in the record of the run."""
         if run.partitions:
             run.partitions[-1].gained_s = self._balancer.found_s
 
@@ -581,7 +583,7 @@ class Balancer:
         seen = np.array(self._seen)
         # Medians: a rank that was delayed once is not slow.
         typical = np.median(seen, axis=0)
-        if self._has_broken_its_promise(float(typical.max())):
+        if self._gained_too_little(float(typical.max())):
             return None
         # The upper bound of any gain.
         excess = float(typical.max() - typical.mean())
@@ -670,7 +672,7 @@ class Balancer:
                 np.median(self._seen, axis=0).max()
             )
 
-    def _has_broken_its_promise(self, slowest: float) -> bool:
+    def _gained_too_little(self, slowest: float) -> bool:
         """Set `found_s`, once after a move; return whether it is too small.
 
         If it is less than half of the estimate, later windows are longer.
@@ -679,9 +681,9 @@ class Balancer:
         if last is None:
             return False
         self.found_s = last.before_s - slowest
-        is_broken = self.found_s < 0.5 * last.gain_s
-        self._window *= _PATIENCE if is_broken else 1
-        return is_broken
+        is_too_little = self.found_s < 0.5 * last.gain_s
+        self._window *= _PATIENCE if is_too_little else 1
+        return is_too_little
 
 
 class _Costs:
