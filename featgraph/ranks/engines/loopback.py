@@ -183,7 +183,7 @@ def run_ranks(
             "hosts= has a host name for each rank",
             where="hosts=",
             got=shown(hosts),
-            expected=f"{size} names",
+            expected=f"{size}, one a rank",
         )
     baton = _Baton(size)
     results: dict[int, _R] = {}
