@@ -1,9 +1,10 @@
 """Rendezvous of ranks on one host: exchange of descriptors of their shared memory.
 
-Rank 0 listens at an abstract socket, whose name is a hash of the user, the launcher's
-address and the number of the start. It vanishes with the process, and leaves no file.
-The other ranks send it descriptors of their memory; it distributes them, with a
-connection for each pair of ranks. Processes of other users are refused.
+In `meet`, rank 0 listens at an abstract socket, whose name is a hash of the user, the
+launcher's address and the number of the start. The socket vanishes with the process,
+and leaves no file. The other ranks send rank 0 descriptors of their memory; it
+distributes them, with a connection for each pair of ranks. Processes of other users are
+refused.
 
 A connection serves as a bell that wakes a sleeping rank, and is closed by the kernel as
 soon as its other end dies.

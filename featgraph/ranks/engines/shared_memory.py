@@ -6,10 +6,11 @@ of all others reads their records and messages. Two windows alternate: when a ra
 publishes exchange n + 2, all others have read exchange n. A waiting rank polls for some
 microseconds, and then sleeps until a peer rings its bell, or dies.
 
-A rank has three files: one of words and records, and one for each window, for messages
-that do not fit in a record. Only that rank writes them; peers map them read-only. They
-have no names: the kernel frees them when the last process that maps them ends, however
-it ends.
+A rank has three files: one of words and records (`Layout`), and one for each window,
+for messages that do not fit in a record. Only that rank writes them (`OwnMemory`);
+peers map them read-only (`PeerMemory`). They have no names: the kernel frees them when
+the last process that maps them ends, however it ends. `Peers` publishes and waits, and
+`SharedEngine` is the engine.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ No other module imports PyTorch; this one does when the first `TorchEngine` is m
 
 In each exchange, every rank first sends every other a record of fixed size, then the
 messages that do not fit in it, whose sizes both sides have by then: Gloo ends a process
-whose peer sends another number of bytes. Transfers are point to point, so that a
-failure names its rank. A thread of its own waits within Gloo, so that the caller can be
-interrupted, and returns as soon as a watch reports a loss.
+whose peer sends another number of bytes. Transfers (`_Links`) are point to point, so
+that a failure names its rank. A separate thread waits within Gloo, so that the caller
+can be interrupted, and returns as soon as a watch reports a loss.
 
 Arrays of GPUs are sent over NCCL, in a second group, if each rank has a GPU of its own.
 Both sides pass the sizes. A transfer that does not end within the timeout is aborted on

@@ -1,9 +1,12 @@
 """Entries of vertices or edges that another rank owns: ghosts, and outboxes.
 
-A ghost is a copy of an owner's entry. An edge belongs to the owner of its
-target. The owner of its source has a ghost of it: in a directed graph for gathers along
-out-edges, in an undirected graph also because the edge is the twin of one of its own.
-Both ranks compute the lists of these entries in the same order, without an exchange.
+`RemoteEntries` has the lists of entries to send and to receive, by rank; `PartEdges`
+makes them for the edges of a part.
+
+A ghost is a copy of an owner's entry. An edge belongs to the owner of its target. The
+owner of its source has a ghost of it: in a directed graph for gathers along out-edges,
+in an undirected graph also because the edge is the twin of one of its own. Both ranks
+compute the lists of these entries in the same order, without an exchange.
 
 An outbox collects atomic operations at vertices of other ranks, for one property and
 operation: a row for every vertex of the graph, initialized to the identity. Kernels

@@ -1,7 +1,8 @@
 """Messages of rows: the choice of the smallest form, encoding to bytes, and decoding.
 
-A `Packing` is the layout of the rows of some properties in a message. It is computed
-once for their dtypes and shapes.
+`choose` selects the form of a message, `encode` writes it on the sender, `decode` reads
+it on the receiver, and `store` stores its rows. A `Packing` is the layout of the rows
+of some properties in a message. It is computed once for their dtypes and shapes.
 
 A message has the rows of each property, one property after the other; the set of rows
 (a bitmap, or gaps); and, last, a code. So rows are aligned to their units in memory,

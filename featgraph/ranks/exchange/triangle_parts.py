@@ -2,8 +2,8 @@
 
 A triangle is found by the rank that owns its first vertex by (degree, id), which has
 both edges at that vertex. The third edge is in the row of the second vertex, which may
-belong to another rank: such rows are fetched, a batch at a time. They depend on the
-graph alone, so batches are kept as far as memory allows.
+belong to another rank: `TrianglePart.batch` fetches such rows, a batch at a time. They
+depend on the graph alone, so batches are kept as far as memory allows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Triangle functions on ranks, a batch of fetched rows at a time.
 
-Kernels are those of a single rank. They take the arrays of a part, with the oriented
-rows of a batch, and read copies of edge properties that are extended by the batch's
-edges; owners send the entries that have changed since the last time. They update
-properties in outboxes, which are combined at the owners after a batch. Arrays of edges
-are on the host or on the GPU, where the kernels run.
+`TriangleSweeps.over` runs a phase batch by batch. Kernels are those of a single rank.
+They take the arrays of a part with the oriented rows of a batch (`BatchArrays`), and
+read copies of edge properties that have the batch's edges, too; owners send the entries
+that have changed since the last superstep. Kernels update properties in outboxes, which
+are combined at the owners after a batch. Arrays of edges are on the host or on the GPU,
+where the kernels run (`HostMemory`, `GpuMemory`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Vertex sets of a rank: active sets, and boundary vertices cut into ranges.
 
-A rank has bits of its own vertices and of its ghosts. Boundary vertices are those that
-are ghosts on other ranks; a sweep that overlaps with an exchange goes over them range
-by range.
+A rank has bits of its own vertices and of its ghosts. `Members` converts sets of a rank
+to sets of the whole graph, and back. Boundary vertices (`Boundary`) are those that are
+ghosts on other ranks; a sweep that overlaps with an exchange goes over them range by
+range (`Pieces`).
 """
 
 from __future__ import annotations

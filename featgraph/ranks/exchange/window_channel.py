@@ -1,8 +1,9 @@
 """Rows, sets and numbers sent through windows of GPUs, and counters of stored bytes.
 
-A channel posts rows of vertices and their sets to all ranks. Combines of numbers are
-deferred until the next post of their channel, which sends them all. Kernels count the
-bytes that they have stored in the windows of other ranks (0077).
+A `Channel` posts rows of vertices and their sets to all ranks, and takes theirs: it
+launches the kernels of `window_kernels`. Combines of numbers are deferred until the
+next post of their channel, which sends them all (`WindowNumbers`). Kernels count the
+bytes that they have stored in the windows of other ranks (`StoredBytes`, 0077).
 """
 
 from __future__ import annotations

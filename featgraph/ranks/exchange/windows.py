@@ -1,5 +1,9 @@
 """Windows: memory of a GPU into which other ranks of the host store.
 
+`find_near` finds the ranks that can do so. `Mailboxes` has the windows of one kind of
+exchange, with a mailbox for each rank, for the kernels of `window_kernels`.
+`ThroughWindows` sends whole arrays by copies.
+
 A window is an allocation of its own, since memory of a pool has no handle. Ranks of one
 process use each other's addresses; ranks of several processes map each other's memory
 by handles of the driver. A mapping must be closed before the memory is freed, so unused
