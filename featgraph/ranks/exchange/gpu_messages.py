@@ -577,12 +577,13 @@ class ThroughHost:
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
-        out, aside = self._out.parts(list(map(bytes_of, leaving))), self._driver.streams
+        out = self._out.parts(list(map(bytes_of, leaving)))
+        streams = self._driver.streams
         for array, landed in zip(leaving, out, strict=True):
             if landed.size:
                 address = int(landed.ctypes.data)
-                aside.start_read(address, address_of(array), landed.size, stream)
-        self._wait(aside, stream)  # and for the writes of the last call
+                streams.start_read(address, address_of(array), landed.size, stream)
+        self._wait(streams, stream)  # and for the writes of the last call
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
         into = self._into.parts(coming)
 
@@ -598,19 +599,19 @@ class ThroughHost:
         for array, landed in zip(made, into, strict=True):
             if array is not None:
                 address = int(landed.ctypes.data)
-                aside.start_write(address_of(array), address, landed.size, stream)
+                streams.start_write(address_of(array), address, landed.size, stream)
         made[own] = arrays[own]
         return made
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")
 
-    def _wait(self, aside: Any, stream: int) -> None:
+    def _wait(self, streams: Any, stream: int) -> None:
         """Wait on the host for a stream."""
         if self._event is None:
-            self._event = aside.make_event()
-        aside.mark(self._event, stream)
-        aside.wait(self._event)
+            self._event = streams.make_event()
+        streams.mark(self._event, stream)
+        streams.wait(self._event)
 
 
 class _Landing:

@@ -255,9 +255,9 @@ class WindowPieces:
         self._numbers = numbers
         self._shard, self._engine, self._device = shard, engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        aside = self._driver.streams
-        self._stream = aside.make_stream(is_urgent=True)
-        self._swept, self._taken = aside.make_event(), aside.make_event()
+        streams = self._driver.streams
+        self._stream = streams.make_stream(is_urgent=True)
+        self._swept, self._taken = streams.make_event(), streams.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))
         self._channels: dict[tuple[Pieces, int], Channel] = {}
         #: Sets that the stream uses, kept until the default stream waits for it.

@@ -293,10 +293,11 @@ class HostRows:
         Contributions are combined in the order of ranks.
         """
         partition, shard = self._shard.partition, self._shard
-        there: list[Any] = [slice(*pair) for pair in pairwise(partition.cuts.tolist())]
+        bounds = pairwise(partition.cuts.tolist())
+        outbox_places: list[Any] = [slice(*pair) for pair in bounds]
         if partition.order is not None:
-            there = [partition.order[places] for places in there]
-        ends = there, [slice(shard.own)] * len(there)
+            outbox_places = [partition.order[places] for places in outbox_places]
+        ends = outbox_places, [slice(shard.own)] * len(outbox_places)
         given = outbox, values, operation, ends, shard.numbers.size
         return self.combine(*given, "atomic operations")
 
@@ -323,11 +324,11 @@ class HostRows:
         about : str
             The name of the exchange.
         """
-        there, here = ends
-        messages = [in_outbox(outbox[places], operation) for places in there]
+        outbox_places, own_places = ends
+        messages = [in_outbox(outbox[places], operation) for places in outbox_places]
         received = self._engine.all_to_allv(messages, about=about)
         reached = np.zeros(count, np.bool_)
-        for message, places in zip(received, here, strict=True):
+        for message, places in zip(received, own_places, strict=True):
             rows, found = values[places], reached[places]
             found[combine_rows(message, rows, operation)] = True
             values[places], reached[places] = rows, found
@@ -437,9 +438,9 @@ class HostEdges:
         Contributions are combined in the order of ranks.
         """
         lists, rank = self._lists, self._rows.rank
-        there, here = list(lists.received), list(lists.sent)
-        there[rank] = here[rank] = np.arange(lists.own, dtype=np.int32)
-        given = outbox, values, operation, (there, here), lists.count
+        outbox_places, own_places = list(lists.received), list(lists.sent)
+        outbox_places[rank] = own_places[rank] = np.arange(lists.own, dtype=np.int32)
+        given = outbox, values, operation, (outbox_places, own_places), lists.count
         return self._rows.combine(*given, "entries of outboxes")
 
 

@@ -102,12 +102,12 @@ class Members:
         bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
         which = np.flatnonzero(bits)
         wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
-        here: dict[int, int] = {}
+        words: dict[int, int] = {}
         for local in self._shard.locals_of(wanted).tolist():
             if local >= 0:
                 number, bit = divmod(local, WORD_BITS)
-                here[number] = here.get(number, 0) | 1 << bit
-        return self._device.sets.empty(word_count(self._shard.numbers.size), here)
+                words[number] = words.get(number, 0) | 1 << bit
+        return self._device.sets.empty(word_count(self._shard.numbers.size), words)
 
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
         """Return the set of the whole graph on the host; all ranks call it."""

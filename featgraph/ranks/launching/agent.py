@@ -417,10 +417,10 @@ def _drain(end: socket.socket) -> None:
 
 def _end_descendants() -> None:
     """Kill orphans of ranks, whose parent is now the agent."""
-    here = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    path = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
     for _ in range(100):  # their children become orphans in turn
         try:
-            with open(here, encoding="ascii") as file:
+            with open(path, encoding="ascii") as file:
                 children = [int(word) for word in file.read().split()]
         except OSError:
             return

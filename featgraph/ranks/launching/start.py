@@ -270,8 +270,8 @@ def engine_class(
     (`config.gpu_links`).
     """
     if name == "auto":
-        here = os.environ.get("LOCAL_WORLD_SIZE")
-        are_here = _is_loopback(address) if here is None else here == str(size)
+        local = os.environ.get("LOCAL_WORLD_SIZE")
+        are_here = _is_loopback(address) if local is None else local == str(size)
         has_memory = are_here and is_possible() and config.gpu_links != "engine"
         name = "shared" if has_memory else "gloo"
     return SharedEngine if name == "shared" else TorchEngine

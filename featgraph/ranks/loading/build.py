@@ -286,10 +286,10 @@ def edges_of(
     count, directed, sides = on_all(engine, lambda: _checked_options(options), ABOUT)
 
     def given_on_gpu() -> EdgeChunks | None:
-        there = ends_on_gpu(*ends, "cuda")
-        if there is None:
+        gpu_ends = ends_on_gpu(*ends, "cuda")
+        if gpu_ends is None:
             return None
-        found = edges_on_gpu(there, weights, count, directed, sides)
+        found = edges_on_gpu(gpu_ends, weights, count, directed, sides)
         if found is None:
             return None
         edges, own = found

@@ -486,7 +486,7 @@ class GpuRows:
         ghosts, offsets = self._localized(edges)
         listed = arrays.read(ghosts)
         is_directed = own.directed or not is_both
-        there = GpuRowEdges(
+        row_edges = GpuRowEdges(
             offsets,
             edges.sources,
             is_directed,
@@ -500,10 +500,10 @@ class GpuRows:
             return found.astype(dtype, copy=False)
 
         known = {"in_offsets": arrays.read(offsets)}
-        local = Graph(GpuRowEdgeList(there, edges.weights, known))
+        local = Graph(GpuRowEdgeList(row_edges, edges.weights, known))
         out = own.degrees if own.out is None else arrays.upload(own.out)
         places = own.division.places(listed)
-        exchange = _WindowGhosts(self._engine, self._sender, ghosts, self._span[0])
+        exchange = _GpuGhosts(self._engine, self._sender, ghosts, self._span[0])
         degrees = own.degrees, out
         return Found(local, places, given_rows, degrees, own.starts, exchange)
 
@@ -538,7 +538,7 @@ class GpuRows:
         return ghosts, offsets
 
 
-class _WindowGhosts:
+class _GpuGhosts:
     """The exchange of ghosts from GPU to GPU: see `GhostExchange`.
 
     Parameters
@@ -555,7 +555,7 @@ class _WindowGhosts:
     def __init__(
         self, engine: Engine, gpu_sender: Any, ghosts: Array, first: int
     ) -> None:
-        self._engine, self._courier = engine, gpu_sender
+        self._engine, self._gpu_sender = engine, gpu_sender
         self._ghosts, self._first = ghosts, first
         self._lists: list[Array | None] = []
 
@@ -570,7 +570,7 @@ class _WindowGhosts:
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
             for begin, size in spans
         ]
-        came = self._courier.hand_over(messages, coming.tolist(), about="ghosts")
+        came = self._gpu_sender.hand_over(messages, coming.tolist(), about="ghosts")
         self._lists, lists = [], []
         for message in came:
             listed = None
@@ -600,7 +600,7 @@ class _WindowGhosts:
                 message = taken_here.view(np.dtype(np.uint8))
             messages.append(message)
         sizes = (dtype.itemsize * np.diff(bounds)).tolist()
-        came = self._courier.hand_over(messages, sizes, about=about)
+        came = self._gpu_sender.hand_over(messages, sizes, about=about)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
                 sent_counts = message.view(dtype)
