@@ -351,7 +351,7 @@ def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
             "a vertex has two labels",
             where=f"{options.labels}, vertex {listed[order[i]]}",
             got=f"{names[codes[i]]} and {names[codes[i + 1]]}",
-            expected="one label a vertex",
+            expected="one label for each vertex",
         )
     of_vertex = np.full(graph.vertex_count, -1, np.int64)
     of_vertex[vertices] = codes

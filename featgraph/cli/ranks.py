@@ -235,7 +235,7 @@ def launch(options: argparse.Namespace) -> int:
         if value is not None and not least <= value < 1e6:
             flag = "-n" if name == "n" else f"--{name}"
             raise ArgumentError(
-                f"{flag} is out of range",
+                f"{flag} is not a number in range",
                 got=value,
                 expected=f"{least} or more",
             )

@@ -186,7 +186,7 @@ def superstep_times(
     """
     if direction not in ("pull", "push"):
         raise ArgumentError(
-            "aggregates are gathered in two directions",
+            "aggregates are gathered in one of two directions",
             where="direction",
             got=repr(direction),
             expected="'pull' or 'push'",
@@ -296,7 +296,7 @@ class Forecast:
         if self.machine is None:
             raise ArgumentError(
                 "a forecast without a machine has no times",
-                fix="forecast(graph, machine=fg.distributed.calibrate())",
+                fix='forecast(graph, on=(fg.distributed.calibrate(), "100g"))',
             )
         work = Work.whole(self.counts[number])
         k = max(self.row_bytes // ITEMSIZE, 1)

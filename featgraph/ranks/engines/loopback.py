@@ -180,7 +180,7 @@ def run_ranks(
     is_list = isinstance(hosts, Sequence) and not isinstance(hosts, str | bytes)
     if hosts is not None and not (is_list and len(hosts) == size):
         raise ArgumentError(
-            "hosts= has a host name for each rank",
+            "hosts= does not name one host per rank",
             where="hosts=",
             got=shown(hosts),
             expected=f"{size}, one a rank",

@@ -149,7 +149,7 @@ class TorchEngine(ProcessEngine):
     ) -> list[GpuArray | None]:
         """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
         if self._make is None:
-            raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
+            raise DistributedError("hand_over() before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)
         self._require_usable(call)
         stream, make = beside or Beside(0, self._make)

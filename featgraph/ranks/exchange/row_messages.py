@@ -223,7 +223,7 @@ def choose(
     """
     if form not in ("auto", *FORMS[1:]):
         expected = ", ".join(("auto", *FORMS[1:]))
-        raise ArgumentError("no form of rows", got=repr(form), expected=expected)
+        raise ArgumentError("unknown form of rows", got=repr(form), expected=expected)
     size, count = link.size, positions.size
     if size == 0 or (count == 0 and form not in ("all", "ms")):
         return NOT_SENT

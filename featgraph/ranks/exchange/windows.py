@@ -266,7 +266,7 @@ class Mailboxes:
             near = np.ones((engine.size, engine.size), np.bool_)
         mapped = _registry_of(engine).map(int(begins[-1]), device, near)
         if not mapped.opened[near].all():
-            raise DeviceError("a rank cannot map the memory of another one's GPU")
+            raise DeviceError("a rank cannot map the GPU memory of another rank")
         number, memory, addresses = mapped.number, mapped.memory, mapped.addresses
         weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
         places = [
@@ -362,7 +362,7 @@ class ThroughWindows:
             near = np.ones((ranks, ranks), np.bool_)
             self._window = registry.map(self._slot * ranks, self._device, near)
             if not self._window.opened.all():
-                raise DeviceError("a rank cannot map the memory of another one's GPU")
+                raise DeviceError("a rank cannot map the GPU memory of another rank")
             self._drop = weakref.finalize(self, registry.drop, self._window.number)
             self._drop.atexit = False
         return self._window

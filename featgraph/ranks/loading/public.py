@@ -220,7 +220,7 @@ def _of_text(
         engine,
         str(replace(layout, path="")),
         "ranks read different files",
-        "one file",
+        "one file on all ranks",
         about,
     )
     seen = Seen(layout)
