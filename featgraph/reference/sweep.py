@@ -276,12 +276,13 @@ class _View:
 
 
 class _Loose(_View):
-    """A vector or matrix of no vertex, which operations also take as a whole.
+    """A vector or matrix property, which belongs to no vertex or edge.
 
-    In arithmetic, also within `fg.dot`, it is this lane's entry of the vector.
+    Operations also take it as a whole. In arithmetic, also within `fg.dot`, it is this
+    lane's entry of the vector.
     """
 
-    #: An array leaves the arithmetic to this class.
+    #: NumPy's arrays leave arithmetic with this object to the methods of this class.
     __array_ufunc__ = None
     __hash__ = object.__hash__
 

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-__all__ = ["lie_down", "publish", "spin", "store"]
+__all__ = ["announce_sleep", "publish", "spin", "store"]
 
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
 #: Types of words of this process, and of others. As signatures are explicit, functions
@@ -117,7 +117,7 @@ def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def
 
 
 @njit(types.void(_OWN, _PLACE), **_OPTIONS)
-def lie_down(words, asleep):  # type: ignore[no-untyped-def]
+def announce_sleep(words, asleep):  # type: ignore[no-untyped-def]
     """Set the flag that this process sleeps, before its last read of a word.
 
     Either this process then sees the published word, or its publisher sees the flag.

@@ -375,7 +375,7 @@ class Peers:
         if found:
             return found
         asleep = self._layout.asleep(rank)
-        self._flags.lie_down(self._own.words, asleep)
+        self._flags.announce_sleep(self._own.words, asleep)
         try:
             while True:
                 found = self._look(rank, number)

@@ -344,7 +344,7 @@ class _Room:
             self._memory = self._device.empty((nbytes,), "uint8")
 
     def begin(self) -> None:
-        """Begin with the messages of another piece."""
+        """Reuse the memory for the messages of another piece."""
         self._at = 0
 
     def units(self, nbytes: int, item: int) -> Any:

@@ -198,7 +198,7 @@ class Boundary:
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_]:
-        """Which own vertices are ghosts on other ranks."""
+        """The mask of the own vertices that are ghosts on other ranks."""
         mask = np.zeros(self._shard.own, np.bool_)
         for listed in self._shard.send_lists:
             mask[listed] = True

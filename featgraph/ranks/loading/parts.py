@@ -47,7 +47,7 @@ class GhostExchange(Protocol):
     def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
-        """Return the send lists: by rank, own vertices that are ghosts there.
+        """Return, by rank, the list of own vertices that are ghosts on that rank.
 
         Parameters
         ----------

@@ -239,7 +239,7 @@ def with_ghosts(
     ----------
     engine : Engine
     sent : sequence of array of integers
-        By rank, the own rows that are ghosts there.
+        By rank, the own rows that are ghosts on that rank.
     own : array
     about : str
         A name of the exchange, for errors.
