@@ -1,4 +1,8 @@
-"""The command line: ``featgraph convert``, ``data``, ``demo``, ``forecast``, ..."""
+"""The command line: ``featgraph convert``, ``data``, ``demo``, ``forecast``, ...
+
+`main` parses the arguments, and runs a command. The options of a command are defined
+here, or by its module; `flags` replaces Python options by flags in errors.
+"""
 
 from __future__ import annotations
 
@@ -98,10 +102,11 @@ def _add_convert(commands: Commands) -> None:
 def _add_data(commands: Commands) -> None:
     parser = commands.add_parser(
         "data",
-        help="fetch a public data set by its name; the tutorials use some",
-        description="Fetch a public data set over HTTPS, check it, and print its "
-        "licence and where its files are: in the folder that FEATGRAPH_DATA names, "
-        "else in ~/.cache/featgraph/data. A file that is there is not fetched again.",
+        help="download a public data set by its name, for the tutorials",
+        description="Download a public data set over HTTPS, verify its checksums, and "
+        "print its licence and the paths of its files: in the folder FEATGRAPH_DATA if "
+        "this variable is set, else in ~/.cache/featgraph/data. Files that exist are "
+        "not downloaded again.",
     )
     add_data_options(parser)
 
@@ -111,7 +116,7 @@ def _add_demo(commands: Commands) -> None:
         "demo",
         help="label propagation on handwritten digits, with a picture",
         description="Label 1,797 handwritten digits from a few labelled ones, beside "
-        "scikit-learn on the same graph, and draw what came out.",
+        "scikit-learn on the same graph, and draw the results.",
     )
     demo.add_argument(
         "--output", metavar="FILE", default="featgraph-demo.png", help="the picture"
@@ -132,10 +137,10 @@ def _add_demo(commands: Commands) -> None:
 def _add_forecast(commands: Commands) -> None:
     parser = commands.add_parser(
         "forecast",
-        help="say what a graph would take on several ranks",
-        description="Count, from real partitions, what each of several ranks would "
-        "have of a graph, and what would be sent in a superstep; and say how long that "
-        "would take, by a model. Needs no ranks.",
+        help="predict the memory, traffic and time of a graph on several ranks",
+        description="Count, from real partitions, the edges, vertices and memory of "
+        "each rank, and the rows sent in a superstep; and predict times by a model. "
+        "Needs no ranks.",
     )
     parser.add_argument(
         "--k", type=_positive, default=1, help="features of a vertex (default: 1)"
@@ -147,8 +152,9 @@ def _add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="run an algorithm on files of your own",
-        description="Run an algorithm on files of your own. `featgraph list` says "
-        "which there are, `featgraph run ALGORITHM --help` what they take.",
+        description="Run an algorithm on files of your own. `featgraph list` lists the "
+        "algorithms, and `featgraph run ALGORITHM --help` describes the arguments of "
+        "one.",
     )
     run.add_argument("algorithm", metavar="ALGORITHM", help="e.g. pagerank")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
@@ -158,8 +164,8 @@ def _add_run(commands: Commands) -> None:
 def _add_list(commands: Commands) -> None:
     parser = commands.add_parser(
         "list",
-        help="list the algorithms, a line each",
-        description="List the algorithms, a line each.",
+        help="list the algorithms, one per line",
+        description="List the algorithms, one per line.",
     )
     parser.set_defaults(command=_list)
 
@@ -201,14 +207,14 @@ def _label_propagation_parser() -> argparse.ArgumentParser:
 def _add_show(commands: Commands) -> None:
     show = commands.add_parser(
         "show",
-        help="print what a foldmap becomes: its plan, passes, kernel or PTX",
-        description="Print what a foldmap becomes. Needs no GPU.",
+        help="print the plan, the passes, the kernel or the PTX of a foldmap",
+        description="Print a foldmap at one stage of its compilation. Needs no GPU.",
     )
     show.add_argument(
         "module",
         metavar="MODULE[:NAME]",
         help="an algorithm (label_propagation), a module, or a .py file; NAME is the "
-        "foldmap in it, needed where there are several and none is called step",
+        "foldmap in it, required if there are several and none is named step",
     )
     stages = ["plan", "passes", "source", "ptx"]
     show.add_argument("--at", choices=stages, default="source")
@@ -217,7 +223,7 @@ def _add_show(commands: Commands) -> None:
         dest="pass_name",
         metavar="PASS",
         default="",
-        help="with --at passes: the trees before and behind this one alone",
+        help="with --at passes: only the trees before and after this pass",
     )
     show.add_argument("--k", type=_positive, default=8, help="features (default: 8)")
     show.add_argument("--dtype", choices=["float32", "float64"], default="float32")
@@ -226,7 +232,7 @@ def _add_show(commands: Commands) -> None:
         "--schedule",
         default="auto",
         metavar="NAME",
-        help="how work is divided among threads, as schedule= of a call",
+        help="division of work among threads: see schedule= of foldmaps",
     )
     show.add_argument(
         "--cc",
@@ -243,8 +249,8 @@ def _add_warm(commands: Commands) -> None:
         "warm",
         help="compile kernels now, for the first calls of later processes",
         description="Run algorithms on small graphs of all kinds, and store their "
-        "kernels: a later process that calls them compiles nothing. `featgraph list` "
-        "lists them.",
+        "kernels: a later process that calls these algorithms compiles nothing. "
+        "`featgraph list` lists them.",
     )
     warm.add_argument(
         "algorithms", nargs="*", metavar="ALGORITHM", help="default: all of them"
@@ -253,7 +259,7 @@ def _add_warm(commands: Commands) -> None:
         "--target",
         choices=["cpu", "cuda"],
         default="cpu",
-        help="what to compile for (default: cpu); cuda needs no GPU",
+        help="target to compile for (default: cpu); cuda needs no GPU",
     )
     warm.add_argument(
         "--cc",
@@ -266,14 +272,14 @@ def _add_warm(commands: Commands) -> None:
         type=_widths,
         default=(8,),
         metavar="K,K",
-        help="features, classes or factors: a number, or several (default: 8)",
+        help="number of features, classes or factors, or several (default: 8)",
     )
     warm.add_argument(
         "--jobs",
         type=_positive,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="processes that compile (default: one a core)",
+        help="number of processes that compile (default: one per core)",
     )
     warm.set_defaults(command=_warm)
 

@@ -1,7 +1,8 @@
 """``featgraph run NAME``: algorithms on graphs and values from files.
 
-`run_algorithm` runs any of them, with options from its signature. Label propagation has
-its own command, `run_label_propagation`, in which labels may be words.
+`run_algorithm` runs any algorithm: its signature gives the options, and `results` makes
+a table of the result. Label propagation has its own command, `run_label_propagation`,
+in which labels may be words.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ from featgraph.cli.results import (
 __all__ = ["run_algorithm", "run_label_propagation"]
 
 
-#: Argument -> value of vertices missing in a file of ``vertex value``; default 0.
+#: Argument -> value of vertices without a line ``vertex value`` in a file; else 0.
 _FILL = {"voltages": np.nan, "given": np.nan, "labels": -1}
 #: Arguments that are ids of vertices, as in the graph's file.
 _VERTICES = frozenset({"sources"})
 #: Arguments without an option.
 _LEFT_OUT = frozenset({"callback", "history", "initial"})
-#: Algorithms that run foldmaps one by one, without `featgraph.iterate`.
+#: Algorithms that run foldmaps one by one, without `featgraph.iterate` and its
+#: progress bar.
 _SILENT = frozenset(
     {
         "betweenness-centrality",
@@ -139,9 +141,9 @@ def _add_argument(
             return False
         what = "a number, or a file: lines `vertex value`, or .npy"
         if name in _VERTICES:
-            what = "ids of vertices as in the file, with commas between"
+            what = "ids of vertices as in the graph's file, separated by commas"
         elif name == "weights":  # --weights already selects weights of the graph
-            flag, what = "--edge-weights", "a .npy with a row an edge"
+            flag, what = "--edge-weights", "a .npy file with one row per edge"
         parser.add_argument(flag, required=is_needed, metavar="FILE", help=what)
     elif kind == "bool":
         parser.add_argument(
@@ -186,7 +188,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="default: what the output's suffix says, else csv; npy: the first array",
+        help="default: by the suffix of --output, else csv; npy has the first array",
     )
     parser.add_argument("--quiet", action="store_true", help="no summary, no progress")
     parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
@@ -195,6 +197,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _value(
     parameter: inspect.Parameter, options: argparse.Namespace, source: Any
 ) -> Any:
+    """Return the value of an argument: a number, or an array read from a file."""
     name, is_array = parameter.name, "ArrayLike" in str(parameter.annotation)
     is_of_edges = name == "weights" and is_array
     given = getattr(options, "edge_weights" if is_of_edges else name)
@@ -218,7 +221,7 @@ def _value(
             raise FileFormatError("not a .npy file", where=given, got=error) from error
     if is_of_edges:
         raise FileFormatError(
-            "weights of edges that are no .npy",
+            "weights of edges that are no .npy file",
             where="--edge-weights",
             got=given,
             fix="save a row for each edge, in the order of the graph's file, by "
@@ -228,6 +231,7 @@ def _value(
 
 
 def _vertex_values(path: str, fill: float, graph: fg.Graph) -> Any:
+    """Return the values of a file of lines ``vertex value``, shape (V,)."""
     listed, values = fg.read_labels(path)
     try:
         numbers = values.astype(np.int64 if values.dtype.kind == "i" else np.float64)
@@ -332,6 +336,7 @@ class Labels(NamedTuple):
 
 
 def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
+    """Read the file of labels, and number the labels."""
     listed, labels = fg.read_labels(options.labels, column=options.column)
     is_label = labels != (-1 if labels.dtype.kind == "i" else "-1")
     listed, labels = listed[is_label], labels[is_label]
@@ -346,7 +351,7 @@ def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
             "a vertex has two labels",
             where=f"{options.labels}, vertex {listed[order[i]]}",
             got=f"{names[codes[i]]} and {names[codes[i + 1]]}",
-            expected="one label a vertex",
+            expected="one label for each vertex",
         )
     of_vertex = np.full(graph.vertex_count, -1, np.int64)
     of_vertex[vertices] = codes

@@ -1,8 +1,8 @@
 """``featgraph data``: public data sets, downloaded by name, for the tutorials.
 
-`DATA_SETS` is the only table of addresses, licences and checksums. A file is stored if
-its SHA-256 is that of the table. For an archive, which its publisher may pack again,
-the content is checked. Nothing is downloaded without a request.
+`DATA_SETS` is the only table of addresses, licences and checksums. A file is stored
+only if its SHA-256 equals that of the table. Checksums are those of unpacked files,
+since a publisher may pack an archive again. Only `fetch_data` downloads files.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph data``."""
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="which one; by default they are listed"
+        "name", metavar="NAME", nargs="?", help="a data set; default: list all of them"
     )
     parser.set_defaults(command=get_data)
 
@@ -295,7 +295,7 @@ def _is_right(path: Path, file: RemoteFile) -> bool:
 
 @contextmanager
 def _downloaded(address: str) -> Iterator[Path]:
-    """Download a file into a temporary one, and yield its path."""
+    """Download a file into a temporary folder, and yield its path."""
     try:
         import pooch
     except ModuleNotFoundError as error:

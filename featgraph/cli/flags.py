@@ -1,8 +1,8 @@
 """Names on the command line: of algorithms, and flags in place of options in errors.
 
-Errors of readers and algorithms have Python options, such as ``names=True``.
-`speaking_of_flags` replaces them by flags, which it takes from the parser of a command,
-so that flags are defined only there.
+Errors of readers and algorithms name Python options, such as ``names=True``.
+`speaking_of_flags` replaces them by flags, here ``--names``, which it takes from the
+parser of a command, so that flags are defined only there.
 """
 
 from __future__ import annotations
@@ -99,30 +99,30 @@ def _flag(match: re.Match[str], flags: dict[str, list[str]]) -> str:
 
 #: Name of an algorithm on the command line -> description; a test checks the names.
 ALGORITHMS = {
-    "als": "factors of users and items, from ratings",
+    "als": "factors of users and items, by alternating least squares",
     "belief-propagation": "marginals of a pairwise model, from arrays",
-    "betweenness-centrality": "which part of all shortest paths runs through a vertex",
+    "betweenness-centrality": "the share of shortest paths that lead through a vertex",
     "bfs": "levels and parents of a breadth-first search",
     "circuit-simulation": "voltages and currents of a network of resistors",
-    "closeness-centrality": "how near the others are to a vertex",
+    "closeness-centrality": "how near a vertex is to all others",
     "clustering": "local clustering coefficients",
     "connected-components": "components, weak ones of directed graphs",
     "eigenvector-centrality": "the eigenvector of the largest eigenvalue",
     "factor-propagation": "marginals of a model in a .bif or .uai file",
-    "gradient-factorization": "the same as als, by gradient descent",
+    "gradient-factorization": "factors of users and items, by gradient descent",
     "heat-simulation": "heat that spreads along edges",
     "hits": "hubs and authorities",
     "k-core": "core numbers",
     "k-truss": "the trussness of every edge",
     "katz-centrality": "how many walks lead to a vertex",
     "label-propagation": "spread the labels of some vertices to all others",
-    "label-set-propagation": "the same for several sets of labels",
+    "label-set-propagation": "spread several sets of labels to all vertices",
     "multi-manifold-ranking": "nearness to a query along several manifolds",
     "multimodal-learning": "given values spread over several modalities",
     "neural-network": "neurons on any graph, settled for given inputs",
     "pagerank": "how often a random surfer is found at a vertex",
-    "pagerank-push": "the same from few seeds of a large graph",
-    "sgd-factorization": "the same as als, by stochastic gradient descent",
+    "pagerank-push": "how often a random surfer from a few seeds visits a vertex",
+    "sgd-factorization": "factors of users and items, by stochastic gradient descent",
     "sssp": "shortest paths: distances and predecessors",
     "sswp": "widest paths: widths and predecessors",
     "strongly-connected-components": "strong components",

@@ -1,7 +1,8 @@
 """Graphs on the command line, and ``featgraph convert``, which stores one as slices.
 
-The first part of the file has options for the graph to read and its format, and looks
-up vertex names. Ranks read ranges of the slices that `convert_graph` stores.
+`add_graph_options` adds the options of a graph to read and its format,
+`read_given_graph` reads it, and `vertices_named` looks up names of vertices. Ranks read
+ranges of the slices that `convert_graph` stores.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def add_edge_list_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--undirected",
         action="store_true",
-        help="take each line of an edge list both ways",
+        help="read each line of an edge list as an undirected edge",
     )
     add_text_options(group)
     chosen = group.add_mutually_exclusive_group()
@@ -70,27 +71,27 @@ def add_edge_list_options(parser: argparse.ArgumentParser) -> None:
         type=column,
         metavar="COLUMN",
         help="the column of the weights: its name, or number from 0 (default: the one "
-        "that the header calls weight)",
+        "named weight in the header)",
     )
     chosen.add_argument(
-        "--no-weights", action="store_true", help="leave a column called weight out"
+        "--no-weights", action="store_true", help="ignore a column named weight"
     )
     group.add_argument(
         "--names",
         action=argparse.BooleanOptionalAction,
-        help="whether ids are names of vertices, words too, or numbers whose gaps are "
-        "vertices (default: names)",
+        help="whether ids are names of vertices, and may be words; else they are the "
+        "numbers of vertices, some of which may have no edges (default: names)",
     )
     group.add_argument(
         "--vertex-count",
         type=int,
         metavar="V",
-        help="how many vertices there are; ids are numbers then, and no names",
+        help="number of vertices; ids are then numbers, not names",
     )
     group.add_argument(
         "--duplicates",
         choices=["keep", "sum", "min", "max", "first", "last", "error"],
-        help="what becomes of repeated edges (default: keep)",
+        help="how repeated edges are combined (default: keep)",
     )
 
 
@@ -101,29 +102,29 @@ def add_text_options(parser: argparse._ActionsContainer) -> None:
         type=_columns,
         metavar="A,B",
         help="the columns of source and target: names, or numbers from 0 (default: "
-        "those that the header calls source and target, else 0,1)",
+        "those named source and target in the header, else 0,1)",
     )
     parser.add_argument(
         "--separator",
         type=lambda text: _SEPARATORS.get(text, text),
         metavar="S",
-        help="comma, semicolon, tab or blank (default: the first line shows it)",
+        help="comma, semicolon, tab or blank (default: detected in the first line)",
     )
     parser.add_argument(
         "--header",
         action=argparse.BooleanOptionalAction,
-        help="whether the first line has names of columns (default: it shows it)",
+        help="whether the first line has names of columns (default: detected)",
     )
     parser.add_argument(
         "--comments",
         metavar="CHARACTERS",
-        help="a line that begins with one of these is skipped (default: #%%)",
+        help="lines that begin with one of these are skipped (default: #%%)",
     )
     parser.add_argument(
         "--max-bytes",
         type=int,
         metavar="N",
-        help="most bytes of text, and of what a header may allocate",
+        help="limit of bytes of text, and of memory that a header may request",
     )
 
 
@@ -216,7 +217,7 @@ def vertices_named(
 
 
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph convert``."""
     parser.add_argument(
         "graph",
         metavar="IN",
@@ -227,15 +228,16 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
         "--order",
         choices=["given", "spread", "locality", "metis"],
         default="given",
-        help="in which vertices are stored, so that ranks own ranges of it; any but "
-        "the one given takes the whole graph in memory",
+        help="order in which vertices are stored: ranks own ranges of it; all but "
+        "given need memory for the whole graph",
     )
     parser.add_argument(
         "--parts",
         type=int,
         default=16,
         metavar="N",
-        help="ranks that spread and metis are made for (default: %(default)s)",
+        help="number of ranks for which spread and metis are computed (default: "
+        "%(default)s)",
     )
     add_edge_list_options(parser)
     parser.set_defaults(command=convert_graph)
@@ -253,7 +255,7 @@ def convert_graph(options: argparse.Namespace) -> None:
 
     if not options.output.endswith(".fgs"):
         raise FileFormatError(
-            "a folder of slices is known by its suffix",
+            "a folder of slices is recognized by its suffix",
             where=options.output,
             expected="a name that ends in .fgs",
         )

@@ -60,7 +60,7 @@ def show(options: argparse.Namespace) -> None:
         )
     if options.pass_name and options.at != "passes":
         raise FeatGraphError(
-            "--pass names one of several",
+            "--pass selects one of the passes of --at passes",
             got=f"--at {options.at}",
             fix=f"--at passes --pass {options.pass_name}",
         )
@@ -212,7 +212,7 @@ Result = tuple[Task, int, int, float]
 
 
 def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """Run tasks in some processes, or here; yield what each has done."""
+    """Run tasks in some processes, or in this one; yield the result of each."""
     if min(jobs, len(tasks)) == 1:
         yield from map(_run, tasks)
         return
@@ -231,7 +231,7 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
 
 
 def _begin(cache_dir: Any, cache_path: Any) -> None:
-    """Have a process store where its parent does."""
+    """Configure a process to store kernels in the folder of its parent."""
     fg.config.cache_dir, fg.config.cache_path = cache_dir, cache_path
     fg.config.messages = False
 
@@ -282,7 +282,7 @@ def _graph(
 ) -> tuple[fg.Graph, Any]:
     """Return a graph, and a row of two weights for each of its edges.
 
-    In a ring, no vertex is without edges in and out.
+    With `in_ring`, every vertex has edges in and out.
     """
     random = np.random.default_rng(0)
     ends = random.integers(0, _VERTICES, (2, _DEGREE * _VERTICES))

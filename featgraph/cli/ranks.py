@@ -1,7 +1,7 @@
 """``featgraph forecast`` and ``featgraph launch``: the cost of ranks, and their start.
 
-The parser of every command imports this module: slow imports are made when the command
-runs.
+Every command imports this module for its options, so modules that load slowly are
+imported when the command runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MACHINES = {"h200": "nvlink,400g,100g", "cpu": "shared,gloo,100g"}
 
 
 def add_forecast_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of ``featgraph forecast``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "columns, with every vertex active:\n" + "\n".join(
         f"  {name:<11}{meaning}" for name, meaning in (COLUMNS | TIMES).items()
@@ -42,15 +42,15 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "graph",
         metavar="GRAPH",
-        help=f"a file: {formats_in_words()}, also gzipped; or a folder of slices, "
-        "which is gone through row by row in its own order",
+        help=f"a file: {formats_in_words()}, also gzipped; or a folder of slices, of "
+        "which only offsets are loaded with --order given",
     )
     parser.add_argument(
         "--ranks",
         type=rank_counts,
         default=rank_counts("2..16"),
         metavar="LIST",
-        help="such as 2,4,8 or 2..1024, which doubles (default: 2..16)",
+        help="numbers such as 2,4,8, or 2..1024 by doubling (default: 2..16)",
     )
     parser.add_argument(
         "--layout",
@@ -68,20 +68,20 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
         nargs=3,
         default=(1.0, 8.0, 0.0),
         metavar="W",
-        help="what an in-edge, a vertex and a ghost weigh (default: 1 8 0)",
+        help="weights of an in-edge, a vertex and a ghost (default: 1 8 0)",
     )
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     parser.add_argument(
         "--machine",
         choices=[*MACHINES, "none"],
         default="h200",
-        help="what each rank is: an NVIDIA H200, by constants that are kept "
-        "(default); the CPU of this machine, which is measured; none for counts alone",
+        help="machine of each rank: an NVIDIA H200, by stored constants (default); the "
+        "CPU of this machine, which is measured; or none, for counts only",
     )
     parser.add_argument(
         "--links",
         metavar="LIST",
-        help=f"between ranks, of {', '.join(LINKS)}; default by the machine: "
+        help=f"links between ranks: {', '.join(LINKS)}; default by the machine: "
         + "; ".join(f"{name}: {links}" for name, links in MACHINES.items()),
     )
     parser.add_argument("--format", choices=["table", "csv"], default="table")
@@ -142,7 +142,7 @@ def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:
 
 
 def rank_counts(text: str) -> list[int]:
-    """Read numbers of ranks: ``2,4,8``; ``2..8`` and ``2,4,..,8`` double.
+    """Return numbers of ranks; ``2,4,8``, ``2..8`` and ``2,4,..,8`` are the same.
 
     Raises
     ------
@@ -163,14 +163,15 @@ def rank_counts(text: str) -> list[int]:
 
 
 def add_launch(commands: Commands) -> None:
-    """Add the command's options."""
+    """Add the command ``featgraph launch``."""
     parser = commands.add_parser(
         "launch",
         help="run a script on several ranks",
         description="Run a script on several ranks, which it joins by "
-        "fg.distributed.init(). When one fails the others are told which, and end.",
+        "fg.distributed.init(). When a rank fails, the others raise an error that "
+        "names it, and end.",
     )
-    parser.add_argument("-n", type=int, metavar="N", help="how many ranks")
+    parser.add_argument("-n", type=int, metavar="N", help="number of ranks")
     parser.add_argument(
         "--hosts",
         type=Path,
@@ -182,36 +183,36 @@ def add_launch(commands: Commands) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="start all ranks again when one fails, so often at most (default: 0)",
+        help="most restarts of all ranks after failures (default: 0)",
     )
     parser.add_argument(
         "--gpus",
         action="store_true",
-        help="give each rank a GPU of its own, or refuse; by default ranks share "
-        "those that there are",
+        help="require a GPU for each rank; by default ranks share the GPUs of their "
+        "host",
     )
     parser.add_argument(
         "--logs",
         type=Path,
         metavar="FOLDER",
-        help="write the output of ranks there, a file each",
+        help="write the output of each rank to files in this folder",
     )
     parser.add_argument(
         "--grace",
         type=float,
         default=5.0,
         metavar="S",
-        help="seconds that ranks have to end when one has failed (default: 5)",
+        help="seconds for the other ranks to end after a failure (default: 5)",
     )
     parser.add_argument(
         "--ssh",
         default=None,
         metavar="COMMAND",
-        help="what runs a command on another host; {host} is its name "
+        help="prefix that runs a command on another host, with {host} for its name "
         "(default: ssh -o BatchMode=yes {host})",
     )
     parser.add_argument(
-        "--python", default=sys.executable, help="Python on other hosts, and of ranks"
+        "--python", default=sys.executable, help="Python of ranks, and on other hosts"
     )
     parser.add_argument("script", help="a .py file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
@@ -234,7 +235,7 @@ def launch(options: argparse.Namespace) -> int:
         if value is not None and not least <= value < 1e6:
             flag = "-n" if name == "n" else f"--{name}"
             raise ArgumentError(
-                f"{flag} is not a number that helps",
+                f"{flag} is not a number in range",
                 got=value,
                 expected=f"{least} or more",
             )
@@ -258,7 +259,7 @@ def launch(options: argparse.Namespace) -> int:
             "there is no such script",
             got=options.script,
             expected="a .py file",
-            fix="options of featgraph launch stand before it, its own behind it",
+            fix="put options of featgraph launch before the script, its own after it",
         )
     ssh = SSH if options.ssh is None else options.ssh
     return run(

@@ -1,4 +1,7 @@
-"""Results of algorithms as tables, and their output to files."""
+"""Results of algorithms as tables, and their output to files.
+
+`columns_of` makes a table of a result, and `write_result` writes it.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,24 @@ _LEFT_OUT = frozenset(
 )
 #: Arrays of vertices, which are printed as names.
 _OF_VERTICES = frozenset({"parents", "predecessors"})
+#: Algorithms whose labels are vertices.
 _LABELLED_BY_VERTEX = frozenset(
     {"connected-components", "strongly-connected-components"}
 )
 
 
 class Table(NamedTuple):
-    """Columns by name, and the array for ``.npy`` files, which replaces all columns."""
+    """A result as a table.
+
+    Attributes
+    ----------
+    columns : dict of str to array
+        One entry per row.
+    first : ndarray
+        The array of ``.npy`` files, which have no other columns.
+    numbers : dict
+        Results that are not arrays, for ``.json`` files.
+    """
 
     columns: dict[str, Any]
     first: npt.NDArray[Any]

@@ -1,8 +1,8 @@
 """Link analysis, centrality and clustering, with the results of NetworkX.
 
 Iterations run in float64, with NetworkX's stopping rules. For clustering, a kernel
-counts triangles, and coefficients are quotients of integers that are computed here, so
-that they are the same floats as NetworkX's, and the integer zero where it returns that.
+counts triangles. Coefficients are quotients of integers, computed here: they are the
+same floats as NetworkX's, and the integer zero where NetworkX returns it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
-    """Return finite, nonnegative weights in float64; None if all are one."""
+    """Return finite, nonnegative weights in float64; None if all are one.
+
+    Raises NotImplementedError for others: NetworkX then runs its own function.
+    """
     weights = graph.weights_of(attribute)
     if weights is None:
         return None
@@ -73,6 +76,10 @@ def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
 def _distribution(
     graph: NetworkXGraph, name: str, values: dict[Any, Any] | None
 ) -> Array | None:
+    """Return a distribution over nodes as an array; None without one.
+
+    Declines values for which NetworkX's results would differ.
+    """
     if values is None:
         return None
     column = graph.column(values)

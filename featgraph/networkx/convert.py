@@ -1,7 +1,7 @@
 """Conversion between NetworkX's dictionaries and arrays.
 
-Most of the time of a conversion is reading the dictionaries: about 100 ns per entry.
-They are read once, by iterators that run in C (`chain`, `map`, `compress`,
+A conversion spends most of its time on reading the dictionaries: about 100 ns per
+entry. They are read once, by iterators that run in C (`chain`, `map`, `compress`,
 `numpy.fromiter`), and numbered and filtered as arrays. An undirected edge is in the
 dictionaries of both ends. The entry of the end that comes first in the order of nodes
 is used, which gives the order of ``G.edges``.
@@ -62,7 +62,7 @@ def convert_from_nx(
 
     Notes
     -----
-    Views do not notice changes of their graph, so their conversions are not cached.
+    A view is not informed of changes of its graph, so its conversion is not cached.
     """
     if hasattr(graph, "_graph"):
         graph.__networkx_cache__ = None
@@ -104,7 +104,7 @@ def convert_from_nx(
 
 
 def _ends(nodes: list[Any], rows: list[Any]) -> tuple[Array, Array, Array]:
-    """Return both ends of every entry, in the order of the nodes, and row lengths."""
+    """Return both ends of every entry of all rows, and the length of each row."""
     degrees = np.fromiter(map(len, rows), np.int64, len(rows))
     count = int(degrees.sum())
     neighbors: Iterable[Any] = chain.from_iterable(rows)

@@ -6,7 +6,8 @@ node is discovered along its first tight edge, and edges are scanned source by s
 in the order of the sources, row by row. `finish` reproduces this order.
 
 A tight edge between nodes with equal distances would make their order depend on itself.
-This needs weights that are zero or lost in rounding; such calls are declined.
+Such edges need weights that are zero or lost in rounding. These calls are declined: the
+functions raise NotImplementedError, and NetworkX runs its own.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Found(NamedTuple):
 def search(
     graph: NetworkXGraph, sources: Array, attribute: Any, cutoff: float | None
 ) -> Found:
-    """Find the vertices within the cutoff of the sources, which are distinct."""
+    """Find the vertices within `cutoff` of the nearest of distinct sources."""
     weights = graph.weights_of(attribute)
     farthest = math.inf if cutoff is None else cutoff
     if weights is None:
@@ -76,7 +77,7 @@ def search(
 
 
 def found_by_levels(graph: NetworkXGraph, sources: Array, levels: Array) -> Found:
-    """Return the result if all edges have length one, from levels."""
+    """Return the result of a search whose edges have length one, from levels."""
     order = np.concatenate(list(in_order(graph, levels, sources)))
     u, v, _ = entries_of(graph)
     tight = (levels[u] >= 0) & (levels[v] == levels[u] + 1)
@@ -141,7 +142,7 @@ def finish(
     sources : ndarray
         Vertices at distance zero, in their order.
     tight : ndarray
-        Entries of the rows that are tight.
+        Indices of tight edges among the entries of all rows.
     u, v : ndarray
         Both ends of all entries.
     """
@@ -177,7 +178,7 @@ def finish(
 def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
     """Return both ends and the given edge of the entries of all rows.
 
-    Repeated edges have one entry each, which are adjacent.
+    Each of several repeated edges has an entry; these entries are adjacent.
     """
     offsets, neighbors = graph.neighbors
     rows = np.repeat(np.arange(len(graph)), np.diff(offsets))
@@ -257,7 +258,7 @@ def single_source_dijkstra(
 
 
 def paths_of(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:
-    """Return paths from one source; each node follows its first discoverer."""
+    """Return paths from one source, along the first tight edge into each node."""
     rank = np.full(len(graph), len(graph))
     rank[found.order] = np.arange(found.order.size)
     u, v = found.tight

@@ -35,7 +35,7 @@ class Weights:
 
 
 def _gone() -> None:
-    """Stand in for a weak reference to the converted graph that was lost."""
+    """Return None: this replaces the weak reference to the original in copies."""
 
 
 class NetworkXGraph:
@@ -173,7 +173,7 @@ class NetworkXGraph:
 
     @property
     def neighbors(self) -> tuple[Array, Array]:
-        """`rows`, or the rows of `topology` for a graph of featgraph."""
+        """`rows`; for a wrapped featgraph graph, its rows of out-edges (CSR)."""
         if self.rows is None:
             out = self.topology.out_edges
             self.rows = np.asarray(out.row_offsets), np.asarray(out.column_indices)
@@ -198,6 +198,7 @@ class NetworkXGraph:
         return self._reversed
 
     def _turned(self) -> NetworkXGraph:
+        """Return the graph with all edges reversed, and rows of predecessors."""
         offsets, neighbors = self._predecessors()
         sources, targets, count = self.targets, self.sources, self.sources.size
         order = np.arange(count)
@@ -220,6 +221,7 @@ class NetworkXGraph:
         return made
 
     def _predecessors(self) -> tuple[Array, Array]:
+        """Return offsets and predecessors, in the order of NetworkX's dictionaries."""
         if self.original is None:
             into = self.topology.in_edges
             return np.asarray(into.row_offsets), np.asarray(into.column_indices)

@@ -50,7 +50,9 @@ Array = npt.NDArray[Any]
 
 
 def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Array]:
-    """Yield the vertices of each level in the order of a search row by row.
+    """Yield the vertices of each level in the order in which NetworkX discovers them.
+
+    A search scans the rows of a level in order, and each row in its own order.
 
     Parameters
     ----------
@@ -66,7 +68,10 @@ def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Arra
 def met_in_order(
     graph: NetworkXGraph, levels: Array, first: Array
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield the same with the row where each vertex was found; at level 0, its own."""
+    """Yield the vertices of each level, and the vertex in whose row each was found.
+
+    Vertices of level 0 are their own predecessors.
+    """
     offsets, neighbors = graph.neighbors
     place = np.empty(len(levels), np.int64)
     last = int(levels.max(initial=0))
@@ -79,14 +84,15 @@ def met_in_order(
         met = neighbors[np.arange(shift.size) + shift]
         is_next = levels[met] == level
         met, row = met[is_next], np.repeat(layer, degree)[is_next]
-        place[met[::-1]] = np.arange(met.size)[::-1]  # the first of equal ones stays
+        # Stored in reverse, so that the first occurrence of a vertex is stored last.
+        place[met[::-1]] = np.arange(met.size)[::-1]
         is_first = place[met] == np.arange(met.size)
         layer = met[is_first].astype(np.int64)
         yield layer, row[is_first]
 
 
 def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Array:
-    """Return the level of every vertex; -1 if it is not reached or above `depth`."""
+    """Return the level of every vertex; -1 if not reached, or deeper than `depth`."""
     limit = None
     if depth is not None and depth < len(graph):
         limit = max(math.ceil(depth), 0)
@@ -166,6 +172,7 @@ def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] 
 
 
 def _sets(graph: NetworkXGraph) -> Iterator[set[Hashable]]:
+    """Yield the nodes of each component, in the order of their first nodes."""
     if len(graph) == 0:
         return
     labels = featgraph_connected_components(graph.topology).labels

@@ -1,9 +1,9 @@
 """Shortest paths from, to and between nodes, with the results of NetworkX.
 
-`shortest_path` takes one node, two or none, which are different searches in NetworkX.
+`shortest_path` takes one node, two or none: NetworkX has a different search for each.
 Kernels compute distances. The choice among several shortest paths, and their order, are
-derived from the rows of the dictionaries (`paths`, `dijkstra`). Paths to a node are
-searched in the reversed graph.
+derived from the rows of NetworkX's dictionaries (`paths`, `dijkstra`). Paths to a node
+are searched in the reversed graph.
 
 Between two nodes, NetworkX searches from both ends. For numbers of edges, its result
 follows from the layers of both searches. For weights, its choice among several shortest
@@ -39,7 +39,7 @@ __all__ = ["shortest_path", "shortest_path_length"]
 
 Array = npt.NDArray[Any]
 
-#: Sources of one run in a search of all pairs.
+#: Number of sources of a run in a search of all pairs.
 BATCH = 32
 
 
@@ -115,7 +115,7 @@ def _from(
     weight: Any,
     missing: str = "Source {} not in G",
 ) -> Found:
-    """Find everything that a node reaches."""
+    """Search all nodes that a node reaches."""
     if node not in graph:
         what = missing if weight is None else "Node {} not found in graph"
         raise nx.NodeNotFound(what.format(node))
@@ -126,7 +126,10 @@ def _from(
 
 
 def _found(graph: NetworkXGraph, levels: Array, start: Array) -> Found:
-    """Find an order by levels; the row in which a vertex was met leads to it."""
+    """Return the result of a breadth-first search, from levels.
+
+    The only tight edge into a vertex is that along which NetworkX discovers it.
+    """
     layers, rows = zip(*met_in_order(graph, levels, start), strict=True)
     order = np.concatenate(layers)
     before = np.concatenate(rows)
@@ -134,7 +137,10 @@ def _found(graph: NetworkXGraph, levels: Array, start: Array) -> Found:
 
 
 def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
-    """Return an iterator over searches; calls are declined before the first one."""
+    """Return an iterator over the searches from all nodes.
+
+    Declines calls at once: once the first item is yielded, NetworkX cannot take over.
+    """
     weights = graph.weights_of(weight)
     if weights is not None:
         addable(weights, weight)
@@ -145,10 +151,11 @@ def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Fo
 
 
 def _each(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
+    """Yield each node with the result of its search; a run has `BATCH` sources."""
     weights = graph.weights_of(weight)
     for first in range(0, len(graph), BATCH):
         some = np.arange(first, min(first + BATCH, len(graph)))
-        # The last run is as wide as the others, so that it has their kernels.
+        # The last run is padded to the width of the others, to use the same kernels.
         sources = np.append(some, np.zeros(BATCH - some.size, np.int64))
         if weights is None:
             known = bfs(graph.topology, sources).levels
@@ -174,7 +181,7 @@ def _lengths(graph: NetworkXGraph, found: Found) -> dict[Hashable, Any]:
 def _length(
     graph: NetworkXGraph, source: Hashable, target: Hashable, weight: Any
 ) -> Any:
-    """Return how far it is, or None where no path leads."""
+    """Return the length of a shortest path between two nodes; None without a path."""
     start, t = np.array([graph.index[source]]), graph.index[target]
     weights = graph.weights_of(weight)
     if weights is None:
@@ -222,7 +229,7 @@ def _meeting(graph: NetworkXGraph, s: int, t: int) -> list[int] | None:
 
 
 def _chain(before: Array, vertex: int) -> list[int]:
-    """Return a vertex, the one before it, and so on to one that is its own."""
+    """Return a vertex and its predecessors, up to one that is its own predecessor."""
     chain = [vertex]
     while before[chain[-1]] != chain[-1]:
         chain.append(int(before[chain[-1]]))
@@ -254,7 +261,7 @@ def _only(graph: NetworkXGraph, s: int, t: int, weight: Any) -> list[int] | None
     if not np.isfinite(distances[t]):
         return None
     u, v, edge = entries_of(graph)
-    # Every sum of a path to t is rounded once an edge, from either end.
+    # The length of a path is rounded once for each edge, in sums from either end.
     rounding = 4 * np.finfo(float).eps * len(graph) * distances[t]
     near = np.flatnonzero(distances[u] + values[edge] <= distances[v] + rounding)
     near = near[(u[near] != v[near]) & (v[near] != s)]

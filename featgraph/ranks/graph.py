@@ -1,7 +1,8 @@
 """Distributed graphs: facts of the whole graph on every rank, and the rank's part.
 
-`Pieces` sends the rows of the whole graph to rank 0 piece by piece, so that no rank
-ever stores them all.
+`DistributedGraph` is a graph whose vertices are divided among ranks, `Whole` has its
+facts that are the same on all ranks. `Pieces` sends values of all vertices or edges to
+rank 0 piece by piece, so that no rank ever stores them all.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ class Whole:
     Attributes
     ----------
     vertex_count, given_count, edge_count : int
+        Number of vertices, of given edges, and of directed edges.
     directed : bool
     weights_dtype : dtype or None
+        None without weights.
     names : vertex names or None
     digest, weights_digest : str
+        Hashes of the edges and of their weights.
     traits : GraphTraits
         Traits of the whole graph, so that all ranks choose the same plans.
     sides : tuple of int or None
+        Number of vertices of each side of a bipartite graph.
     """
 
     vertex_count: int
@@ -93,7 +98,7 @@ class Whole:
 
 @dataclass(frozen=True, eq=False)
 class PartFacts:
-    """Facts of a rank's part of a graph that its shard does not have.
+    """Facts of a rank's part of a graph that are not in its shard.
 
     Attributes
     ----------
@@ -177,7 +182,7 @@ class DistributedGraph(Graph):
 
     @property
     def ranks(self) -> DistributedGraph:
-        """The graph itself: its collective operations."""
+        """The graph itself, which has the operations that all ranks call together."""
         return self
 
     def compare(self, given: str) -> None:
@@ -216,7 +221,7 @@ class DistributedGraph(Graph):
 
     @property
     def self_loops(self) -> Array:
-        """Rows in given order of the self-loops of all ranks, which all call it."""
+        """Rows in given order of all self-loops of the graph; all ranks call it."""
         if "self_loops" not in self._cache:
             own = self.edges.given_rows[self.edges.loops].astype(np.int64)
             parts = self.engine.all_gather(own, about="loops")
@@ -258,7 +263,10 @@ class DistributedGraph(Graph):
         return self.edges.given_rows[: self.edges.own]
 
     def local_rows(self, values: Any) -> Any:
-        """Return the rows of this rank's vertices and ghosts, from those of all."""
+        """Return the rows of this rank's vertices and ghosts, out of those of all.
+
+        `values` is an array, a `Borrowed` array, or `Filled`.
+        """
         numbers = self.shard.numbers
         if isinstance(values, Borrowed):
             return values.rows(Rows(self.shard, numbers.size, lambda: numbers))
@@ -290,7 +298,7 @@ class DistributedGraph(Graph):
         return result
 
     def local_set(self, words: Any) -> Any:
-        """Return a set of all vertices as one of this rank's vertices and ghosts."""
+        """Return this rank's part of a set of all vertices: own ones and ghosts."""
         return packed(unpacked(words)[self.shard.numbers])
 
     def pieces_of_vertices(self, stored: Any, as_set: bool = False) -> Pieces:
@@ -333,7 +341,11 @@ class DistributedGraph(Graph):
 def _collected(
     graph: DistributedGraph, per_direction: bool
 ) -> tuple[int, Array, Array]:
-    """Return the number of values, the own edges with a value, and their rows."""
+    """Return the number of values of the whole graph, and two arrays of own edges.
+
+    These are the edge ids in the part that have a value, and their rows in given order.
+    With `per_direction`, twins have values of their own, in rows behind all given ones.
+    """
     given, own = graph.given_edge_count, graph.edges.own
     rows, chosen = graph.edges.given_rows[:own], np.arange(own)
     if per_direction:  # a loop is its own twin

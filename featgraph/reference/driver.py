@@ -1,4 +1,7 @@
-"""Supersteps of one or several programs until no vertex is due (S4, S7)."""
+"""Supersteps of one or several programs until no vertex is due (S4, S7).
+
+`iterate` is the reference of `fg.iterate`.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,21 @@ class Run:
 
 @dataclass
 class _Waiting:
-    """Pending vertices of one program, kept over all of its restrictions."""
+    """The vertices that are due for one program, over all of its restrictions by `on`.
 
-    active: Mask  # committed since the program last ran
-    left_due: Mask  # due vertices that ``.on`` excluded
-    seen: Seen | None = None  # its reads in its last run
+    Attributes
+    ----------
+    active : ndarray of bool
+        Vertices committed since the program last ran.
+    left_due : ndarray of bool
+        Due vertices that `on` excluded.
+    seen : dict or None
+        Scalars and vectors that the program read in its last run.
+    """
+
+    active: Mask
+    left_due: Mask
+    seen: Seen | None = None
 
 
 def iterate(
@@ -164,7 +177,8 @@ def _run_one(
     """Run one superstep; on all vertices if a scalar or reduce result changed (S7)."""
     _, values, signature = start
     options |= {"on": on}
-    # The result of such a reduce depends on where earlier functions run.
+    # The result of a late reduce depends on the vertices on which earlier functions
+    # run, so it is not comparable with that of a run on other vertices.
     is_late = own.seen is not None and Facts(program, signature).has_late_reduce
     active = None if is_late else own.active
     outcome = superstep(

@@ -1,7 +1,7 @@
 """Facts of declarations: accesses, widths, and types of values.
 
-`_Typing` finds the type of an expression, and `Facts` the properties that each function
-reads and writes.
+`Facts` finds the properties that each function reads and writes, and the width of each
+function. `_Typing` finds the type of an expression, one of `_ORDER`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from featgraph.program.source import FunctionSource, plain_function
 
 __all__ = ["Access", "Facts", "storage_dtype", "value_type"]
 
+#: Types of values; a type contains those before it.
 _ORDER = ("bool", "int32", "int64", "real")
 #: Types of built-in numbers; degrees and other names that are no property are int32.
 _BUILT_IN = dict.fromkeys(
@@ -51,11 +52,12 @@ def value_type(
 
 
 def storage_dtype(type_: str, real: Real) -> str:
-    """Return the storage dtype of a type."""
+    """Return the storage dtype of a type of `_ORDER`; `real` is that of reals."""
     return real if type_ == "real" else type_
 
 
 def _join(types: list[str]) -> str:
+    """Return the widest of some types."""
     return max(types, key=_ORDER.index, default="bool")
 
 
@@ -91,7 +93,10 @@ class _Typing:
         source: FunctionSource,
         parameters: dict[str, str],
     ) -> str:
-        """Return the join of all return values, with the types of locals."""
+        """Return the widest type of all return values.
+
+        Types of locals only widen, so assignments are repeated until none changes.
+        """
         self.captured = self.program.captured.get(plain_function(function), {})
         self.locals = dict(parameters)
         before: dict[str, str] = {}
@@ -207,6 +212,7 @@ class _Typing:
 
 
 _OWN_OR_NEIGHBOR = {"u", "v", "w"}
+#: Kinds of values that belong to no vertex or edge.
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
 
@@ -347,7 +353,10 @@ class Facts:
         return storage_dtype(type_, self.real)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:
-        """Return K of the properties that are indexed with f or used as a whole."""
+        """Return K of the properties that are indexed with f or used as a whole.
+
+        Returns None without such properties.
+        """
         widths: dict[int, str] = {}
         for access in found:
             type_ = self.names.get(access.name)
@@ -369,7 +378,7 @@ class Facts:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether a function reads a vertex property at a vertex that is not u or v."""
+        """Whether a function reads a vertex property at a vertex but u, v and w."""
         return any(
             access.indices
             and access.indices[0] not in _OWN_OR_NEIGHBOR
@@ -385,7 +394,10 @@ class Facts:
 
     @property
     def tells_targets(self) -> bool:
-        """Whether an edge function reads twins of entries that edge functions write."""
+        """Whether an edge function reads twins of entries that edge functions write.
+
+        Then the targets of edges that passed are due, too.
+        """
         stored = {n for n, t in self.names.items() if t.kind is PropertyKind.EDGE}
         written: set[str] = set()
         read_at_twins: set[str] = set()
@@ -408,7 +420,7 @@ class Facts:
 
     @property
     def has_late_reduce(self) -> bool:
-        """Whether due vertices read a reduce over values of earlier functions."""
+        """Whether due vertices read a reduce over values of functions before it."""
         changed: set[tuple[str, bool]] = set()
         late: set[str] = set()
         due: set[str] = set()
@@ -432,6 +444,7 @@ class Facts:
 
 
 def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Access]:
+    """Return all accesses of a function to properties of `d`."""
     tree = function.source.tree
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
     bare: list[Access] = []

@@ -185,6 +185,8 @@ DEGREE = PropertyType(PropertyKind.VERTEX, "int32")
 class Memory:
     """All values by *buffer*: ``"x"``, ``"x_next"``, temporaries and degrees.
 
+    Buffers of edges have an entry for each row of `Topology`.
+
     Attributes
     ----------
     buffers : dict
@@ -248,7 +250,7 @@ class Memory:
             self.buffers[f"{name}_next"] = array.copy()
 
     def given(self, name: str) -> Any:
-        """Return a property in its given form."""
+        """Return a property; a scalar as it was passed, without rounding."""
         return self.scalars.get(name, self.buffers[name])
 
     def place(self, buffer: str, index: Any) -> Place:

@@ -2,7 +2,8 @@
 
 Python's own numbers raise where a kernel continues with inf, nan or 0, and its integers
 are unbounded. So user functions get `Real`, `Integer`, and functions of `math` that do
-not raise; booleans stay Python's. Stored values are rounded.
+not raise; booleans stay Python's. Stored values are rounded (`round_to`). `freeze`
+rebuilds a user function over such numbers, with the values that it has captured.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Integer(int):
 
 
 class _Negated(Integer):
-    """``-b``: a power with such an exponent is a real number (S10)."""
+    """The result of ``-b``: a power with such an exponent is a real number (S10)."""
 
 
 class Real(float):
@@ -291,7 +292,7 @@ def as_constant(value: Any) -> Any:
     return as_number(value) if is_number else value
 
 
-#: Captured object (by identity) -> its replacement.
+#: Id of a captured object -> its replacement.
 _REPLACED: dict[int, Any] = {
     id(math): _Math("math"),
     id(float): Real,
@@ -312,6 +313,8 @@ def freeze(program: Program, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 class _Freezer:
+    """The rebuilt functions of one program: helpers that are shared, or recursive."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
         self.done: dict[Any, Any] = {}

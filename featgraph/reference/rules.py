@@ -1,4 +1,4 @@
-"""One superstep, by the rules S1 to S6. Start here.
+"""One superstep, by the rules of docs/model.md. Begin with `_Superstep.run`.
 
 S1  ``d.x`` is x when the superstep began; ``d.x_next`` equals it until written.
 S2  Functions run in order. After False, no function runs on that vertex or edge.
@@ -523,7 +523,7 @@ class _Superstep:
 
 
 class _OneByOne(_Superstep):
-    """All functions on one vertex, which commits before the next vertex begins (S8)."""
+    """A superstep that runs all functions on a vertex, commits, takes the next (S8)."""
 
     def run(self) -> Outcome:
         """Run the due vertices in order."""
@@ -556,6 +556,7 @@ class _OneByOne(_Superstep):
         return [v for v in self.running if not self.stopped[v]]
 
     def _keep(self, v: int) -> None:
+        """Commit the entries of a vertex that passed, so that later ones read them."""
         if self.passed[v]:
             self.active[v] = True
             buffers = self.memory.buffers
@@ -565,6 +566,6 @@ class _OneByOne(_Superstep):
 
 
 def _with_f(plain: Callable[..., Any], f: Any, arguments: Any, d: Any) -> Any:
-    """Call a gather, ``(f, u, v, e, d)`` or ``(i, f, u, v, e, d)``."""
+    """Call a gather, whose parameters are (f, u, v, e, d) or (i, f, u, v, e, d)."""
     *first, u, v, e = arguments
     return plain(*first, f, u, v, e, d)

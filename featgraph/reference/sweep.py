@@ -1,4 +1,8 @@
-"""The sweep of one function over vertices, edges or triangles, and its argument `d`."""
+"""The sweep of one function over vertices, edges or triangles, and its argument `d`.
+
+`Sweep` checks and records the reads and writes that a function makes through `Data`.
+`run_triangle` runs a triangle function.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +62,11 @@ class Sweep:
         self._memory = memory
         self._function = function
         self._writes = writes
-        #: Kind -> the vertices or edges whose entries it may write.
+        #: Kind of property -> the vertices or edges whose entries may be written now.
         self._owners: dict[PropertyKind | None, set[int]] = {}
         #: The vertex whose temporaries may be read.
         self._vertex = -1
+        #: Buffers read at vertices or edges that are not owned, and buffers written.
         self._elsewhere: set[str] = set()
         self._written: set[str] = set()
         self._team = Team(function, width, self._do)
@@ -87,9 +92,11 @@ class Sweep:
     def run(
         self, owner: int, vertex: int, call: Any, ends: tuple[int, ...] = ()
     ) -> list[Any]:
-        """Return ``call(f)`` for all features, and store their writes.
+        """Return ``call(f)`` for all features of a vertex or edge; store their writes.
 
-        An exclusive function (S11) writes at both `ends` of the edge `owner`, too.
+        `owner` is the vertex or edge whose entries may be written; an exclusive
+        function (S11) writes at both `ends` of the edge, too. `vertex` has the
+        temporaries that may be read, -1 for none.
         """
         self._owners = {PropertyKind.VERTEX: set(ends), self._writes: {owner}}
         self._vertex = vertex
@@ -160,7 +167,7 @@ class Sweep:
         missing = rank - len(place[1])
         if missing == 2:  # a whole matrix
             return memory.buffers[buffer][place[1]].astype(np.float64)
-        if missing == 1:  # a whole row, of which this lane has entry f
+        if missing == 1:  # a whole row: in this lane it stands for entry f
             place = memory.place(buffer, (*place[1], lane.feature))
         if buffer in memory.filled:
             self._check_temporary(place)
@@ -217,6 +224,7 @@ class Sweep:
         self._team.lane.writes[place] = memory.round(place, value)
 
     def _do(self, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Perform `fg.reverse`, `fg.is_twin` or an atomic operation."""
         if operation.name == "reverse":
             return Integer(self._memory.topology.twin(int(args[0])))
         if operation.name == "is_twin":
@@ -239,7 +247,7 @@ class Sweep:
 
 
 class Data:
-    """`d`: all names without a leading underscore are properties."""
+    """The argument `d` of user functions, whose attributes are properties."""
 
     def __init__(self, sweep: Sweep) -> None:
         object.__setattr__(self, "_sweep", sweep)
@@ -268,12 +276,13 @@ class _View:
 
 
 class _Loose(_View):
-    """A vector or matrix of no vertex, which operations also take as a whole.
+    """A vector or matrix property, which belongs to no vertex or edge.
 
-    In arithmetic, also within `fg.dot`, it is this lane's entry of the vector.
+    Operations also take it as a whole. In arithmetic, also within `fg.dot`, it is this
+    lane's entry of the vector.
     """
 
-    #: An array leaves the arithmetic to this class.
+    #: NumPy's arrays leave arithmetic with this object to the methods of this class.
     __array_ufunc__ = None
     __hash__ = object.__hash__
 
@@ -316,7 +325,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Running(Protocol):
-    """The interface of the running superstep."""
+    """The attributes of `rules._Superstep` that triangle functions need."""
 
     program: Program
     topology: Topology

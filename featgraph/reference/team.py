@@ -1,9 +1,9 @@
 """Runs of all features of one vertex or edge, synchronized at collaborative calls.
 
-A function is run for each feature until it makes a collaborative call without a result
-yet. When all features have stopped at the same call, the results are computed, and the
-function is run again from the start with them. Writes become visible when all features
-have ended, except atomics, which are performed once.
+A function runs for each feature until it makes a collaborative call whose result is
+not known yet. When all features have stopped at the same call, its results are
+computed, and the function runs again from the start with them. Writes become visible
+when all features have ended, except atomics, which are performed once.
 """
 
 from __future__ import annotations
@@ -117,6 +117,12 @@ class Lane:
         Writes of this run, visible to its own reads.
     reads : set
         Places that this run has read, of entries that functions can write.
+    calls_made, updated : int
+        Number of collaborative calls and of atomics in this run.
+    request : Request or None
+        The call at which the run has stopped.
+    result : object
+        The value that the function returned.
     """
 
     feature: int
@@ -244,6 +250,7 @@ class Team:
         return tuple(site)
 
     def _answer(self) -> None:
+        """Compute the results of the call at which all lanes have stopped."""
         requests = [lane.request for lane in self.lanes]
         first = requests[0]
         together: list[Request] = []

@@ -1,8 +1,8 @@
 """The constants of this machine, measured once and kept in the user's cache directory.
 
-Measured on random graphs of two sizes; the rows of the small one fit in a cache. The
-time of an edge is the slope of a superstep's time in the number of edges; the time of a
-vertex is the rest. The least of a few trials counts, since the machine may be shared.
+Supersteps are timed on random graphs of two sizes; rows of the small one fit in a
+cache. An edge takes the slope of a superstep's time in the number of edges; vertices
+take the rest. The least of a few trials counts, since the machine may be shared.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from featgraph.runtime.superstep.foldmap import foldmap
 
 __all__ = ["calibrate", "measure_link"]
 
-#: Vertices and edges a vertex of the small graph, and of the large ones by width, by
-#: target. A large one is compared with one of as many vertices and an edge each; pushes
-#: take one of a quarter of its edges: on a CPU, atomic operations of 32 features take
-#: 300 ns an edge. On a GPU a superstep of fewer edges takes as long as an empty one.
+#: By target: (vertices, edges per vertex) of the small graph, and of large ones by
+#: width. A large graph is compared with one of as many vertices and an edge each.
+#: Pushes have a quarter of its edges: on a CPU, atomics of 32 features take 300 ns an
+#: edge. On a GPU a superstep of fewer edges takes as long as an empty one.
 SMALL = {"cpu": (1 << 12, 16), "cuda": (1 << 16, 64)}
 LARGE = {
     "cpu": {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)},
     "cuda": {1: (1 << 21, 16), 8: (1 << 21, 16), 32: (1 << 20, 16)},
 }
-#: Least time of an edge with rows in a cache, as a fraction of that with far rows.
+#: Least time of an edge with rows in a cache, relative to that with rows in memory.
 LEAST = 0.3
 #: Most trials of each kernel, and the limit of all measurements in seconds.
 TRIALS, BUDGET_S = 3, 2.0

@@ -1,9 +1,10 @@
 """Forecasts of a graph's cost on several numbers of ranks.
 
-`count_traffic` counts sizes and traffic of ranks exactly, from a partition. Times are
-those of the cost model: the time of a superstep on P ranks is the sum of load, compute,
-update, transfer, and waits. Lux sums these over nodes. Here each rank has its own
-times, since all wait for the slowest one; and exchanges have a latency.
+`forecast` makes a table for several numbers of ranks. `count_traffic` counts sizes and
+traffic of ranks exactly, from a partition. Times are those of the cost model of Lux: a
+superstep takes the sum of load, compute, update, transfer, and waits. Lux adds these up
+over nodes; here each rank has its own times, since all wait for the slowest one, and
+exchanges have a latency.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ __all__ = [
 ]
 
 Numbers = NDArray[np.int64]
-#: Time of a skipped edge relative to others: its source is read, and a bit of a set in
-#: place of a row. Assumed.
+#: Time of a skipped edge relative to others: its source is read, and one bit of the
+#: active set in place of a row. Assumed.
 SKIPPED = 0.5
-#: Bytes of an edge and of an offset, and rows of a vertex: current, next, and one more.
-#: Assumed, for a gather without weights.
+#: Bytes of an edge and of an offset, and number of rows of a vertex: current, next, and
+#: one more. Assumed, for a gather without weights.
 EDGE_BYTES, OFFSET_BYTES, ROWS = 4, 4, 3
 #: Bytes of a local number, of a column index, of an entry of a list.
 ID_BYTES = 4
@@ -113,17 +114,17 @@ class Times:
     Attributes
     ----------
     load : ndarray
-        Storing received ghost rows.
+        To store received ghost rows.
     compute : ndarray
-        Sweeping edges and vertices.
+        To sweep edges and vertices.
     update : ndarray
-        Packing own rows, and combining partial aggregates.
+        To pack own rows, and combine partial aggregates.
     transfer : ndarray
-        Transfer of bytes, without latency.
+        To transfer bytes, without latency.
     latency : float
         Latency of all exchanges of the superstep.
     fixed : float
-        A superstep without due vertices.
+        Of a superstep without due vertices.
     overlap : float
         The fraction of the shorter of work and transfer that the longer one hides.
     """
@@ -185,7 +186,7 @@ def superstep_times(
     """
     if direction not in ("pull", "push"):
         raise ArgumentError(
-            "aggregates are gathered in two directions",
+            "aggregates are gathered in one of two directions",
             where="direction",
             got=repr(direction),
             expected="'pull' or 'push'",
@@ -228,29 +229,29 @@ def _swept_s(
 
 #: Columns of a table of counts, with their meaning.
 COLUMNS = {
-    "ranks": "P",
+    "ranks": "number of ranks, P",
     "grid": "rows x columns of ranks; P x 1 are ranges",
     "edges": "most edges of a rank",
-    "uneven": "most edges over the mean",
+    "uneven": "most edges of a rank over the mean",
     "own": "most own vertices of a rank",
     "ghosts": "most ghosts of a rank, with targets of partial aggregates",
-    "ghosts/V": "those of all ranks over V",
-    "MB max": "memory of a rank with two buffers of the property",
-    "MB mean": "the mean over ranks",
-    "all/V": "rows sent a superstep if all are, over V",
-    "ms/V": "rows sent if only those are that a peer reads, over V",
-    "all MB": "bytes of the rows under all",
-    "ms MB": "the same under ms",
-    "out MB": "most bytes that a rank sends under ms",
-    "in MB": "most bytes that a rank gets under ms",
+    "ghosts/V": "ghosts of all ranks over V",
+    "MB max": "most memory of a rank, with two buffers of the property",
+    "MB mean": "mean memory of a rank",
+    "all/V": "rows sent in a superstep if each rank gets all rows, over V",
+    "ms/V": "rows sent in a superstep if each rank gets its ghosts, over V",
+    "all MB": "bytes of all rows sent, if each rank gets all rows",
+    "ms MB": "bytes of all rows sent, if each rank gets its ghosts",
+    "out MB": "most bytes that a rank sends, if each rank gets its ghosts",
+    "in MB": "most bytes that a rank receives, if each rank gets its ghosts",
 }
 #: Further columns of times, if a machine is given.
 TIMES = {
-    "load ms": "storing rows of ghosts, on the rank that takes longest",
-    "work ms": "edges and vertices likewise, every vertex pulling",
-    "update ms": "packing rows and combining partial aggregates likewise",
-    "LINK ms": "a superstep on that link, with transfer, latency and waits",
-    "LINK push": "the same where all vertices push",
+    "load ms": "to store rows of ghosts, on the slowest rank",
+    "work ms": "to sweep edges (pulled) and vertices, on the slowest rank",
+    "update ms": "to pack rows and combine partial aggregates, on the slowest rank",
+    "LINK ms": "a superstep over this link, with transfer, latency and waits",
+    "LINK push": "the same superstep, if all vertices push",
 }
 ITEMSIZE = 4
 
@@ -295,7 +296,7 @@ class Forecast:
         if self.machine is None:
             raise ArgumentError(
                 "a forecast without a machine has no times",
-                fix="forecast(graph, machine=fg.distributed.calibrate())",
+                fix='forecast(graph, on=(fg.distributed.calibrate(), "100g"))',
             )
         work = Work.whole(self.counts[number])
         k = max(self.row_bytes // ITEMSIZE, 1)

@@ -1,4 +1,8 @@
-"""Constants of a machine: seconds of edges, vertices and rows of a superstep."""
+"""Constants of a machine: seconds of edges, vertices and rows of a superstep.
+
+A `Machine` has a `Curve` for each kind of work. `H200` has assumed and measured
+constants of that GPU.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ class Curve:
     widths : tuple of float
         Ascending.
     near, far : tuple of float
-        Seconds at each width if all rows read have `near_bytes` or `far_bytes`; the
-        former fit in a cache.
+        Seconds at each width if all rows that are read at random have `near_bytes`
+        (which fit in a cache) or `far_bytes`.
     near_bytes, far_bytes : float
     """
 
@@ -60,8 +64,8 @@ class Curve:
     def at(self, width: float, nbytes: float = 1.0) -> float:
         """Return the seconds of one item, with `nbytes` read at random.
 
-        Interpolated between widths, and proportional to the width beyond the last one;
-        interpolated between sizes in their logarithms.
+        Seconds are interpolated linearly between widths, and proportional to the width
+        beyond the last one; between sizes, they are interpolated in the logarithm.
         """
         share = float(
             np.interp(
@@ -190,11 +194,11 @@ def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
-#: Edges: supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M edges, 2.1M
-#: vertices), less vertices, and, pushed, of superstep-gpu-kron21.jsonl. Assumed: that a
-#: vertex reads and writes its rows at about 4 TB/s; 20 us of a superstep; and rows at
-#: what packing and the stores of a peer, 205 to 370 GB/s, take together. The link to
-#: the host's memory is that of an H100 (0063).
+#: Pulled edges: supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M
+#: edges, 2.1M vertices), less vertices; pushed edges: superstep-gpu-kron21.jsonl.
+#: Assumed: a vertex reads and writes its rows at about 4 TB/s; a superstep takes 20 us;
+#: a row takes the sum of packing and the stores of a peer, at 205 to 370 GB/s. The link
+#: to the host's memory is that of an H100 (0063).
 H200 = Machine(
     "NVIDIA H200",
     pull=Curve.flat({1: 7.4e-12, 4: 1.3e-11, 8: 1.8e-11, 16: 2.3e-11, 32: 3.2e-11,

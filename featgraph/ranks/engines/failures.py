@@ -1,9 +1,9 @@
 """Failures of ranks: errors that are raised on all ranks, and the watch of lost ranks.
 
 `on_all` raises an error of one rank on all, with its type and message. `Watching` is
-the interface of a watch of lost ranks: a launcher watches the processes of all ranks.
-An engine ends its waits when the watch reports a loss; kernels that wait for posts of
-another rank have a time limit.
+the interface of a watch, by which a launcher that observes the processes of all ranks
+reports a loss. Engines end their waits then; kernels that wait for posts of another
+rank have a time limit, too.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def require_same(
 
 
 def _fields_of(error: Exception) -> str:
+    """Return an error as JSON text, for the other ranks."""
     parts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, FeatGraphError):
         for name in _PARTS:
@@ -113,6 +114,7 @@ def _fields_of(error: Exception) -> str:
 
 
 def _raised(fields: dict[str, Any], rank: int, about: str) -> Exception:
+    """Return the error of another rank, made from the fields that it has sent."""
     kind = getattr(errors, fields["type"], None)
     made: Exception
     if "what" in fields and isinstance(kind, type):
@@ -132,7 +134,7 @@ def _raised(fields: dict[str, Any], rank: int, about: str) -> Exception:
 
 
 class Watching(Protocol):
-    """A watch of lost ranks, independent of exchanges: a loss ends them at once."""
+    """A watch of lost ranks, independent of exchanges: a loss ends waits at once."""
 
     def waiting(self, call: object) -> AbstractContextManager[None]:
         """Return a context in which the rank is reported as waiting in a call."""
@@ -201,9 +203,9 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
 
 @contextmanager
 def of_lost_rank(engine: Engine) -> Iterator[None]:
-    """Replace an error of this rank's GPU by the error of a lost rank, if any.
+    """Replace an error of this rank's GPU by the error of a lost rank, if there is one.
 
-    Windows of a lost rank are unmapped, so that kernels that store into them fail.
+    The windows of a lost rank are unmapped, so kernels that store into them fail.
     """
     try:
         yield

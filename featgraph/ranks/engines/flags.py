@@ -17,11 +17,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-__all__ = ["lie_down", "publish", "spin", "store"]
+__all__ = ["announce_sleep", "publish", "spin", "store"]
 
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
-#: Words of this process, and of others. With types given, functions are compiled at
-#: import, and not while other ranks wait.
+#: Types of words of this process, and of others. As signatures are explicit, functions
+#: are compiled at import, and not while other ranks wait.
 _OWN = types.Array(types.int64, 1, "C")
 _THEIRS = types.Array(types.int64, 1, "C", readonly=True)
 _PLACE = types.int64
@@ -88,7 +88,7 @@ def _fence(typing_context):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _pause(typing_context):  # type: ignore[no-untyped-def]
-    """Execute the core's pause instruction, which yields to its other thread."""
+    """Execute the pause instruction, which yields to the core's other thread."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         name, numbers = _PAUSES.get(platform.machine(), ("", []))
@@ -117,7 +117,7 @@ def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def
 
 
 @njit(types.void(_OWN, _PLACE), **_OPTIONS)
-def lie_down(words, asleep):  # type: ignore[no-untyped-def]
+def announce_sleep(words, asleep):  # type: ignore[no-untyped-def]
     """Set the flag that this process sleeps, before its last read of a word.
 
     Either this process then sees the published word, or its publisher sees the flag.

@@ -75,9 +75,9 @@ class Link:
 
 
 #: NVLink: 18 links between two NVIDIA H200, measured 2026-11-22 with NCCL: 25 us an
-#: exchange of few bytes, 332 GB/s each way. All others are assumed: networks with 90 %
-#: of the line and 35 us; memory that processes share, and Gloo over the loopback
-#: address, for where `calibrate` has not measured an engine.
+#: exchange of few bytes, 332 GB/s each way. All others are assumed: networks have 35 us
+#: and 90 % of their line rate; "shared" (memory that processes share) and "gloo" (over
+#: the loopback address) serve where `calibrate` has not measured the engine.
 LINKS = {
     "nvlink": Link.of("nvlink", 25e-6, 332e9),
     "400g": Link.of("400g", 35e-6, 45e9),

@@ -5,7 +5,9 @@ exchange, messages are copied, and the first continues. So runs are reproducible
 whatever the scheduling of threads. A run takes the time of all ranks together: loopback
 is for tests, and to try how a program or a graph behaves on several ranks.
 
-`NullEngine` is the engine of a single rank, and `current_engine` that of this rank.
+`run_ranks` starts the ranks, and `_Baton` passes control between their threads.
+`NullEngine` is the engine of a single rank; `current_engine` returns the engine of the
+calling rank.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class NullEngine(MessageEngine):
         return lambda: [messages[0].copy()]
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
-        """Return True: arrays need not be sent."""
+        """Return True: a single rank sends no arrays."""
         return True
 
     def hand_over(
@@ -178,7 +180,7 @@ def run_ranks(
     is_list = isinstance(hosts, Sequence) and not isinstance(hosts, str | bytes)
     if hosts is not None and not (is_list and len(hosts) == size):
         raise ArgumentError(
-            "each rank is on a host",
+            "hosts= does not name one host per rank",
             where="hosts=",
             got=shown(hosts),
             expected=f"{size}, one a rank",
@@ -240,7 +242,7 @@ def _wait(event: threading.Event) -> None:
 class _LoopbackEngine(MessageEngine):
     """The engine of one of several ranks in this process."""
 
-    #: Kernels must not wait for launches of ranks that run later.
+    #: Ranks run one at a time, so no kernel may wait for launches of a later rank.
     takes_turns = True
 
     def __init__(self, rank: int, size: int, baton: _Baton) -> None:
@@ -325,7 +327,7 @@ class _Baton:
         """Wait until a rank has the baton."""
         self._turns[rank].acquire()
         if self.refusal is not None:
-            # An exception has the traceback of one thread.
+            # A copy for each thread: an exception object has one traceback.
             raise copy.copy(self.refusal)
 
     def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:

@@ -1,9 +1,10 @@
 """Rendezvous of ranks on one host: exchange of descriptors of their shared memory.
 
-Rank 0 listens at an abstract socket, whose name is a hash of the user, the launcher's
-address and the number of the start. It vanishes with the process, and leaves no file.
-The other ranks send it descriptors of their memory; it distributes them, with a
-connection for each pair of ranks. Processes of other users are refused.
+In `meet`, rank 0 listens at an abstract socket, whose name is a hash of the user, the
+launcher's address and the number of the start. The socket vanishes with the process,
+and leaves no file. The other ranks send rank 0 descriptors of their memory; it
+distributes them, with a connection for each pair of ranks. Processes of other users are
+refused.
 
 A connection serves as a bell that wakes a sleeping rank, and is closed by the kernel as
 soon as its other end dies.
@@ -26,12 +27,12 @@ from featgraph.base.errors import DistributedError
 
 __all__ = ["Met", "is_possible", "meet"]
 
-#: Ends with the version of the protocol.
+#: The first bytes of each message but refusals; they end with the protocol's version.
 _MAGIC = b"fgm1"
 #: Magic, number of ranks, rank, process id.
 _HELLO = struct.Struct("<4siiq")
 _REFUSAL = b"no: "
-#: Descriptors of a rank's memory.
+#: Number of descriptors of a rank's memory.
 _FILES = 3
 _MESSAGE_BYTES = 4096
 _RETRY_S = 0.01

@@ -1,9 +1,11 @@
 """The calls of an engine, on top of one exchange: every rank sends bytes to each.
 
-`MessageEngine` is the base class of all engines. `led` returns an engine for runs in
-which only rank 0 computes, because it has all vertices of a graph. The other ranks need
-only the results that decide how a run continues. Rank 0 does not wait for them, and
-sends several results at once.
+`MessageEngine` is the base class of all engines: it implements the calls of `Engine`
+by `_start`, which an engine defines.
+
+`led` returns an engine for runs in which only rank 0 computes, because it has all
+vertices of a graph. The other ranks need only the results that decide how a run
+continues. Rank 0 sends several results at once, and does not wait for the other ranks.
 """
 
 from __future__ import annotations
@@ -153,10 +155,11 @@ class MessageEngine(ABC):
     def _start(
         self, call: Call, messages: Sequence[Bytes]
     ) -> Callable[[], list[Bytes]]:
-        """Begin to send a message to each rank; return a function for those received.
+        """Begin to send a message to each rank.
 
-        Messages are only read, and may share memory; the returned ones belong to the
-        caller. Raises RankMismatchError on all ranks if their calls differ.
+        Returns a function that waits for the messages of all ranks and returns them;
+        they belong to the caller. Sent messages are only read, and may share memory.
+        Raises RankMismatchError on all ranks if their calls differ.
         """
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
@@ -289,7 +292,7 @@ class MessageEngine(ABC):
         return self._reading(self._start(call, messages), read)
 
     def _reading(self, received: Callable[[], list[Bytes]], read: Read) -> Finish:
-        """Return a function that waits for messages, counts, and reads them."""
+        """Return a function that waits for messages, counts their bytes, reads them."""
 
         def finish() -> None:
             for rank, message in enumerate(received()):
@@ -365,15 +368,15 @@ def _rows(message: Bytes, like: Array) -> Array:
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
-#: Most results of rank 0, and seconds since the first of them, before it sends them:
-#: other ranks should not wait longer than for an ordinary exchange.
+#: Most results that rank 0 collects, and most seconds since the first of them, before
+#: it sends them: other ranks should not wait longer than for an ordinary exchange.
 MOST_RESULTS, MOST_S = 256, 0.25
 
 
 class _PendingResults:
-    """The queue of results: not yet sent on rank 0, not yet used on other ranks.
+    """The queue of results: on rank 0 those not sent yet, elsewhere those not used yet.
 
-    There is one for each engine, since its exchanges have one order.
+    An engine has one queue, since its exchanges have one order.
     """
 
     def __init__(self, engine: MessageEngine) -> None:
@@ -450,7 +453,7 @@ class _LedEngine:
         self.broadcast, self.barrier = engine.broadcast, engine.barrier
 
     def __getattr__(self, name: str) -> Any:
-        # Rank, size, traffic, timeouts.
+        # Attributes that are not calls: rank, size, traffic, timeouts.
         return getattr(self._engine, name)
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
@@ -463,7 +466,7 @@ class _LedEngine:
         return found
 
 
-#: The length of the header before the arrays.
+#: The length of the JSON header that precedes the arrays of a message.
 _HEAD = struct.Struct("<q")
 
 

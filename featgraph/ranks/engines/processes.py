@@ -1,9 +1,9 @@
 """Engines whose ranks are processes: base class, records, errors, blocking calls.
 
-A record is a header of fixed size that a process sends before each message. It has the
-kind, the call, and the number of bytes that follow. Its size is fixed, so that ranks
-with different calls can still read each other's records. Short messages are stored
-within it, and need no second transfer.
+A record is a header that a process sends before each message, with its kind, the call,
+and the number of bytes that follow. Its size is fixed, so that ranks with different
+calls can still read each other's records. Short messages are stored within the record,
+and need no second transfer.
 
 `ConcurrentCalls` makes blocking calls on a thread that can be abandoned. Gloo blocks
 within a transfer, and not every failure ends the wait: a transfer that had begun when
@@ -49,7 +49,7 @@ RECORD_BYTES = 512
 #: Messages of at most so many bytes are stored within their record.
 INLINE_BYTES = 192
 
-#: Ends with the version of the protocol.
+#: The first bytes of a record; they end with the version of the protocol.
 _MAGIC = b"fgr2"
 _HEAD = struct.Struct("<4sBqqiH")
 _TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
@@ -65,7 +65,7 @@ class Record:
     kind : str
         "call"; "ended": the rank has ended; "failed": `rank` has failed.
     number : int
-        Number of its exchanges, this one included.
+        Number of the rank's exchanges, this one included.
     text, about, given : str
         Of a call: see `Call`. Of a failure, `text` is the reason.
     rank : int
@@ -315,7 +315,7 @@ class ConcurrentCalls:
         self._requests: SimpleQueue[tuple[int, Callable[[], Any]] | None] = (
             SimpleQueue()
         )
-        #: Number, result and error of a call; None: stop waiting.
+        #: Number, result and error of each finished call; None ends the wait.
         self._results: SimpleQueue[tuple[int, Any, BaseException | None] | None]
         self._results = SimpleQueue()
         self._numbers = itertools.count()

@@ -1,8 +1,9 @@
 """The interface of engines, counters of the bytes that they send, and their calls.
 
-`Call` describes one collective call of one rank, which ranks compare before they
-exchange data; `mismatch` makes the error that all ranks raise where their calls differ.
-`whole` and `ragged` describe arrays, `sendable` prepares them.
+Begin with `Engine`, the calls by which ranks exchange arrays; a `GpuEngine` sends
+arrays of GPUs, too. `Call` describes one collective call of one rank, which ranks
+compare before they exchange data; `mismatch` makes the error that all ranks raise where
+their calls differ. `whole` and `ragged` describe arrays, `sendable` prepares them.
 """
 
 from __future__ import annotations

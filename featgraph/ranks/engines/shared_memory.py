@@ -6,10 +6,11 @@ of all others reads their records and messages. Two windows alternate: when a ra
 publishes exchange n + 2, all others have read exchange n. A waiting rank polls for some
 microseconds, and then sleeps until a peer rings its bell, or dies.
 
-A rank has three files: one of words and records, and one for each window, for messages
-that do not fit in a record. Only that rank writes them; peers map them read-only. They
-have no names: the kernel frees them when the last process that maps them ends, however
-it ends.
+A rank has three files: one of words and records (`Layout`), and one for each window,
+for messages that do not fit in a record. Only that rank writes them (`OwnMemory`);
+peers map them read-only (`PeerMemory`). They have no names: the kernel frees them when
+the last process that maps them ends, however it ends. `Peers` publishes and waits, and
+`SharedEngine` is the engine.
 """
 
 from __future__ import annotations
@@ -68,13 +69,16 @@ Words = npt.NDArray[np.int64]
 #: rank that polls a word does not slow down stores to the others.
 ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
-#: Windows grow to multiples of so many bytes.
+#: Sizes of windows are multiples of so many bytes.
 _GRAIN = 1 << 20
 _NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
     """The layout of words and records in a rank's memory, for `size` ranks.
+
+    The `turn` of an exchange, its number modulo 2, selects one of two windows, with
+    offsets and records of its own.
 
     Attributes
     ----------
@@ -103,11 +107,11 @@ class Layout:
         return (1 + self._size + rank) * _STRIDE
 
     def offset(self, turn: int, rank: int) -> int:
-        """Return the index of the word with the offset of a rank's message."""
+        """Return the index of the word with the offset of the message to a rank."""
         return self._offsets + turn * self._size + rank
 
     def record(self, turn: int, rank: int) -> slice:
-        """Return the byte range of the record for a rank."""
+        """Return the byte range of the record to a rank."""
         return self._record(turn * self._size + rank)
 
     @property
@@ -371,7 +375,7 @@ class Peers:
         if found:
             return found
         asleep = self._layout.asleep(rank)
-        self._flags.lie_down(self._own.words, asleep)
+        self._flags.announce_sleep(self._own.words, asleep)
         try:
             while True:
                 found = self._look(rank, number)

@@ -1,12 +1,12 @@
 """The engine of ranks that are processes, by PyTorch over Gloo and NCCL.
 
-The only module that imports PyTorch, when the first such engine is made.
+No other module imports PyTorch; this one does when the first `TorchEngine` is made.
 
 In each exchange, every rank first sends every other a record of fixed size, then the
 messages that do not fit in it, whose sizes both sides have by then: Gloo ends a process
-whose peer sends another number of bytes. Transfers are point to point, so that a
-failure names its rank. A thread of its own waits within Gloo, so that the caller can be
-interrupted, and returns as soon as a watch reports a loss.
+whose peer sends another number of bytes. Transfers (`_Links`) are point to point, so
+that a failure names its rank. A separate thread waits within Gloo, so that the caller
+can be interrupted, and returns as soon as a watch reports a loss.
 
 Arrays of GPUs are sent over NCCL, in a second group, if each rank has a GPU of its own.
 Both sides pass the sizes. A transfer that does not end within the timeout is aborted on
@@ -105,8 +105,8 @@ class TorchEngine(ProcessEngine):
     def close(self, error: BaseException | None = None) -> None:
         """Report the end of this rank, or the error that ends it, to the other ranks.
 
-        Returns when they have come to an exchange, or to their own end, or after the
-        timeout. If there is a watch, that reports the error instead.
+        Returns when all of them have reached an exchange or their end, or after the
+        timeout. If there is a watch, the watch reports the error instead.
         """
         if not self._is_open or self._process != os.getpid():
             return
@@ -149,7 +149,7 @@ class TorchEngine(ProcessEngine):
     ) -> list[GpuArray | None]:
         """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
         if self._make is None:
-            raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
+            raise DistributedError("hand_over() before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)
         self._require_usable(call)
         stream, make = beside or Beside(0, self._make)
@@ -251,8 +251,10 @@ class _Links:
         self._rank, self._size, self._watch = rank, size, watch
         self._timeout = timeout if watch is None else max(timeout, CONNECT_S)
         self._group: Any = None
+        #: The group of transfers between GPUs, and whether it has been aborted.
         self._gpus: Any = None
         self._gpus_end = False
+        #: Whether this object has made the default group, which it then destroys.
         self._is_ours = False
         #: Sockets open before ranks were connected, and those of the connections (None:
         #: not yet connected): number -> unique name.
@@ -276,7 +278,8 @@ class _Links:
         limit = timedelta(seconds=self._timeout)
         try:
             with _listening_at(address):
-                if self._talk.is_initialized():  # by the program: in a group beside it
+                # The user's program may have made the default group: add one to it.
+                if self._talk.is_initialized():
                     self._group = self._talk.new_group(backend="gloo", timeout=limit)
                 else:
                     self._talk.init_process_group(

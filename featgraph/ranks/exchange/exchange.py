@@ -1,15 +1,20 @@
 """Exchanges between ranks: vertex sets, results of reduces, and ghost rows.
 
-`HostBlocks` and `GpuBlocks` reduce reals over ranks, in a tree over blocks of 32 given
-vertex ids. If the ranges of ranks begin at whole blocks of ids, a word of own vertices
-is a block, and each rank combines the complete subtrees of its own blocks. `HostBlocks`
-gathers the other nodes; otherwise each vertex is reduced by itself, and each rank
-assembles a range of blocks. `GpuBlocks` gathers the roots, fewer than 64 a level, as a
-sum of integers in which a rank has its own nodes and zeros; otherwise all ranks gather
-the contributions of all vertices, and combine all blocks. The result does not depend on
-the partition.
+Begin with `RankExchange`, which the runtime calls: it exchanges sets, results, ghosts
+and rows of triangles.
 
-`RankExchange` is the exchange of the runtime: sets, reduces, ghosts and triangles.
+`HostBlocks` and `GpuBlocks` sum reals over ranks in an order that does not depend on
+the partition: a fixed tree, whose leaves are blocks of 32 consecutive given vertex ids
+(`runtime.devices.fixed_trees`). There are two cases:
+
+* The vertices of each rank are whole blocks, so a word of own vertices is a leaf. Each
+  rank combines its complete subtrees; their roots, fewer than 64 a level, are gathered.
+* A block has vertices of several ranks, so each vertex is reduced by itself. With
+  `HostBlocks`, each rank receives and combines a range of blocks; with `GpuBlocks`, all
+  ranks gather the contributions of all vertices, and combine all blocks.
+
+`GpuBlocks` gathers roots by a sum of integers: each rank adds the bits of its own
+nodes, and zeros in place of all others.
 """
 
 from __future__ import annotations
@@ -58,7 +63,8 @@ __all__ = ["GpuBlocks", "HostBlocks", "RankExchange", "are_words_blocks"]
 
 
 HostArray = npt.NDArray[Any]
-#: Bits of a node's index in its level, below those of the level in a key of 64 bits.
+#: A node of the tree has a key of 64 bits: its index in its level, in so many low bits,
+#: and its level above them.
 _PLACE_BITS = 40
 
 
@@ -70,7 +76,7 @@ def are_words_blocks(partition: Partition) -> bool:
 
 
 class HostBlocks:
-    """Combines of partial results of ranks in the tree of all vertices.
+    """Combines of reduces over ranks in the tree of all vertices, on the host.
 
     Parameters
     ----------
@@ -84,15 +90,20 @@ class HostBlocks:
         self._count = -(-partition.vertex_count // BRANCHES)
         #: Whether a word of own vertices is a block of given vertex ids.
         self._are_words = are_words_blocks(partition)
-        #: If not, the first block that each rank assembles.
+        #: If not, the first block that each rank assembles, and the number of blocks.
         self._begins = np.arange(engine.size + 1) * self._count // engine.size
+        #: Contributions of single vertices: [bit, word] is of vertex 32 * word + bit.
         self._of_vertices: HostArray = np.empty((0, 0, 0))
         self._due: HostArray = np.empty(0, np.uint32)
 
     def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Yield the slices of a reduce: one, or one for each bit of a word."""
+        """Yield the entries and arguments of a reduce: once, or for each bit of words.
+
+        In a slice for one bit, at most one vertex of each word is due, so partial
+        results of words are contributions of single vertices.
+        """
         if self._are_words:
             yield entries, given
             return
@@ -127,7 +138,7 @@ class HostBlocks:
         return np.searchsorted(self._begins, blocks, "right") - 1
 
     def _put_together(self, how: Any) -> HostArray:
-        """Return this rank's range of blocks, from the vertices of all ranks."""
+        """Exchange contributions of vertices; return the blocks of this rank."""
         shard, engine, rows = self._shard, self._engine, self._of_vertices
         bits = self._due.astype("<u4", copy=False).view(np.uint8)
         due = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: shard.own])
@@ -144,7 +155,7 @@ class HostBlocks:
         return fixed_trees.combine_groups(found, how)
 
     def _of_all_ranks(self, own: list[Nodes], like: HostArray) -> list[Nodes]:
-        """Return the nodes of all ranks, gathered."""
+        """Gather the nodes of all ranks, whose rows have the dtype of `like`."""
         keys = [
             (node.level << _PLACE_BITS) + node.first + np.arange(len(node.rows))
             for node in own
@@ -166,7 +177,7 @@ Entries = Callable[[str], list[Any]]
 
 
 class Combines(Protocol):
-    """The combine of arrays over all ranks."""
+    """The methods of `RankExchange` that `GpuBlocks` calls."""
 
     def own(self, everyone: GpuArray) -> GpuArray:
         """Return the vertices that this rank owns."""
@@ -178,7 +189,7 @@ class Combines(Protocol):
 
 
 class GpuBlocks:
-    """Combines of partial results of ranks in the tree of all vertices.
+    """Combines of reduces over ranks in the tree of all vertices, on GPUs.
 
     Parameters
     ----------
@@ -202,7 +213,7 @@ class GpuBlocks:
     def slices(
         self, entries: Entries, given: dict[str, Any]
     ) -> Iterator[tuple[Entries, Mapping[str, Any]]]:
-        """Yield the one slice of a reduce: over words, or over vertices."""
+        """Yield the entries and arguments of a reduce over words, or over vertices."""
         own = self._shard.own
         parts = {"together": BRANCHES, "part_count": -(-own // BRANCHES)}
         if not self._are_words:
@@ -213,7 +224,7 @@ class GpuBlocks:
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine partial results over all ranks; all ranks call it.
 
-        The combine is deferred to the next exchange, as those of other results.
+        The combine is deferred to the next exchange, as for other results of reduces.
         """
         if self._are_words:
             self._combine_words(given, combine.rules.tree)
@@ -248,6 +259,7 @@ class GpuBlocks:
     def _combine_all(
         self, given: Mapping[str, Any], count: int, result: GpuArray, pair: Any
     ) -> None:
+        """Gather the contributions of `count` vertices, and combine their tree."""
         rows = Subtree(0, count, count).row_count
         every = given["memory"]("mirror", (rows, int(result.size)))
         contributed = self._contributions(given)
@@ -256,7 +268,7 @@ class GpuBlocks:
         self._device.trees.combine(every, count, result, pair)
 
     def _add_up(self, own: GpuArray, behind: Callable[[], None]) -> None:
-        """Gather an array by a sum of bits: each entry is nonzero on one rank only."""
+        """Gather an array by a sum of its bits: one rank sets the bits of an entry."""
         bits = self._bits.get(own)
         if bits is None:
             self._bits[own] = bits = own.view(f"i{own.dtype.itemsize}")
@@ -264,12 +276,13 @@ class GpuBlocks:
 
     @cached_property
     def _subtrees(self) -> list[Subtree]:
-        """The subtree of each rank."""
+        """The nodes that each rank combines from its own blocks."""
         ends = (-(-self._shard.partition.cuts // BRANCHES)).tolist()
         return [Subtree(begin, end, ends[-1]) for begin, end in pairwise(ends)]
 
     @cached_property
     def _joined(self) -> Joined:
+        """The tree over the top nodes of all ranks."""
         return join(self._subtrees)
 
     @cached_property
@@ -325,8 +338,8 @@ class RankExchange:
         self._triangles = triangles
         self.shard, self.engine, self.device = shard, engine, device
         self._edges = edges
-        #: If rank 0 has all vertices, it sends its results to the others later, and
-        #: each rank stores rows as if it were alone.
+        #: Whether rank 0 has all vertices. Then it sends its results to the others
+        #: later, and no rows are exchanged.
         self._is_led = shard.partition.is_led
         self._combined_by = led(engine) if self._is_led else engine
         own = np.arange(shard.numbers.size) < shard.own
@@ -347,7 +360,7 @@ class RankExchange:
 
     @property
     def stays_on_device(self) -> bool:
-        """Whether supersteps are announced to other ranks without the host."""
+        """Whether kernels exchange sets and rows with other ranks, without the host."""
         return self.transport.fused is not None
 
     @cached_property
@@ -397,7 +410,7 @@ class RankExchange:
         return self.device.sets.intersection(words, self._own)
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return a set of own vertices, with the ghosts of this rank in it."""
+        """Add the ghosts that are in their owners' sets to a set of own vertices."""
         return self.device.sets.union(words, self.share([], words))
 
     def share(self, values: Sequence[Any], changed: Words) -> Words:
@@ -431,14 +444,14 @@ class RankExchange:
         return first, f", on rank {rank}"
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return a mask of all vertices as one of this rank's rows, without ghosts."""
+        """Return the part of a mask of all vertices for this rank; False for ghosts."""
         numbers = self.shard.numbers
         found: npt.NDArray[np.bool_] = mask[numbers]
         found[self.shard.own :] = False
         return found
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
-        """Return the ghosts of a plan's kernels."""
+        """Return the ghosts that the kernels of a plan read."""
         edges = EdgeGhosts(plan, self._edge_transport)
         triangles = TriangleSweeps(plan, self.device, lambda: self._device_triangles)
         sets, transport = self.device.sets, self.transport
@@ -457,6 +470,7 @@ class RankExchange:
 
     def renew(self, buffers: Buffers) -> None:
         """Send all unsent rows and entries: ghosts then equal their owners' values."""
+        # Ghosts have rounded values: all rows are sent again, unrounded.
         for name in buffers.rounded:
             buffers.unsent[name] = self._own
         buffers.rounded.clear()
@@ -473,16 +487,20 @@ class RankExchange:
         return self.count_and_look(words, ())[0]
 
     def check_count(self, number: int) -> None:
-        """Raise an error if a count is negative: a rank is lost, or a value unfit."""
+        """Raise the error for which a negative count stands.
+
+        In place of a count, kernels store -1 - rank if a rank is lost, and a number
+        near `-TOO_LARGE` if a value does not fit `wire_dtype`.
+        """
         if number < 0:
             fused = self.transport.fused
             known = None if fused is None else fused.rounding_error(number)
             raise known or lost_rank(self.engine, number)
 
     def check_rounded(self, words: Words) -> None:
-        """Raise an error if values sent behind a superstep did not fit `wire_dtype`.
+        """Raise an error if a value of the last superstep did not fit `wire_dtype`.
 
-        Messages written by the host have raised it before.
+        If the host encodes messages, the exchange itself has raised the error.
         """
         if self.transport.fused is not None:
             self.count(words)
@@ -515,10 +533,10 @@ class RankExchange:
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
-        """Return `count_and_look`, and the `seconds` passed by each rank.
+        """Return the results of `count_and_look`, and the `seconds` of each rank.
 
-        Both are sent in one exchange. If supersteps stay on the device, the seconds are
-        instead those that the device has worked since `begin_timed`.
+        The host sends both in one exchange. If supersteps stay on the device, the times
+        are instead those that the device has worked since `begin_timed`.
         """
         if self.transport.fused is not None:
             number, seen = self.count_and_look(words, results)
@@ -538,7 +556,7 @@ class RankExchange:
     ) -> None:
         """Combine the result of a reduce over all ranks, in place.
 
-        `behind` is called after that, also if the exchange is deferred.
+        `behind` is called after the combine, also if that is deferred.
         """
         operator = combine.rules.exchange
         fused = self.transport.fused
@@ -597,7 +615,7 @@ class _OwnEdges(Mapping[str, Array]):
 
 
 def _alone(shard: Shard) -> Shard:
-    """Return the shard of a rank with all vertices, or none, without other ranks."""
+    """Return the shard of a rank with all vertices, or none, as of a single rank."""
     whole = Partition.of_nothing()
     if shard.own:
         whole = Partition.of_known([0, shard.own], shard.partition.order)

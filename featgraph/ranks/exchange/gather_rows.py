@@ -18,14 +18,15 @@ from featgraph.ranks.engines.protocol import Engine
 __all__ = ["gather_at", "gather_rows"]
 
 Array = npt.NDArray[Any]
-#: ``write(begin, count, message)`` and ``read(rank, begin, count, message)``: write own
-#: rows to a message, and store the rows of a rank from a message.
+#: ``write(begin, count, message)`` writes `count` own rows, from `begin` on, to a
+#: message; ``read(rank, begin, count, message)`` stores such rows of another rank.
 _Write = Callable[[int, int, Array], None]
 _Read = Callable[[int, int, int, Array], None]
 #: Approximate bytes of a piece: so many that the latency of an exchange is small beside
 #: them, even over Gloo, and so few that memory of the last piece is reused.
 PIECE_BYTES = 1 << 23
-#: Rows of a piece are a multiple of this, so that the places behind them are aligned.
+#: A full piece has a multiple of so many rows, so that the indices that follow its rows
+#: in a message are aligned.
 _ROWS = 8
 
 
@@ -39,9 +40,9 @@ def gather_rows(
     engine : Engine
     partition : Partition
     own : array
-        Rows of the vertices that this rank owns, in the order of places.
+        Rows of the vertices that this rank owns, in the order of the partition.
     out : array
-        The result, by given vertex id, of the same dtype.
+        The result, by given vertex id, with the dtype of `own`.
     about : str
         A name of the values, for errors.
     """
@@ -106,7 +107,7 @@ def _send_pieces(
     read: _Read,
     about: str,
 ) -> None:
-    """Send the rows of each rank to all others, a piece of each in every exchange."""
+    """Send the rows of each rank to all others; an exchange has a piece of each."""
     step = max(PIECE_BYTES // max(row_bytes, 1) // _ROWS, 1) * _ROWS
     for begin in range(0, max(counts), step):
         left = [min(max(count - begin, 0), step) for count in counts]

@@ -7,9 +7,13 @@ stay unsent until a phase reads them at the reverse of an edge, or at an out-edg
 edge entry that arrives is stored in the current and the next buffer: both have the same
 ghosts if no entry is unsent.
 
-A sweep may be cut into pieces, each sent while the next one is swept. Boundary vertices
-come first, range by range; the others are swept while the last rows are in flight
-(docs/design/0065-behind-work.md).
+Begin with `RankGhosts`, which has a method for each point of a superstep: `refresh`
+before a phase, `note` after it, `announce` after the last one. `EdgeGhosts` has the
+same methods for edges.
+
+`Overlap` may cut a sweep into pieces, each sent while the next one is swept. Boundary
+vertices come first, range by range; the others are swept while the last rows are in
+flight (docs/design/0065-behind-work.md). `Choice` measures whether that is faster.
 """
 
 from __future__ import annotations
@@ -174,7 +178,7 @@ class RankGhosts:
 
     @staticmethod
     def _refresh_late(buffers: Buffers, came: Mapping[str, Words]) -> None:
-        """Refresh the late ghosts of the superstep, except those whose rows came."""
+        """Copy late ghosts from the previous buffers, except rows that have arrived."""
         late, buffers.late_ghosts = buffers.late_ghosts, {}
         for name, ghosts in late.items():
             current, before = buffers.property(name), buffers.next_of(name)
@@ -224,6 +228,7 @@ class RankGhosts:
         }
 
     def _send_unsent(self, buffers: Buffers, names: Sequence[str]) -> None:
+        """Send the unsent rows of some properties of vertices to other ranks."""
         wire = self._sending.wire_dtype
         for name in names:  # ghosts must not depend on the rounding of earlier runs
             if buffers.rounded.get(name) != wire:
@@ -238,18 +243,21 @@ class RankGhosts:
 
     @staticmethod
     def _everywhere(buffers: Buffers, name: str, of: str) -> Values:
-        """Return the values of a property at all vertices of the whole graph."""
+        """Return a mirror or an outbox: a row for each vertex of the whole graph."""
         return buffers.held(of, buffers.everywhere(name, of))
 
     def _mark_unsent(
         self, buffers: Buffers, names: Sequence[str], words: Words
     ) -> None:
+        """Record written rows of properties as unsent, and outdated in mirrors."""
         for name in names:
             self._outdate(buffers, name, words)
             known = buffers.unsent.get(name)
             kept = self._sets.snapshot(words)
             if known is not None and name not in buffers.read_at_ghosts:
-                kept = self._own  # kernels may never read it: send all once
+                # No phase has read it at ghosts so far, and maybe none will: marking
+                # all rows saves the union in each superstep.
+                kept = self._own
             elif known is not None:
                 kept = self._sets.union(known, kept)
             buffers.unsent[name] = kept
@@ -284,7 +292,8 @@ class EdgeGhosts:
         self._halos = [halo.edges for halo in plan.facts.halos]
         self._read_early = {name for halo in self._halos for name in halo.reads_next}
         self._transport = transport
-        #: Whether a phase leaves next entries of all edges but some as they are.
+        #: Whether each phase sweeps changed edges only, and leaves the ``_next``
+        #: entries of all others as they are.
         self._are_left = [phase.changed_only for phase in plan.phases]
         self._sending = Sending(plan.options.exchange)
         #: Whether each phase reads or writes entries that other ranks have.
@@ -322,7 +331,7 @@ class EdgeGhosts:
         if not (halo.writes or halo.writes_next):
             return
         out = everything = self._transport.out_of(sources)
-        if self._are_left[number]:  # ghosts among them are sent later
+        if self._are_left[number]:  # also edges that the phase does not sweep
             everything = self._transport.all()
         for known, names, marks in (
             (buffers.unsent, halo.writes, out),
@@ -335,9 +344,8 @@ class EdgeGhosts:
         """Record the committed entries whose values have changed as unsent."""
         written, self.written = self.written, {}
         for name, marks in written.items():
-            if (
-                name in self._read_early
-            ):  # ghosts may have entries that were not committed
+            # Ghosts read ahead by another phase may never have been committed.
+            if name in self._read_early:
                 changed = self._transport.all()
             else:
                 changed = self._changed(buffers, name, marks)
@@ -350,7 +358,8 @@ class EdgeGhosts:
 
     def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
         """Return the marked edges whose entries differ from those before the commit."""
-        if isinstance(buffers.stale[name], str):  # the entries before are not kept
+        # The next buffer may lack the entries from before the commit.
+        if isinstance(buffers.stale[name], str):
             return marks
         now = buffers.held(name, buffers.property(name))
         before = buffers.held(name, buffers.next[name])
@@ -382,14 +391,15 @@ def send_unsent(
 Given = dict[str, Any]
 #: The entries of a kernel, and its arguments.
 Turn = tuple[Any, Given]
-#: Whether each of the first supersteps, which are timed, is cut. The first of each kind
-#: compiles, or makes pieces, and does not count.
+#: Whether each of the timed first supersteps is cut into pieces.
 _TRIED = (False, False, True, True, False, True)
+#: Cut or not -> the supersteps of `_TRIED` whose least time counts. The first one of
+#: each kind does not: it compiles kernels, or makes the pieces.
 _COUNTED = {False: (1, 4), True: (3, 5)}
-#: After so many supersteps the bound of what overlap can hide is computed: the
-#: shorter of time on the wire and sweep.
+#: The number of supersteps after which pieces are given up if they cannot pay: overlap
+#: hides at most the shorter of sweep and time on the wire.
 _LOOK_AT = 2
-#: The least fraction of the time that pieces must save.
+#: The least fraction of a superstep's time that pieces must save.
 _LEAST_GAIN = 0.03
 
 
@@ -455,7 +465,6 @@ class Choice:
         self._begun = None
         known = len(self._seconds)
         if known == _LOOK_AT:
-            # Overlap hides at most the shorter of wire time and sweep.
             times = np.array([self._seconds[-1], wire_s()])
             about = "seconds of a superstep, and of its rows in flight"
             whole, wire = self._engine.all_reduce(times, "max", about=about)
@@ -483,8 +492,8 @@ class Overlap:
     Attributes
     ----------
     came : words or None
-        The ghosts whose rows have come during the current superstep, into the next
-        buffers; None if rows are sent behind the superstep.
+        The ghosts whose rows have arrived during the current superstep, in the next
+        buffers; None if rows are sent after the superstep.
     """
 
     def __init__(
@@ -503,7 +512,8 @@ class Overlap:
             choices[plan] = Choice(plan.options.overlap, engine)
         self._choice: Choice = choices[plan]
         self.came: Words | None = None
-        #: Bytes of a row that is sent, and whether a piece of rows may be filled.
+        #: Bytes of the rows of one vertex (-1: not computed yet), and whether the rows
+        #: of some rank may fill a piece.
         self._row, self._may_fill = -1, False
 
     def pieces(
@@ -541,13 +551,15 @@ class Overlap:
     def _wire_s(self) -> float:
         """Return the time in flight of the current superstep's rows, in seconds.
 
-        Through windows it is the model's time of the link: the host sees no stores.
+        Through windows it is the cost model's time of the link, since the host cannot
+        time the stores of kernels.
         """
         return float(self._transport.wire_s(self._row))
 
     def _in_pieces(
         self, own: Any, given: Given, values: Sequence[Any]
     ) -> Iterator[Turn]:
+        """Yield the launch of each piece; send a piece while the next one is swept."""
         pieces, sets = self._transport.boundary.pieces(self._row), self._sets
         due, begun = given["due"], None
         parts = [*pieces.words, *([] if pieces.rest is None else [pieces.rest])]
@@ -567,7 +579,8 @@ class Overlap:
                     break
                 if begun is not None:
                     came.append(begun())
-                # Every vertex that passed an earlier phase is due in this one, too.
+                # `found` has all vertices that the piece commits: those that passed an
+                # earlier phase are due in this one, too.
                 begun = self._transport.begin(
                     values, found, self._sending, pieces, number
                 )

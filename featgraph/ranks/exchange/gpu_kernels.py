@@ -29,7 +29,7 @@ def mark_changed(changed, numbers, chunks, bits, counts):  # type: ignore[no-unt
     Behind the end of a link, the numbers of its last word are negative.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
-    if chunk >= counts.size:  # the whole warp
+    if chunk >= counts.size:  # warp-uniform
         return
     count = int32(0)
     for word in range(chunks[chunk], chunks[uint32(chunk + uint32(1))]):
@@ -47,7 +47,7 @@ def mark_changed(changed, numbers, chunks, bits, counts):  # type: ignore[no-unt
 def take_bits(message, chunks, first, last, bits, counts):  # type: ignore[no-untyped-def]
     """Copy the bits of a link's chunks from a message, and count them by chunk."""
     lane, chunk = int32(cuda.laneid), uint32(first + (cuda.grid(1) >> 5))
-    if chunk >= last:  # the whole warp
+    if chunk >= last:  # warp-uniform
         return
     begin, count = chunks[uint32(first)], int32(0)
     word = chunks[chunk] + lane
@@ -89,7 +89,7 @@ def list_marked(bits, numbers, chunks, begins, before, first, last, taken, posit
     positions of the link before the chunk.
     """
     lane, chunk = int32(cuda.laneid), uint32(first + (cuda.grid(1) >> 5))
-    if chunk >= last:  # the whole warp
+    if chunk >= last:  # warp-uniform
         return
     begin = int64(begins[chunk]) * 32
     at = begin + before[chunk]
@@ -242,7 +242,7 @@ def copy_rows(source, count, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def list_passed(edge_state, edge_twin, edges, count):  # type: ignore[no-untyped-def]
-    """List the edges that passed, once for both directions, in any order."""
+    """List the edges that passed, in any order, and only one of two twins."""
     lane, size = int32(cuda.laneid), int64(edge_state.size)
     first = int64(cuda.grid(1)) - int64(lane)
     for base in range(first, size, int64(cuda.gridsize(1))):
@@ -279,7 +279,7 @@ def note_changed(reached, twins, own, changed):  # type: ignore[no-untyped-def]
 
 @device_function
 def _combine(values, row, width, source, place, operation):  # type: ignore[no-untyped-def]
-    """Combine a row into another one."""
+    """Combine row `place` of `source` into row `row` of `values`."""
     for f in range(width):
         value = source[place, uint32(f)]
         combine_entry(values, row, uint32(f), value, operation)

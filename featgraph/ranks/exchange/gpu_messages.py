@@ -82,7 +82,7 @@ def blocks_for(threads: int) -> int:
 
 
 class Listed:
-    """Lists of vertices, one a rank, concatenated; each begins at a whole word.
+    """Lists of vertices, one per rank, concatenated; each begins at a whole word.
 
     Parameters
     ----------
@@ -100,6 +100,8 @@ class Listed:
         Where each list begins in `numbers`.
     words : list of int
         Number of words of bits of each list.
+    firsts : list of int
+        The first word of each list, and the number of words.
     numbers : array of int32
         The lists themselves; -1 behind the end of a list in its last word.
     ends : ndarray of int32
@@ -139,7 +141,7 @@ class Listed:
 
 
 class GpuLinks(Listed):
-    """Lists of vertices, one a rank, of which some are marked.
+    """Lists of vertices, one per rank, of which some are marked.
 
     Parameters
     ----------
@@ -153,6 +155,8 @@ class GpuLinks(Listed):
     ----------
     chunks : array of int32
         `ends`, on the GPU.
+    bits : array of uint32
+        A bit for each position of the lists: whether it is marked.
     taken, positions : arrays of int32 and uint32
         From each list's begin on: the marked vertices, and their positions in the list.
     totals : array of int32
@@ -184,7 +188,7 @@ class GpuLinks(Listed):
         self.positions = device.empty((positions,), "uint32")
 
     def mark(self, changed: Words) -> list[int]:
-        """Mark the vertices of a set; wait, and return the marked ones of each list."""
+        """Mark the vertices of a set; wait, and return their number in each list."""
         if self.count == 0:
             return [0] * len(self.sizes)
         self.leave_marks(changed, self._stream)
@@ -230,7 +234,7 @@ class GpuLinks(Listed):
     def _over_chunks(
         self, kernel: Any, count: int, given: tuple[Any, ...], stream: Any = None
     ) -> None:
-        """Launch a kernel of which a warp takes a chunk."""
+        """Launch a kernel in which each warp takes a chunk."""
         stream = self._stream if stream is None else stream
         self._launch(kernel, -(-count * _WARP // BLOCK), BLOCK, given, stream)
 
@@ -243,7 +247,7 @@ class EdgeLinks(GpuLinks):
         self._over_chunks(gpu_kernels.take_bits, self.count, given, stream)
 
 
-#: Messages announce their form by its index.
+#: Forms of messages; an announcement has the index of a form.
 FORMS = ("none", "ms", "vr", "vr-list")
 
 
@@ -573,12 +577,13 @@ class ThroughHost:
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
-        out, aside = self._out.parts(list(map(bytes_of, leaving))), self._driver.streams
+        out = self._out.parts(list(map(bytes_of, leaving)))
+        streams = self._driver.streams
         for array, landed in zip(leaving, out, strict=True):
             if landed.size:
                 address = int(landed.ctypes.data)
-                aside.start_read(address, address_of(array), landed.size, stream)
-        self._wait(aside, stream)  # and for the writes of the last call
+                streams.start_read(address, address_of(array), landed.size, stream)
+        self._wait(streams, stream)  # and for the writes of the last call
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
         into = self._into.parts(coming)
 
@@ -594,23 +599,23 @@ class ThroughHost:
         for array, landed in zip(made, into, strict=True):
             if array is not None:
                 address = int(landed.ctypes.data)
-                aside.start_write(address_of(array), address, landed.size, stream)
+                streams.start_write(address_of(array), address, landed.size, stream)
         made[own] = arrays[own]
         return made
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")
 
-    def _wait(self, aside: Any, stream: int) -> None:
+    def _wait(self, streams: Any, stream: int) -> None:
         """Wait on the host for a stream."""
         if self._event is None:
-            self._event = aside.make_event()
-        aside.mark(self._event, stream)
-        aside.wait(self._event)
+            self._event = streams.make_event()
+        streams.mark(self._event, stream)
+        streams.wait(self._event)
 
 
 class _Landing:
-    """Page-locked memory that grows."""
+    """Page-locked memory for messages, which grows to the longest exchange."""
 
     def __init__(self) -> None:
         # The dialect makes no empty array.

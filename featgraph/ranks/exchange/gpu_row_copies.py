@@ -79,7 +79,7 @@ def _copy_twice(source, target, other, unit):  # type: ignore[no-untyped-def]
 def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
     """Round a real of `unit` bytes to 16 bits, to nearest, ties to even, and store it.
 
-    Integer arithmetic as in `row_rounding`. Returns whether the real is finite but too
+    Integer arithmetic as in `row_loops`. Returns whether the real is finite but too
     large.
     """
     bits, from_fraction, from_exponent = int64(0), int64(23), int64(8)
@@ -104,7 +104,7 @@ def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
         exponent += (int64(1) << (to_exponent - int64(1))) - (
             int64(1) << (from_exponent - int64(1))
         )
-        if exponent < 1:  # subnormal there
+        if exponent < 1:  # subnormal in the wire dtype
             shift += int64(1) - exponent
             exponent = int64(1)
         if shift <= from_fraction + int64(2):
@@ -139,7 +139,7 @@ def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
     if exponent == (int64(1) << own_exponent) - int64(1):
         exponent = (int64(1) << exponent_bits) - int64(1)
     elif own_exponent != exponent_bits and (exponent != 0 or fraction != 0):
-        if exponent == 0:  # a subnormal number is a normal one there
+        if exponent == 0:  # subnormal in 16 bits, but normal in the wider dtype
             exponent = int64(1)
             while fraction >> wire == 0:
                 fraction <<= int64(1)
@@ -190,7 +190,7 @@ def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type:
     address, lane = columns[column, _ADDRESS], int32(cuda.laneid)
     size = int32(2) if columns[column, _WIRE] else int32(columns[column, _UNIT])
     width = int32(columns[column, _ROW]) // size
-    if width == 1:  # a row each
+    if width == 1:  # each lane copies one row
         if (found >> uint32(lane)) & uint32(1):
             v = int64(number)
             _copy_entry(

@@ -234,14 +234,14 @@ class MessagePieces:
     def __init__(self, shard: Shard, device: Device, rows: GpuRows) -> None:
         self._shard, self._device, self._rows = shard, device, rows
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        aside, self._streams = self._driver.streams, _streams_of(device)
-        self._swept, self._moved = aside.make_event(), aside.make_event()
+        streams, self._streams = self._driver.streams, _streams_of(device)
+        self._swept, self._moved = streams.make_event(), streams.make_event()
         self._out, self._into = _Room(device), _Room(device)
         moving = self._streams.moving
         self._packer = Packer(device, moving.stream, self._out.units)
         self._beside = Beside(moving.handle, partial(self._into.units, item=1))
         self._known: dict[tuple[Pieces, int], _Piece] = {}
-        #: Sets that the streams read or write, until the default one has waited.
+        #: Sets that the streams use, kept until the default stream waits for them.
         self._held: list[Words] = []
 
     def begin(
@@ -259,17 +259,17 @@ class MessagePieces:
         key = pieces, number
         if key not in self._known:
             self._known[key] = _Piece(self._shard, self._device, pieces, number)
-        piece, aside = self._known[key], self._driver.streams
+        piece, streams = self._known[key], self._driver.streams
         ghosts = self._device.sets.empty(-(-self._shard.numbers.size // 32))
         self._held += [changed, ghosts]
         marking = self._streams.marking
-        aside.mark(self._swept, 0)
-        aside.hold(marking.handle, self._swept)
+        streams.mark(self._swept, 0)
+        streams.hold(marking.handle, self._swept)
         piece.sent.leave_marks(changed, marking.stream)
         source, landed = piece.sent.totals, piece.landed
         target = int(landed.ctypes.data)
-        aside.start_read(target, address_of(source), landed.nbytes, marking.handle)
-        aside.mark(piece.marked, marking.handle)
+        streams.start_read(target, address_of(source), landed.nbytes, marking.handle)
+        streams.mark(piece.marked, marking.handle)
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
         return partial(self._swap, piece, entries, ghosts, about, sending)
 
@@ -282,9 +282,9 @@ class MessagePieces:
         sending: Sending,
     ) -> Words:
         """Exchange the counted rows; return the ghosts whose rows have come."""
-        aside, moving = self._driver.streams, self._streams.moving
-        aside.wait(piece.marked)
-        aside.hold(moving.handle, piece.marked)
+        streams, moving = self._driver.streams, self._streams.moving
+        streams.wait(piece.marked)
+        streams.hold(moving.handle, piece.marked)
         self._out.begin()
         self._into.begin()
         given = self._packer, (piece.sent, piece.taken), entries, piece.landed.tolist()
@@ -294,10 +294,10 @@ class MessagePieces:
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
-        aside = self._driver.streams
+        streams = self._driver.streams
         for stream in self._streams:
-            aside.mark(self._moved, stream.handle)
-            aside.hold(0, self._moved)
+            streams.mark(self._moved, stream.handle)
+            streams.hold(0, self._moved)
         self._held.clear()
 
     def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
@@ -344,7 +344,7 @@ class _Room:
             self._memory = self._device.empty((nbytes,), "uint8")
 
     def begin(self) -> None:
-        """Begin with the messages of another piece."""
+        """Reuse the memory for the messages of another piece."""
         self._at = 0
 
     def units(self, nbytes: int, item: int) -> Any:
@@ -356,8 +356,8 @@ class _Room:
 class _Stream:
     """A stream: its handle for the driver, and its object for the dialect."""
 
-    def __init__(self, aside: Any) -> None:
-        made = aside.make_stream(is_urgent=True)
+    def __init__(self, streams: Any) -> None:
+        made = streams.make_stream(is_urgent=True)
         self._made, self.handle = made, int(made)
         self.stream = cuda.external_stream(self.handle)
 
@@ -383,8 +383,8 @@ _known: WeakKeyDictionary[Any, _Streams] = WeakKeyDictionary()
 
 def _streams_of(device: Any) -> _Streams:
     if device not in _known:
-        aside = device.driver.streams
-        _known[device] = _Streams(_Stream(aside), _Stream(aside))
+        streams = device.driver.streams
+        _known[device] = _Streams(_Stream(streams), _Stream(streams))
     return _known[device]
 
 
@@ -445,6 +445,7 @@ class GpuEdges:
 
     @cached_property
     def _sources(self) -> Array:
+        """The source of each edge of the lists, padded as the lists are."""
         lists = self._lists
         return self._sent.along([lists.sources[b:e] for b, e in lists.bounds])
 
@@ -548,8 +549,8 @@ class GpuEdges:
 class _Returns:
     """Exchange of outboxes: entries combined on other ranks are sent to their owners.
 
-    They arrive in memory of their own, by rank, and are combined from there. So each
-    entry is combined in the order of ranks, whichever ranks contribute.
+    Received entries are stored apart, by rank, and combined from there. So the
+    contributions to an entry are combined in the order of ranks, from any set of ranks.
 
     Parameters
     ----------
@@ -582,7 +583,7 @@ class _Returns:
             self._channel, rank = Channel(lists.received, places, *common), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
-        #: Memory for entries that arrive, by shape and dtype.
+        #: (shape of an entry, dtype) -> memory for received entries.
         self._memory: dict[Any, DeviceValues] = {}
 
     def deliver(
@@ -611,11 +612,11 @@ class _Returns:
             posted = self._channel.post([Part(used, [outbox])], rows=self._size)
             return self._channel.take(posted, [landed]).first
         came = self._device.sets.empty(-(-self._size // 32))
-        entries, there = [Entries.of(outbox)], Entries.of(landed)
+        entries, target = [Entries.of(outbox)], Entries.of(landed)
         packer = self._rows.packer
         for one in self._rows.swap(self._links, entries, used, _ABOUT_OUTBOXES):
             first = one.outline.firsts[0]
-            packer.scatter(one.message, first, there, one.listed, one.count)
+            packer.scatter(one.message, first, target, one.listed, one.count)
             packer.add(one, came)
         return came
 
@@ -633,9 +634,10 @@ class _Returns:
 def _by_entry(
     lists: RemoteEntries, rank: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the positions of own entries in received entries, as offsets and list.
+    """Return for each own entry its positions in received entries, as in CSR.
 
-    The position is -1 in the list of this rank itself.
+    Returns offsets by own entry, and positions in the order of ranks; -1 stands for the
+    contribution of this rank itself.
     """
     sent = list(lists.sent)
     places = [np.arange(begin, end) for begin, end in lists.bounds]

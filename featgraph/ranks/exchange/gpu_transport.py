@@ -152,9 +152,9 @@ class WindowRows:
             self._ghosts.take(self._ghosts.post([]))
 
     def leave_known(self, words: Words) -> bool:
-        """Return whether the size of a set on all ranks is on the device already.
+        """Return whether the device has the size of a set on all ranks already.
 
-        That holds once for each set. Deferred numbers are combined then, too.
+        Returns True once for a set; deferred numbers are then combined, too.
         """
         counted, self._counted = self._counted, None
         if counted is not words:
@@ -255,12 +255,12 @@ class WindowPieces:
         self._numbers = numbers
         self._shard, self._engine, self._device = shard, engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        aside = self._driver.streams
-        self._stream = aside.make_stream(is_urgent=True)
-        self._swept, self._taken = aside.make_event(), aside.make_event()
+        streams = self._driver.streams
+        self._stream = streams.make_stream(is_urgent=True)
+        self._swept, self._taken = streams.make_event(), streams.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))
         self._channels: dict[tuple[Pieces, int], Channel] = {}
-        #: Sets that the stream reads or writes, until the default one has waited.
+        #: Sets that the stream uses, kept until the default stream waits for it.
         self._held: list[Words] = []
 
     def begin(
@@ -415,7 +415,7 @@ class GpuTransport:
     def can_overlap(self) -> bool:
         """Whether rows can be sent while other vertices are swept.
 
-        Not if the device clock is on: the timed work would include waits.
+        False while the device clock is on: the timed work would include waits.
         """
         is_timed = self.fused is not None and self.fused.is_timed
         return self._engine.size > 1 and not is_timed
@@ -468,7 +468,7 @@ class GpuTransport:
     def over(self, lists: RemoteEntries, stays: bool = True) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges.
 
-        Windows are used only if it stays, since they are expensive to set up.
+        Windows are used only with `stays`, since they are expensive to set up.
         """
         if stays and self.fused is not None:
             numbers = WindowNumbers(self._device, beside=self.fused.numbers)

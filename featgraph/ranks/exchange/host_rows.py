@@ -1,4 +1,8 @@
-"""Exchange of ghost rows and ghost edge entries in memory of the host."""
+"""Exchange of ghost rows and ghost edge entries in memory of the host.
+
+`HostRows` is the transport of rows of vertices, `HostEdges` that of entries of edges.
+Both encode messages by `row_messages`, and send them through the engine.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ class _Links:
     sent, taken : list of SendList
         By rank.
     firsts : list of int
-        The first row of this rank for the rows of each rank's list.
+        By rank, the first row of this rank in which that rank's list is stored.
     """
 
     sent: list[SendList]
@@ -114,7 +118,7 @@ class HostRows:
             _lists_taken(shard),
             shard.ghosts[:-1].tolist(),
         )
-        #: Pieces and the number of one -> its part of the links.
+        #: Pieces and the number of a piece -> the links, cut to that piece.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
         self.can_overlap = engine.size > 1
@@ -164,7 +168,7 @@ class HostRows:
 
     @cached_property
     def _everyone(self) -> _Links:
-        """Lists of all own vertices for each other rank, and of all of theirs."""
+        """Links of all own vertices to each other rank, and of all vertices of each."""
         cuts, rank = self._shard.partition.cuts, self.rank
         lists = [SendList.whole(int(count)) for count in np.diff(cuts)]
         nothing = SendList(np.empty(0, np.int32), self._shard.own)
@@ -200,7 +204,7 @@ class HostRows:
         links: _Links,
         piece: str,
     ) -> Callable[[], Words]:
-        """Begin to send the rows of changed vertices; return as `Transport.begin`."""
+        """Begin to send the rows of changed vertices: see `Transport.begin`."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
         def find(rank: int) -> Positions:
@@ -264,7 +268,7 @@ class HostRows:
             begun = time.perf_counter()
             try:
                 encode(links.sent[rank], chosen[rank], packing, values, message)
-            except DivergenceError as error:  # raised when the message is sent
+            except DivergenceError as error:  # raised by `finish`, after all writes
                 failed.append(error)
             spent["encode"] += time.perf_counter() - begun
 
@@ -289,10 +293,11 @@ class HostRows:
         Contributions are combined in the order of ranks.
         """
         partition, shard = self._shard.partition, self._shard
-        there: list[Any] = [slice(*pair) for pair in pairwise(partition.cuts.tolist())]
+        bounds = pairwise(partition.cuts.tolist())
+        outbox_places: list[Any] = [slice(*pair) for pair in bounds]
         if partition.order is not None:
-            there = [partition.order[places] for places in there]
-        ends = there, [slice(shard.own)] * len(there)
+            outbox_places = [partition.order[places] for places in outbox_places]
+        ends = outbox_places, [slice(shard.own)] * len(outbox_places)
         given = outbox, values, operation, ends, shard.numbers.size
         return self.combine(*given, "atomic operations")
 
@@ -312,18 +317,18 @@ class HostRows:
         outbox, values : array
         operation : str
         ends : (sequence, sequence)
-            By rank: the indices of its entries in this outbox, and of the own entries
-            that its outbox has.
+            By rank: indices in `outbox` of the entries that the rank owns, and indices
+            in `values` of the own entries that are in the rank's outbox.
         count : int
             Number of entries of the set.
         about : str
             The name of the exchange.
         """
-        there, here = ends
-        messages = [in_outbox(outbox[places], operation) for places in there]
+        outbox_places, own_places = ends
+        messages = [in_outbox(outbox[places], operation) for places in outbox_places]
         received = self._engine.all_to_allv(messages, about=about)
         reached = np.zeros(count, np.bool_)
-        for message, places in zip(received, here, strict=True):
+        for message, places in zip(received, own_places, strict=True):
             rows, found = values[places], reached[places]
             found[combine_rows(message, rows, operation)] = True
             values[places], reached[places] = rows, found
@@ -411,7 +416,7 @@ class HostEdges:
     ) -> None:
         """Send entries of own edges to the ranks with ghosts: see `EdgeTransport`."""
         lists = self._lists
-        if sending.exchange == "all":  # the owner's edges are no range
+        if sending.exchange == "all":  # lists do not cover a whole range of edges
             sending = Sending("ms")
 
         def find(rank: int) -> Positions:
@@ -433,9 +438,9 @@ class HostEdges:
         Contributions are combined in the order of ranks.
         """
         lists, rank = self._lists, self._rows.rank
-        there, here = list(lists.received), list(lists.sent)
-        there[rank] = here[rank] = np.arange(lists.own, dtype=np.int32)
-        given = outbox, values, operation, (there, here), lists.count
+        outbox_places, own_places = list(lists.received), list(lists.sent)
+        outbox_places[rank] = own_places[rank] = np.arange(lists.own, dtype=np.int32)
+        given = outbox, values, operation, (outbox_places, own_places), lists.count
         return self._rows.combine(*given, "entries of outboxes")
 
 

@@ -1,9 +1,12 @@
 """Entries of vertices or edges that another rank owns: ghosts, and outboxes.
 
-A ghost is a copy of an owner's entry. An edge belongs to the owner of its
-target. The owner of its source has a ghost of it: in a directed graph for gathers along
-out-edges, in an undirected graph also because the edge is the twin of one of its own.
-Both ranks compute the lists of these entries in the same order, without an exchange.
+`RemoteEntries` has the lists of entries to send and to receive, by rank; `PartEdges`
+makes them for the edges of a part.
+
+A ghost is a copy of an owner's entry. An edge belongs to the owner of its target. The
+owner of its source has a ghost of it: in a directed graph for gathers along out-edges,
+in an undirected graph also because the edge is the twin of one of its own. Both ranks
+compute the lists of these entries in the same order, without an exchange.
 
 An outbox collects atomic operations at vertices of other ranks, for one property and
 operation: a row for every vertex of the graph, initialized to the identity. Kernels
@@ -58,13 +61,14 @@ class RemoteEntries:
     Attributes
     ----------
     own : int
-        Number of entries that this rank owns, the first ones.
+        Number of entries that this rank owns. They come before copies.
     count : int
-        Number of entries that it has.
+        Number of entries that this rank has, copies included.
     sent : list of array of int32 or int64
-        By rank, the own entries of which it has copies, in the order of its list.
+        By rank, the own entries of which that rank has copies.
     received : list of array
-        By rank, the copies here of the entries that it owns.
+        By rank, the copies here of entries that that rank owns, in the order of its
+        `sent` list for this rank.
     find_sources : callable, optional
         For edges: returns the source of each entry that is sent.
     """
@@ -115,11 +119,12 @@ class PartEdges:
     ----------
     shard : Shard
     along : str
-        Which edges at its vertices a rank has: with "in", no ghosts.
+        "in": a rank has the edges into its vertices, and no ghosts. "both": it also has
+        the edges out of them, as ghosts if other ranks own them.
     given_rows : ndarray of integers, or a function that returns it
         Row in given order of each edge of the part, by its edge id here.
     starts : ndarray of integers, shape (own,)
-        Of each own vertex, the edge id in the whole graph of its first in-edge.
+        The edge id, in the whole graph, of the first in-edge of each own vertex.
 
     Attributes
     ----------
@@ -150,7 +155,10 @@ class PartEdges:
         return PartEdges(shard, along, self._given_rows, self.starts)
 
     def id_of_given(self, row: int) -> int:
-        """Return the edge id in the whole graph of an own edge; -1 if it is none."""
+        """Return the edge id, in the whole graph, of the own edge of a given row.
+
+        Returns -1 if this rank owns no edge of that row.
+        """
         found = np.flatnonzero(self.given_rows[: self.own] == row)
         if not found.size:
             return -1
@@ -185,7 +193,8 @@ class PartEdges:
     def lists(self) -> RemoteEntries:
         """The entries that are exchanged between ranks, computed without an exchange.
 
-        Ghosts of each rank are ordered by target and then as given, as it lists them.
+        Ghosts owned by a rank are ordered by target, and then as given: so is that
+        rank's list of the edges to send.
         """
         ends = self._offsets[self._shard.ghosts].tolist()
         received = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
@@ -259,7 +268,7 @@ def lists_of(
 ) -> tuple[list[Array], list[Array]]:
     """Return the send lists and the receive lists of ghost rows, by rank.
 
-    With `others`, the lists of all other ranks are empty.
+    `others` chooses ranks: lists of ranks for which it is False are empty.
     """
     ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
     both: list[list[Array]] = [list(shard.send_lists), ghosts]

@@ -160,9 +160,9 @@ def scatter_rows(rows, positions, first, out):  # type: ignore[no-untyped-def]
             out[place, unit] = rows[row, unit]
 
 
-#: Name -> bits of the fraction and of the exponent.
+#: Wire dtype -> bits of the fraction and of the exponent.
 TYPES = {"float16": (10, 5), "bfloat16": (7, 8)}
-#: The same for source dtypes, by bytes.
+#: The same for float32 and float64, by bytes.
 _SOURCES = {4: (23, 8), 8: (52, 11)}
 
 
@@ -234,7 +234,7 @@ def _narrow(bits, sizes):  # type: ignore[no-untyped-def]
     else:
         fraction |= int64(1) << from_fraction
     exponent += (int64(1) << (to_exponent - 1)) - (int64(1) << (from_exponent - 1))
-    if exponent < 1:  # subnormal there
+    if exponent < 1:  # subnormal in the narrow dtype
         shift += 1 - exponent
         exponent = int64(1)
         if shift > from_fraction + 2:

@@ -1,7 +1,8 @@
 """Messages of rows: the choice of the smallest form, encoding to bytes, and decoding.
 
-A `Packing` is the layout of the rows of some properties in a message. It is computed
-once for their dtypes and shapes.
+`choose` selects the form of a message, `encode` writes it on the sender, `decode` reads
+it on the receiver, and `store` stores its rows. A `Packing` is the layout of the rows
+of some properties in a message. It is computed once for their dtypes and shapes.
 
 A message has the rows of each property, one property after the other; the set of rows
 (a bitmap, or gaps); and, last, a code. So rows are aligned to their units in memory,
@@ -85,7 +86,7 @@ class Sending:
     wire_dtype: str | None = None
 
 
-#: The default.
+#: The default: each message has the form with the fewest bytes, and full precision.
 AS_FITS = Sending()
 
 
@@ -222,7 +223,7 @@ def choose(
     """
     if form not in ("auto", *FORMS[1:]):
         expected = ", ".join(("auto", *FORMS[1:]))
-        raise ArgumentError("no form of rows", got=repr(form), expected=expected)
+        raise ArgumentError("unknown form of rows", got=repr(form), expected=expected)
     size, count = link.size, positions.size
     if size == 0 or (count == 0 and form not in ("all", "ms")):
         return NOT_SENT

@@ -24,10 +24,10 @@ Marks = Any
 
 
 class FusedExchange(Protocol):
-    """One exchange behind a superstep for the active set, rows, counts and results.
+    """One exchange after a superstep for the active set, rows, counts and results.
 
-    `receive_active` may be called long after `post_active`. Then the active set is
-    complete, and its size on all ranks is stored for the next count.
+    `receive_active` may be called long after `post_active`. It completes the active
+    set, and stores its size on all ranks for the next count.
     """
 
     def post_active(
@@ -52,7 +52,7 @@ class FusedExchange(Protocol):
 
 
 class Transport(Protocol):
-    """The exchange of rows between ranks; all ranks call each method fused.
+    """The exchange of rows between ranks; all ranks call each method together.
 
     Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
 
@@ -80,9 +80,9 @@ class Transport(Protocol):
         """Raise PlanError if rows cannot be sent in this form; all ranks call it."""
 
     def over(self, lists: RemoteEntries, stays: bool = True) -> EdgeTransport:
-        """Return the exchange of the entries of some lists, of edges or others.
+        """Return the exchange of the entries in some lists, of edges or of vertices.
 
-        `stays` is whether it is used in several supersteps, not only once.
+        `stays` is whether several supersteps use it.
         """
         ...
 
@@ -182,7 +182,7 @@ class Transport(Protocol):
 
 
 class EdgeTransport(Protocol):
-    """The exchange of edge entries between ranks; all ranks call `share` fused.
+    """The exchange of edge entries between ranks; all ranks call `share` together.
 
     Values are as `PropertyRows.held` returns them. Marks are sets of own edges that
     are ghosts on other ranks.
@@ -205,7 +205,7 @@ class EdgeTransport(Protocol):
         state : array
             The state of edges: see `BoundState.edge_state`.
         wide : array
-            The same, written here for own edges that passed and are ghosts nowhere.
+            Set to the state of each own edge that passed, and to 0 for other entries.
         also : marks or None
         """
 
@@ -231,7 +231,7 @@ class EdgeTransport(Protocol):
         marks : marks
             The edges whose entries are sent.
         others : sequence of values or None
-            For each property another buffer in which they are replaced.
+            For each property another buffer in which ghosts are replaced, or None.
         sending : Sending
             The form of messages; "all" means "ms" here.
         """

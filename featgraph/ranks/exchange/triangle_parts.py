@@ -2,8 +2,8 @@
 
 A triangle is found by the rank that owns its first vertex by (degree, id), which has
 both edges at that vertex. The third edge is in the row of the second vertex, which may
-belong to another rank: such rows are fetched, a batch at a time. They depend on the
-graph alone, so batches are kept as far as memory allows.
+belong to another rank: `TrianglePart.batch` fetches such rows, a batch at a time. They
+depend on the graph alone, so batches are kept as far as memory allows.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["Batch", "BatchRows", "TrianglePart"]
 Array = npt.NDArray[Any]
 #: Approximate bytes of a batch, with the arrays made from it; and of all kept batches.
 BATCH_BYTES, KEPT_BYTES = 1 << 28, 1 << 30
-#: Bytes of an edge in a batch: ends, ids and slots, both directions, places in lists of
-#: the sender and the receiver, and values. And of an edge of the part, in each batch.
+#: Estimated bytes of an edge of a batch (ends, ids and slots in both directions, places
+#: in lists of sender and receiver, and values), and per batch of an edge of the part.
 _EDGE_BYTES, _OWN_BYTES = 128, 48
 
 
@@ -156,6 +156,7 @@ class TrianglePart:
         return low[chosen], high[chosen], edges[chosen]
 
     def _refuse_repeated(self) -> None:
+        """Raise GraphInputError on all ranks if two edges have the same ends."""
         low, high = self._low, self._high
         same = np.flatnonzero((low[1:] == low[:-1]) & (high[1:] == high[:-1]))[:1]
         numbers = self._shard.numbers[self._vertices]
@@ -202,7 +203,7 @@ class TrianglePart:
         self._count_kept(np.concatenate(self._sizes), cuts)
         cuts = np.pad(cuts, (0, self.rounds + 1 - cuts.size), "edge")
         ends = np.cumsum([0, *(one.size for one in self._wanted)])
-        #: Of each rank, where batches begin and end among the ghosts wanted of it.
+        #: By rank, the bounds of batches among the ghosts whose rows that rank sends.
         self._cuts = [
             np.clip(cuts, begin, end) - begin for begin, end in pairwise(ends.tolist())
         ]
@@ -225,6 +226,7 @@ class TrianglePart:
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
     def _made(self, number: int) -> Batch:
+        """Fetch a batch of rows, and merge it with own rows; all ranks call it."""
         middle, row, places, edge_numbers = self._fetched(number)
         order, of = self._order, self._owners(places)
         is_own = of == self._engine.rank
@@ -284,7 +286,10 @@ class TrianglePart:
         return np.where(vertices < self._shard.own, self._engine.rank, found)
 
     def _known_edges(self, low: Array, high: Array) -> Array:
-        """Return the part's edges from ghosts to own vertices, by degree order."""
+        """Return the ids of the part's edges from ghosts to own vertices.
+
+        `low` and `high` are the ghosts and the own vertices, by degree order.
+        """
         lower, upper, edges = self._downward
         count = np.int64(self._order.size)
         keys = lower.astype(np.int64) * count + upper
@@ -301,14 +306,15 @@ class TrianglePart:
     ) -> tuple[RemoteEntries, Array, Array]:
         """Add the entries of some edges, in both directions, to the lists of owners.
 
-        A rank that has sent a row owns the edges back, and numbers them by its edge
-        ids. It numbers the edges there by edge id if it owns them, else by position in
-        the owner's list for it. So entries are requested as pairs (rank, number).
+        The rank that sent a row owns the edges into the row's vertex, and numbers them
+        by its edge ids. Edges out of that vertex belong to the owners of their targets:
+        the sender numbers them by edge id if it is the owner, else by position in the
+        owner's send list for it. So requests to owners are pairs (sender, number).
 
         Returns
         -------
         lists, ahead, behind
-            The lists with those of the part; and the ids of both directions here.
+            The extended lists, and this rank's edge ids of both directions.
         """
         lists = self.edges
         via = self._owners(self._vertices[row[chosen]])
@@ -337,7 +343,7 @@ class TrianglePart:
         return RemoteEntries(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
 
     def _meant(self, via: Array, numbers: Array) -> Array:
-        """Return the own edges with some numbers on the ranks `via`."""
+        """Return the own edges that ranks `via` number by `numbers`: see `_listed`."""
         found = numbers.copy()
         for rank, listed in enumerate(self.edges.sent):
             is_its = (via == rank) & (via != self._engine.rank)
@@ -353,7 +359,7 @@ class TrianglePart:
         return slots
 
     def _places_of(self, numbers: Array) -> Array:
-        """Return the local vertices with some ids; -1 for ids that are not here."""
+        """Return the local numbers of vertex ids; -1 for ids that are not here."""
         sorter = self._by_number
         own = self._shard.numbers[sorter]
         places = np.minimum(np.searchsorted(own, numbers), own.size - 1)

@@ -1,10 +1,11 @@
 """Triangle functions on ranks, a batch of fetched rows at a time.
 
-Kernels are those of a single rank. They take the arrays of a part, with the oriented
-rows of a batch, and read copies of edge properties that are extended by the batch's
-edges; owners send the entries that have changed since the last time. They update
-properties in outboxes, which are combined at the owners after a batch. Arrays of edges
-are on the host or on the GPU, where the kernels run.
+`TriangleSweeps.over` runs a phase batch by batch. Kernels are those of a single rank.
+They take the arrays of a part with the oriented rows of a batch (`BatchArrays`), and
+read copies of edge properties that have the batch's edges, too; owners send the entries
+that have changed since the last superstep. Kernels update properties in outboxes, which
+are combined at the owners after a batch. Arrays of edges are on the host or on the GPU,
+where the kernels run (`HostMemory`, `GpuMemory`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
 Array = Any
 Marks = Any
 Given = Mapping[str, Any]
-#: Arrays for a kernel, by source and property.
+#: (source of a field, property) -> array for a kernel.
 Fields = dict[tuple[str, str], Array]
 
 
@@ -49,38 +50,39 @@ class TriangleSweeps:
     ----------
     plan : FoldPlan
     device : Device
-    here : callable
+    find : callable
         Returns the batches of this rank.
     """
 
     def __init__(
-        self, plan: FoldPlan, device: Device, here: Callable[[], DeviceTriangles]
+        self, plan: FoldPlan, device: Device, find: Callable[[], DeviceTriangles]
     ) -> None:
         self._halos = [halo.triangles for halo in plan.facts.halos]
         signature = plan.analysis.signature
         self._of_edges = {
             name for name, t in signature.items() if t.kind is PropertyKind.EDGE
         }
-        self._device, self._find_batches = device, here
+        self._device, self._find_batches = device, find
         self._memory = memory_of(device)
-        #: The entries of a phase on a kept batch, by the numbers of both.
+        #: Numbers of a phase and of a kept batch -> the arrays of the batch, and the
+        #: entries of the phase that are bound to them.
         self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
 
     def over(
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Yield the entries and arguments of a phase for each batch of rows."""
-        halo, here = self._halos[own.number], self._find_batches()
+        halo, batches = self._halos[own.number], self._find_batches()
         whole: dict[str, Array] = {}
-        for number in range(here.part.rounds):
-            on = here.batch(number)
+        for number in range(batches.part.rounds):
+            on = batches.batch(number)
             room = _Room(buffers, on, self._device)
             arrays = on.arrays(buffers.graph, not own.phase.from_edges)
             read = self._read(room, halo, given.get("edge_state"), fields)
             read["builtin", "edge_twin"] = arrays["edge_twin"]
             boxes = self._boxes(room, halo) | whole
             if number == 0:
-                boxes |= (whole := self._boxes_of_vertices(room, here, halo))
+                boxes |= (whole := self._boxes_of_vertices(room, batches, halo))
             read |= {("property", name): box for name, box in boxes.items()}
             of = ((field.name, (field.source, field.of)) for field in fields)
             in_data = {name: read[key] for name, key in of if key in read}
@@ -92,10 +94,11 @@ class TriangleSweeps:
                         state, arrays["edge_twin"], room.numbers
                     )
             yield self._entries(own, on, arrays), given_now
-            is_last = number == here.part.rounds - 1
+            is_last = number == batches.part.rounds - 1
             for name, operation in halo.updates:
                 if is_last or name in self._of_edges:
-                    reached = self._deliver(room, here, (name, operation), boxes[name])
+                    update = name, operation
+                    reached = self._deliver(room, batches, update, boxes[name])
                     if name in own.phase.marks:
                         twins, count = arrays["edge_twin"], on.batch.lists.own
                         self._memory.note(reached, twins, count, given[SET])
@@ -146,17 +149,17 @@ class TriangleSweeps:
         }
 
     def _boxes_of_vertices(
-        self, room: _Room, here: DeviceTriangles, halo: Any
+        self, room: _Room, batches: DeviceTriangles, halo: Any
     ) -> dict[str, Array]:
         """Return empty outboxes for vertex properties, used by all batches."""
-        count = here.part.vertices.count
+        count = batches.part.vertices.count
         of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
         return {
             name: room.outbox(name, operation, count) for name, operation in of_vertices
         }
 
     def _deliver(
-        self, room: _Room, here: DeviceTriangles, update: tuple[str, str], box: Array
+        self, room: _Room, batches: DeviceTriangles, update: tuple[str, str], box: Array
     ) -> Any:
         """Combine the outboxes of all ranks at the owners, in the order of ranks.
 
@@ -167,9 +170,9 @@ class TriangleSweeps:
         known = buffers.unsent.get(name)
         if name in self._of_edges:
             reached = room.on.transport.deliver(*both, operation)
-            buffers.unsent[name] = here.edges.marked(reached, known)
+            buffers.unsent[name] = batches.edges.marked(reached, known)
         else:
-            reached = here.vertices.deliver(*both, operation)
+            reached = batches.vertices.deliver(*both, operation)
             sets = self._device.sets
             buffers.unsent[name] = (
                 reached if known is None else sets.union(known, reached)
@@ -217,9 +220,10 @@ class _Room:
         return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
-        """Return the extended entries of a property, and the own ones to be sent.
+        """Copy own entries of a property to memory with the batch's edges, too.
 
-        The caller must send them: they are recorded as sent.
+        Returns that memory, and marks of own entries that have changed since the last
+        copy. The caller must send them: the copy records them as sent.
         """
         buffers, transport = self.buffers, self.on.transport
         of = buffers.property if source == "property" else buffers.next_of
@@ -242,9 +246,9 @@ class _Room:
             values = self.buffers.graph[name]
             wide = self._device.working_memory((self.count,), name_of(values.dtype))
             held = self._device.rows.held
-            now, there = held(values, tuple(values.shape)), held(wide, (self.count,))
-            memory.copy(now, self.on.batch.lists.own, there)
-            transport.share([there], transport.all(), [None])
+            now, extended = held(values, tuple(values.shape)), held(wide, (self.count,))
+            memory.copy(now, self.on.batch.lists.own, extended)
+            transport.share([extended], transport.all(), [None])
             constants[name] = wide
         return constants[name]
 
@@ -326,7 +330,7 @@ class DeviceBatch:
     Attributes
     ----------
     transport : EdgeTransport
-        The exchange of entries of the part's edges and the batch's.
+        The exchange of entries of edges, of the part and of the batch.
     """
 
     def __init__(self, batch: Batch, over: Over, device: Device) -> None:
@@ -411,15 +415,15 @@ class BatchArrays(Mapping[str, Any]):
     ) -> None:
         self.part, self._batch, self._device = part, batch, device
         self._is_doubled = sweeps_rows and device.name != "cpu"
-        self._there: dict[str, Any] = {}
+        self._uploaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name.partition("_")[0] not in _OF_BATCH and name not in _OF_EDGES:
             return self.part[name]
-        if name not in self._there:
+        if name not in self._uploaded:
             made = np.ascontiguousarray(self._made(name))
-            self._there[name] = self._device.upload(made)
-        return self._there[name]
+            self._uploaded[name] = self._device.upload(made)
+        return self._uploaded[name]
 
     def _made(self, name: str) -> Array:
         batch, rows = self._batch, self._batch.rows

@@ -1,8 +1,9 @@
 """Vertex sets of a rank: active sets, and boundary vertices cut into ranges.
 
-A rank has bits of its own vertices and of its ghosts. Boundary vertices are those that
-are ghosts on other ranks; a sweep that overlaps with an exchange goes over them range
-by range.
+A rank has bits of its own vertices and of its ghosts. `Members` converts sets of a rank
+to sets of the whole graph, and back. Boundary vertices (`Boundary`) are those that are
+ghosts on other ranks; a sweep that overlaps with an exchange goes over them range by
+range (`Pieces`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Members:
         Counts sets on all ranks.
     """
 
-    is_scarce = False  # a download is collective
+    is_scarce = False  # sets stay on devices: all ranks would have to download together
 
     def __init__(
         self, shard: Shard, engine: Engine, device: Device, counter: Counter
@@ -92,18 +93,21 @@ class Members:
         return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return this rank's part of a set, given by its nonzero words in `apart`."""
+        """Return this rank's part of a set of the whole graph, on the device.
+
+        `apart` has the nonzero words of the set: index -> word.
+        """
         given = apart or {}
         numbers = np.fromiter(given, np.int64, len(given))
         bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
         which = np.flatnonzero(bits)
         wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
-        here: dict[int, int] = {}
+        words: dict[int, int] = {}
         for local in self._shard.locals_of(wanted).tolist():
             if local >= 0:
                 number, bit = divmod(local, WORD_BITS)
-                here[number] = here.get(number, 0) | 1 << bit
-        return self._device.sets.empty(word_count(self._shard.numbers.size), here)
+                words[number] = words.get(number, 0) | 1 << bit
+        return self._device.sets.empty(word_count(self._shard.numbers.size), words)
 
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
         """Return the set of the whole graph on the host; all ranks call it."""
@@ -141,8 +145,8 @@ class Pieces:
     listed : tuple of arrays of int32
         On GPUs, the vertices of each range, and those of the rest, as lists.
     sent, received : tuple of list of (int, int)
-        Of each range and rank, which entries of the send list to it are in the range,
-        and which of that rank's list to this one are in its own.
+        For each range, by rank, begin and end of the entries of a send list that are
+        in the range: of the list for that rank, and of that rank's list for this one.
     """
 
     words: tuple[Words, ...]
@@ -194,7 +198,7 @@ class Boundary:
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_]:
-        """Which own vertices are ghosts on other ranks."""
+        """The mask of the own vertices that are ghosts on other ranks."""
         mask = np.zeros(self._shard.own, np.bool_)
         for listed in self._shard.send_lists:
             mask[listed] = True
@@ -208,6 +212,7 @@ class Boundary:
         return int(self._engine.all_reduce(own, "max", about=about)[0])
 
     def _make(self, count: int) -> Pieces:
+        """Return pieces of `count` ranges; all ranks call it."""
         cuts = self._cuts(count)
         own = [np.searchsorted(listed, cuts) for listed in self._shard.send_lists]
         theirs = self._engine.all_to_allv(own, about=f"{count} pieces of rows")
@@ -221,7 +226,7 @@ class Boundary:
         rest[: self._shard.own] = ~self._mask
         upload = self._device.upload
         listed: list[Any] = []
-        if self._device.name != "cpu":  # where sweeps pass over words of others
+        if self._device.name != "cpu":  # by a list, a GPU skips words of other pieces
             found = (np.flatnonzero(mask).astype(np.int32) for mask in (*masks, rest))
             # Kernels take no empty array; if no vertex of a piece is due, none runs.
             listed = [upload(v if v.size else np.zeros(1, np.int32)) for v in found]
@@ -251,6 +256,6 @@ def within(
 
 
 def _by_piece(bounds: Sequence[Any]) -> tuple[list[tuple[int, int]], ...]:
-    """Return the begin and end of each piece, of every rank, from bounds by rank."""
+    """Return (begin, end) by piece and rank, from the bounds of pieces by rank."""
     ranges = [[*pairwise(one.tolist())] for one in bounds]
     return tuple([*each] for each in zip(*ranges, strict=True))

@@ -1,8 +1,9 @@
 """Rows, sets and numbers sent through windows of GPUs, and counters of stored bytes.
 
-A channel posts rows of vertices and their sets to all ranks. Combines of numbers are
-deferred until the next post of their channel, which sends them all. Kernels count the
-bytes that they have stored in the windows of other ranks (0077).
+A `Channel` posts rows of vertices and their sets to all ranks, and takes theirs: it
+launches the kernels of `window_kernels`. Combines of numbers are deferred until the
+next post of their channel, which sends them all (`WindowNumbers`). Kernels count the
+bytes that they have stored in the windows of other ranks (`StoredBytes`, 0077).
 """
 
 from __future__ import annotations
@@ -72,10 +73,11 @@ class WindowNumbers:
     Attributes
     ----------
     own : int64
+        Number of own vertices.
     notes : array of int64
         Values that kernels set for the host: see `window_kernels`.
     total : array of int64
-        The count of the device for the current thread.
+        The device's count for the current thread of the host.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class WindowNumbers:
 
     @property
     def total(self) -> Array:
-        """The count of the device for the current thread: int64, on the GPU."""
+        """The device's count for the current thread of the host: int64, on the GPU."""
         return self._device.own.total  # type: ignore[attr-defined]
 
     def stored(self, ranks: int) -> StoredBytes:
@@ -186,8 +188,8 @@ _NAMES = ("all", "ms", "vr", "vr-list", "numbers")
 class StoredBytes:
     """Bytes by form and rank, counted on the device by the kernels that store them.
 
-    This counts supersteps that are replayed or run in a loop on the device, without a
-    wait of the host. Flags are not counted.
+    So supersteps that are replayed, or run in a loop on the device, are counted, too,
+    without a wait of the host. Flags are not counted.
 
     Parameters
     ----------
@@ -222,9 +224,8 @@ class StoredBytes:
 
 
 Words = Any
-#: Most words of a chunk, and the number of warps from which chunks have more than one
-#: word. So many warps run at a time; a warp takes its words in turn, and each chunk
-#: costs it a search.
+#: Most words of a chunk, and the number of words from which chunks have more than one:
+#: about as many warps run at a time, each on one chunk, word by word.
 _CHUNK_WORDS, _WARPS = 16, 1 << 12
 #: Most words of sets that are tested before the positions of a chunk: eight for each
 #: lane, which costs less than the words of a chunk.
@@ -287,7 +288,7 @@ class _Lists(NamedTuple):
 
 
 #: Option `exchange` -> form in windows. Lists of positions never have fewer bytes than
-#: bits of which only nonzero words are stored (0077).
+#: bits of which only nonzero bytes are stored (0077).
 _FORMS = {
     "all": kernels.ALL,
     "ms": kernels.MS,
@@ -365,8 +366,8 @@ class Channel:
     Parameters
     ----------
     sent, taken : sequence of array of int
-        By rank: the vertices whose rows it gets, and those whose rows it sends, in the
-        same order as on that rank.
+        By rank: the vertices whose rows are sent to that rank, and those whose rows it
+        sends to this one, in the order of its `sent` list.
     engine : Engine
     device : CudaDevice
     about : str
@@ -405,7 +406,7 @@ class Channel:
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
         self._stored = self._numbers.stored(engine.size).places
-        #: Bytes of numbers, and of a row, for which there is room.
+        #: Bytes of numbers, and of the rows of one vertex, for which slots have room.
         self._room = (0, -1)
         self._boxes: Mailboxes | None = None
         self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
@@ -439,7 +440,10 @@ class Channel:
         return _Lists(listed.numbers, links, np.int64(listed.count))
 
     def _boxes_for(self, numbers: int, row: int) -> Mailboxes:
-        """Return mailboxes with room for so many bytes; all ranks call it."""
+        """Return mailboxes with room for numbers and rows; all ranks call it.
+
+        `numbers` are the bytes of all numbers, `row` those of the rows of one vertex.
+        """
         room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
@@ -565,8 +569,8 @@ class Channel:
             boxes.alarm, boxes.limit_ns, self._numbers.notes,
         )  # fmt: skip
         if self.stream:
-            # One block waits: blocks on all multiprocessors would take the registers
-            # that a concurrent sweep needs.
+            # A launch of one block waits first: blocks of the second one would occupy
+            # registers of all multiprocessors, which a concurrent sweep needs.
             self._launch(kernels.take, 1, BLOCK, given, self.stream)
         self._launch(kernels.take, blocks, BLOCK, given, self.stream)
         for launch in posted.behind:

@@ -6,10 +6,11 @@ the device: its lowest bit selects the slot, and the flag is set to it when the 
 complete. A rank posts generation g + 2 after it has taken g + 1 from all ranks, which
 they have posted after they have taken g: so a slot is free before it is written again.
 
-`there` and `here` have a row for each rank: the address of a mailbox, bytes of a slot,
-and the address of the flag; in the windows of others, and in the rank's own. `own` has
-`GENERATION`, `DONE`, `LOST` and `COUNT`; `notes` has the values that the host reads:
-`FAULT`, `WORK` and `SINCE`.
+Arguments are the same in all kernels. `there` has a row for each rank, of this rank's
+mailbox in that rank's window: its address, the bytes of a slot, and the address of the
+flag. `here` has the same for the mailboxes of all ranks in this rank's own window.
+`own` has `GENERATION`, `DONE`, `LOST` and `COUNT`; `notes` has the values that the host
+reads: `FAULT`, `WORK` and `SINCE`.
 
 A slot has *numbers*, which are combined over all ranks, and up to two *parts*, each a
 set of vertices with rows. Behind the numbers, each property of a part has a row for
@@ -116,8 +117,8 @@ _REPORTED_NS = 100_000_000
 #: Most blocks that initialize the words of sets: each of their warps adds to one
 #: counter, one after the other.
 SET_BLOCKS = 528
-#: Subtracted from a count if a value is too large for the wire dtype. No sum of counts
-#: reaches half of it, so that a sum below minus one half has a fault of some rank.
+#: Subtracted from a rank's count if a value is too large for the wire dtype. No sum of
+#: counts reaches half of it, so a sum below minus half of it has the fault of a rank.
 TOO_LARGE = 1 << 48
 
 
@@ -139,10 +140,11 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Wait for the post of a rank, by a whole warp, or note that the rank is lost.
 
-    It is lost after `limit_ns`, or if the host sets the alarm, which is in its memory.
-    Reads of that are serialized, so only the first block reads it; behind it that block
-    reports for which rank it waits. A load that the compiler takes for a plain one, as
-    `cuda.ldcv`, would be hoisted out of the loop.
+    A rank is lost after `limit_ns`, or if the host sets the alarm, a word of memory of
+    the host. Reads of that memory are serialized, so only the first block reads the
+    alarm, and stores to the words after it for which rank it waits; other blocks read
+    `LOST`. Flags are read by acquire loads: the compiler would hoist plain loads, such
+    as `cuda.ldcv`, out of the loop.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -223,7 +225,8 @@ def _begin_sets(changed, announced, came, counts, own_count, own):  # type: igno
         place, found = uint32(word), uint32(0)
         if counts:
             found = changed[place]
-            behind = int64(own_count) - int64(word) * 32  # own ones come first
+            # Own vertices have the first bits, before ghosts.
+            behind = int64(own_count) - int64(word) * 32
             if behind >= 32:
                 here += int64(warp.count_bits(found))
             elif behind > 0:
@@ -277,7 +280,7 @@ def post(  # type: ignore[no-untyped-def]
         notes[WORK] += now - notes[SINCE]
         notes[SINCE] = now
     _begin_sets(sets[0], came[0], came[1], counts, own_count, own)
-    # The whole warp.
+    # The condition is warp-uniform.
     if chunk < lists.count and not _is_idle(sets, parts, form, links, chunk):
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
@@ -288,7 +291,7 @@ def post(  # type: ignore[no-untyped-def]
         if first + 1 < end:
             following = lists.numbers[uint32((first + 1) * 32 + lane)]
         for word in range(first, end):
-            # Loads for the next words are in flight: their bits, and vertex numbers.
+            # Prefetch the bits of the next word, and vertex numbers of the word after.
             follows, behind = False, following
             if word + 1 < end and not are_places:
                 follows = _is_in(sets[0], following)
@@ -321,7 +324,8 @@ def post(  # type: ignore[no-untyped-def]
             number, is_changed, following = following, follows, behind
     cuda.syncthreads()
     is_last = int32(0)
-    if cuda.threadIdx.x == 0:  # its fence covers the stores of the whole block
+    # After the barrier, the fence of one thread covers the stores of its whole block.
+    if cuda.threadIdx.x == 0:
         cuda.threadfence()
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
@@ -378,7 +382,8 @@ def take(  # type: ignore[no-untyped-def]
     if cuda.blockIdx.x == 0:
         _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
         if reports_loss and cuda.threadIdx.x == 0:
-            lost = cuda.atomic.add(own, LOST, int64(0))  # it has been loaded before
+            # Atomically: a plain load may return the value that `_wait` has loaded.
+            lost = cuda.atomic.add(own, LOST, int64(0))
             if lost != 0:
                 total[0] = -lost
         if cuda.threadIdx.x == 0:
@@ -407,7 +412,7 @@ def take(  # type: ignore[no-untyped-def]
             following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
             number, found, coming = following, coming, uint32(0)
-            if word + 1 < end:  # these loads are in flight during this word
+            if word + 1 < end:  # prefetch for the next word
                 coming = uint32(
                     warp.broadcast(int32(bits), int32(word + 1 - first), 32)
                 )
@@ -515,7 +520,7 @@ def _combined(first, second, operator):  # type: ignore[no-untyped-def]
         return first + second
     if operator == 1:
         return first * second
-    if first != first or second != second:  # NaN goes through
+    if first != first or second != second:  # the sum is NaN, too
         return first + second
     if operator == 2:
         return first if first < second else second

@@ -1,5 +1,9 @@
 """Windows: memory of a GPU into which other ranks of the host store.
 
+`find_near` finds the ranks that can do so. `Mailboxes` has the windows of one kind of
+exchange, with a mailbox for each rank, for the kernels of `window_kernels`.
+`ThroughWindows` sends whole arrays by copies.
+
 A window is an allocation of its own, since memory of a pool has no handle. Ranks of one
 process use each other's addresses; ranks of several processes map each other's memory
 by handles of the driver. A mapping must be closed before the memory is freed, so unused
@@ -112,7 +116,7 @@ class _Window(NamedTuple):
     addresses : list of int
         By rank, the address of its window in this process; 0 if it is not mapped.
     opened : Near
-        Which ranks have mapped which windows.
+        Whether each rank has mapped the window of each rank.
     """
 
     number: int
@@ -231,8 +235,8 @@ class Mailboxes:
     Attributes
     ----------
     there, here : arrays of int64, shape (P, 3)
-        Where this rank stores at each, and where each stores at this one: see
-        `window_kernels`.
+        Mailboxes of this rank in the windows of others, and of others in its own
+        window: see `window_kernels`.
     own : array of int64
         Counters of this rank's kernels.
     alarm : int64
@@ -262,7 +266,7 @@ class Mailboxes:
             near = np.ones((engine.size, engine.size), np.bool_)
         mapped = _registry_of(engine).map(int(begins[-1]), device, near)
         if not mapped.opened[near].all():
-            raise DeviceError("a rank cannot map the memory of another one's GPU")
+            raise DeviceError("a rank cannot map the GPU memory of another rank")
         number, memory, addresses = mapped.number, mapped.memory, mapped.addresses
         weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
         places = [
@@ -328,7 +332,9 @@ class ThroughWindows:
         engine, device, own = self._engine, self._device, self._engine.rank
         driver: Any = device.driver  # type: ignore[attr-defined]
         most = max(0 if array is None else int(array.size) for array in arrays)
-        device.synchronize()  # the last messages have been taken, then on all ranks
+        # After this and the reduce, all ranks have copied the last messages out of
+        # their windows, which may be written again.
+        device.synchronize()
         found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
         window = self._of(int(found[0]))
         for rank, array in enumerate(arrays):
@@ -356,7 +362,7 @@ class ThroughWindows:
             near = np.ones((ranks, ranks), np.bool_)
             self._window = registry.map(self._slot * ranks, self._device, near)
             if not self._window.opened.all():
-                raise DeviceError("a rank cannot map the memory of another one's GPU")
+                raise DeviceError("a rank cannot map the GPU memory of another rank")
             self._drop = weakref.finalize(self, registry.drop, self._window.number)
             self._drop.atexit = False
         return self._window

@@ -1,9 +1,9 @@
 """The agent of a host: starts its ranks, forwards their messages, and ends them.
 
 The launcher runs one agent on each host, as a process that imports only the standard
-library. They exchange lines of JSON over its standard input and output. When its input
-ends, because the launcher or the connection has ended, it ends all processes that it
-has started; when it is killed itself, the system kills its ranks.
+library. They exchange lines of JSON over the agent's standard input and output. When
+the input ends, because the launcher or the connection has ended, the agent ends all
+processes that it has started; when the agent is killed, the system kills its ranks.
 
 Each rank inherits a socket to the agent, so that nothing listens at an address, and no
 other process can connect. It also inherits a page of shared memory for the number of
@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: The variable with a rank's descriptors of its socket and its page.
+#: The environment variable with the descriptors of a rank's socket and page.
 INHERITED = "FEATGRAPH_LAUNCHER"
 PAGE_BYTES = mmap.PAGESIZE
 #: Longest line of a rank's output that is forwarded whole, and of a message.
@@ -36,6 +36,7 @@ MOST_BYTES = 1 << 16
 ENDS_S = 2.5
 #: Seconds without a message until a rank's processor time is read.
 PULSE_S = 1.0
+#: Numbers of operations of Linux' prctl.
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -64,7 +65,7 @@ class Rank:
     ) -> None:
         self.number, self.process, self.talk, self.page = number, process, talk, page
         self.outputs = dict(outputs)
-        #: Time of its last message or check, and its processor time then.
+        #: Time of the last message or check, and the rank's processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
         #: Received bytes of incomplete lines, by source.
         self.begun = {"message": b"", "out": b"", "err": b""}
@@ -163,6 +164,7 @@ class Agent:
     # -- commands of the launcher
 
     def _obey(self) -> None:
+        """Execute the launcher's commands that have arrived."""
         data = os.read(self._commands, MOST_BYTES)
         if not data:
             self._leave()
@@ -275,6 +277,7 @@ class Agent:
             self._hand_on(rank, name, line)
 
     def _hand_on(self, rank: Rank, name: str, line: bytes) -> None:
+        """Forward a message, or a line of output, to the launcher."""
         if name != "message":
             text = line.decode(errors="replace")
             self._report(rank=rank.number, to=name, line=text)
@@ -297,6 +300,7 @@ class Agent:
                 rank.looked_at, rank.used_s = now, used
 
     def _forget(self, source: Any) -> None:
+        """Close a socket or a pipe, and stop listening to it."""
         if not _is_closed(source):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(source)
@@ -413,10 +417,10 @@ def _drain(end: socket.socket) -> None:
 
 def _end_descendants() -> None:
     """Kill orphans of ranks, whose parent is now the agent."""
-    here = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    path = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
     for _ in range(100):  # their children become orphans in turn
         try:
-            with open(here, encoding="ascii") as file:
+            with open(path, encoding="ascii") as file:
                 children = [int(word) for word in file.read().split()]
         except OSError:
             return

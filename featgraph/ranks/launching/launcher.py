@@ -44,7 +44,8 @@ _MOST_BYTES = 1 << 24
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 #: The template that runs a command on another host; the command is appended.
 SSH = "ssh -o BatchMode=yes {host}"
-#: Runs the agent by its file on another host, without importing featgraph.
+#: A Python program that runs the agent's file on another host, without importing
+#: featgraph there.
 _AGENT_THERE = (
     "import importlib.util as u, runpy; "
     "[place] = u.find_spec('featgraph').submodule_search_locations; "
@@ -201,7 +202,9 @@ class AgentProcess:
     ----------
     host : Host
     ranks : range
+        The ranks on this host.
     command : list of str
+        Runs the agent.
     """
 
     def __init__(self, host: Host, ranks: range, command: list[str]) -> None:
@@ -409,7 +412,7 @@ class Output:
 _PLACE_S = 0.5
 #: Seconds between forwarding Ctrl-C and ending ranks.
 _INTERRUPTED_S = 1.5
-#: Prefixes of variables that are copied to other hosts.
+#: Prefixes of environment variables that are copied to other hosts.
 _TAKEN = ("FEATGRAPH_", "NUMBA_", "OMP_", "MKL_", "GLOO_", "NCCL_", "PYTHON")
 
 
@@ -464,6 +467,7 @@ class Attempt:
         return self._roll.lost
 
     def _start(self) -> None:
+        """Send each agent the command and the environments of its ranks."""
         hosts, port = self._launch.hosts, _free_port()
         address = "127.0.0.1" if len(hosts) == 1 else hosts[0].name
         common = {

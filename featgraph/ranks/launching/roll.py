@@ -1,6 +1,7 @@
 """Detection of the failed rank of an attempt, from messages of ranks and times.
 
-Times are arguments: it uses no clock and no process. A rank has failed if it
+`Roll` has the state of each rank. Times are arguments, so no clock and no process is
+needed to test it. A rank has failed if it
 
 * ended with a status other than 0, or without an "ending" message;
 * has sent nothing, and used no processor, for the timeout;
@@ -48,12 +49,12 @@ class Loss:
     checkpoints: str | None = None
 
     def message(self) -> dict[str, Any]:
-        """Return the message for ranks."""
+        """Return the failure as a message for ranks."""
         return {"is": "lost", **self.__dict__}
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> Loss:
-        """Return the failure of a message."""
+        """Return the failure that a message reports."""
         names = cls.__dataclass_fields__
         return cls(**{name: message.get(name) for name in names})  # type: ignore[arg-type]
 
@@ -72,7 +73,7 @@ class _Entry:
     ----------
     host : str
     timeout : float
-        Its argument of `init`; 0 before that.
+        The argument of `init` on this rank; 0 before `init`.
     received_at : float
         Time of its last message.
     state : str
@@ -105,7 +106,7 @@ class _Entry:
 
 
 class Roll:
-    """The ranks of one attempt.
+    """The states of the ranks of one attempt, and its first failure.
 
     Parameters
     ----------
@@ -113,6 +114,11 @@ class Roll:
         The host of each rank.
     now : float
         The time in seconds, as in all methods.
+
+    Attributes
+    ----------
+    lost : Loss or None
+        The first failure.
     """
 
     def __init__(self, hosts: list[str], now: float) -> None:

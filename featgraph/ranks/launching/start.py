@@ -1,9 +1,10 @@
 """`init`: joining the other processes of a run by the variables of a launcher.
 
-All processes choose the same engine.
+All processes choose the same engine from these variables (`engine_class`).
 
-With ``featgraph launch``, a thread of its own receives messages of the launcher, and
-sends it the activity of the rank, also while kernels are compiled or files are read.
+With ``featgraph launch``, a `Watch` has a thread that receives messages of the
+launcher, and sends the activity of the rank, also while kernels are compiled or files
+are read.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ ENGINES = ("auto", "shared", "gloo")
 
 
 def require_engine(name: str) -> None:
-    """Raise ArgumentError unless an engine has this name, also on a single rank."""
+    """Raise ArgumentError unless `name` is one of `ENGINES`, also on a single rank."""
     if name not in ENGINES:
         raise ArgumentError(
             "no engine of this name", got=repr(name), expected=", ".join(ENGINES)
@@ -261,7 +262,7 @@ def require_engine(name: str) -> None:
 def engine_class(
     name: str, size: int, address: str
 ) -> type[SharedEngine | TorchEngine]:
-    """Return the class of engine for `size` ranks, of which the first is at an address.
+    """Return the class of engine for `size` ranks, with rank 0 at an address.
 
     "auto" is shared memory if all ranks are on this host: if ``LOCAL_WORLD_SIZE`` is
     their number, or, without that variable, if the address is a loopback address. Each
@@ -269,8 +270,8 @@ def engine_class(
     (`config.gpu_links`).
     """
     if name == "auto":
-        here = os.environ.get("LOCAL_WORLD_SIZE")
-        are_here = _is_loopback(address) if here is None else here == str(size)
+        local = os.environ.get("LOCAL_WORLD_SIZE")
+        are_here = _is_loopback(address) if local is None else local == str(size)
         has_memory = are_here and is_possible() and config.gpu_links != "engine"
         name = "shared" if has_memory else "gloo"
     return SharedEngine if name == "shared" else TorchEngine
@@ -318,7 +319,8 @@ class Watch:
         self._wakes: list[Callable[[], None]] = []
         #: Functions that report other waits, such as those of kernels.
         self._waits: list[Callable[[], str]] = []
-        #: The exchange that the rank waits in; its last activity, and since when.
+        #: The exchange that the rank waits in; the activity of the last message, and
+        #: when that activity began.
         self._call: object = None
         self._last: tuple[Any, ...] = ()
         self._since = time.monotonic()
@@ -521,7 +523,7 @@ class Watch:
 
 
 def watch_of_process(rank: int, size: int, timeout: float) -> Watch | None:
-    """Return the watch of ``featgraph launch``; None if that has not started us."""
+    """Return the watch of a process that ``featgraph launch`` started, or None."""
     descriptors = os.environ.get(INHERITED)
     if descriptors is None:
         return None

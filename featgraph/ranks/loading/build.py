@@ -1,8 +1,8 @@
-"""Parts built from edges: those given to each rank in chunks, or a whole graph's.
+"""Parts built from edges that were given to each rank in chunks, or of a whole graph.
 
-Edges in chunks are sent to the owners of their ends. Of a whole graph, each rank
-selects the edges at its own vertices, and none are sent. Given edges are checked on
-GPUs if all ranks have them there, or by `target`.
+`build` sends edges in chunks to the owners of their ends. `part_of_whole` selects a
+rank's edges of a whole graph, which all ranks have, and sends none. `edges_of` checks
+given edges, on GPUs if all ranks have them there, or by `target`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def build(
     given : EdgeChunks
         The edges given to this rank, with row numbers; they are released.
     along : {"both", "in"}
-        Which edges at its vertices a rank gets.
+        Whether a rank gets all edges at its vertices, or those into them.
     ranks : optional
         The number of ranks that get vertices: see `working_ranks`.
 
@@ -102,7 +102,7 @@ def build(
 
 
 def number_rows(engine: Engine, given: EdgeChunks) -> None:
-    """Set the rows of this rank's edges, behind those of the ranks before it."""
+    """Set the rows of this rank's edges, which follow those of lower ranks."""
     sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
     row = int(np.concatenate(sizes)[: engine.rank].sum())
     for i, chunk in enumerate(given.chunks):
@@ -133,7 +133,10 @@ def part_of_edges(
     along: str,
     out: Array | None,
 ) -> Found:
-    """Return the part of a rank, built of the received edges."""
+    """Return the part of a rank, built from the received edges.
+
+    `out` are the out-degrees of own vertices. None: the part has all out-edges.
+    """
     own = at[0].own(at[1])
     if along == "in":
         arrived = _by_target(arrived, *own, whole)
@@ -172,7 +175,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
 
 
 def _given_rows(whole: Whole, local: Graph, rows: Array) -> Array:
-    """Return the row in given order of each edge slot of the part."""
+    """Return the row in given order of each edge of the part, by its slot."""
     slots = local.given_index
     found: Array
     if local.directed:
@@ -223,7 +226,7 @@ def _own(partition: Partition, rank: int) -> Any:
 
 
 def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
-    """Return the edges at own vertices, in given order; ends are numbers."""
+    """Return the edges at own vertices, in given order, by numbers of a division."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     weights, dtype = graph.weights, graph._edges.weights_dtype
@@ -273,8 +276,9 @@ def edges_of(
     ----------
     engine : Engine
     sources, targets : object
+        Ends as the caller passed them.
     options : dict
-        See `Graph.from_edges`.
+        The other arguments of `Graph.from_edges`.
     """
     ends, weights = (sources, targets), options["weights"]
     on_gpu = all(is_on_gpu(c) for c in (*ends, weights) if c is not None)
@@ -282,10 +286,10 @@ def edges_of(
     count, directed, sides = on_all(engine, lambda: _checked_options(options), ABOUT)
 
     def given_on_gpu() -> EdgeChunks | None:
-        there = ends_on_gpu(*ends, "cuda")
-        if there is None:
+        gpu_ends = ends_on_gpu(*ends, "cuda")
+        if gpu_ends is None:
             return None
-        found = edges_on_gpu(there, weights, count, directed, sides)
+        found = edges_on_gpu(gpu_ends, weights, count, directed, sides)
         if found is None:
             return None
         edges, own = found
@@ -382,7 +386,7 @@ def _checked_options(
     for name, is_refused in refused.items():
         if is_refused:
             raise GraphInputError(
-                "this takes the whole graph, which no rank has",
+                "this needs the whole graph, which no rank has",
                 where=f"{name}=",
                 got=repr(options[name]),
                 fix=f"leave {name} out, or write the graph once, with it, as slices: "

@@ -1,12 +1,13 @@
 """Edges given to a rank in chunks, and their exchange with the owners of their ends.
 
-`Division` has the owners of vertices by words of 32 numbers, for loops over edges. Each
-word has one owner, so that loops need no search for the range of an end. If the ranges
-of a partition do not begin at words, vertices get other numbers while edges are sent to
-their owners: each range begins at the next word, and some numbers stay unused.
+`EdgeChunks` are the edges of a rank, `exchange_edges` sends each edge to the owners of
+its ends, in rounds; `by_owner` and `hand_over` are steps that other exchanges share.
 
-`exchange_edges` sends each edge to the owners of its ends, in rounds; `by_owner` and
-`hand_over` are the steps that other exchanges of edges share.
+A vertex has three numbers: its *id*, as given by the user; its *place*, in the order of
+a partition; and its *number* in a `Division`, in which each word of 32 numbers has one
+owner, so that loops over edges find the owner of an end without a search. Numbers are
+places if the ranges of a partition begin at words. Else each range begins at the next
+word, and some numbers stay unused.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Division:
     firsts : ndarray of int64, shape (P + 1,)
         The first number of each rank, a multiple of 32, and the end of all numbers.
     numbers : ndarray of int32, shape (V,), or None
-        The number of each vertex, by end of an edge; None: ends are numbers already.
+        The number of each possible end of an edge; None: ends are numbers already.
     """
 
     partition: Partition
@@ -158,8 +159,7 @@ class Division:
         ----------
         partition : Partition
         places : ndarray of int32, shape (V,), optional
-            The place of each vertex in the order of the partition, by end of an edge.
-            Default: ends are places already.
+            The place of each possible end of an edge. Default: ends are places already.
         """
         cuts, count = partition.cuts, partition.vertex_count
         if bool(((cuts % WORD == 0) | (cuts == count)).all()):
@@ -183,7 +183,7 @@ class Division:
 
     @property
     def vertices(self) -> npt.NDArray[np.int32] | None:
-        """The vertex of each number, 0 for unused ones; None if they are equal."""
+        """The id of each number's vertex, 0 for unused ones; None: numbers are ids."""
         order, firsts = self.partition.order, self.firsts
         if firsts is self.partition.cuts:
             return order
@@ -209,7 +209,7 @@ class Division:
         return Chunk(*ends, chunk.weights, chunk.rows)
 
     def places(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the places, in the partition's order, of ascending numbers."""
+        """Return the places of numbers, which ascend."""
         cuts, firsts = self.partition.cuts, self.firsts
         if firsts is cuts:
             return numbers
@@ -218,14 +218,15 @@ class Division:
         return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)
 
 
-#: Edges that a rank sends in a round: messages have up to 24 bytes of each, twice.
+#: Edges that a rank sends in a round: messages to the owners of both ends of an edge
+#: have up to 24 bytes of it.
 ROUND_EDGES = 1 << 18
 _ABOUT = "edges of a graph"
 
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """The edges at a rank's own vertices, in given order, in arrays of its own.
+    """The edges at a rank's own vertices, in given order, in contiguous arrays.
 
     Attributes
     ----------
@@ -255,7 +256,7 @@ def exchange_edges(
     given_count: int,
     both_ends: bool,
 ) -> Arrived:
-    """Send each edge to the owner of its target, and to that of its source.
+    """Send each edge to the owner of its target, and to the owner of its source.
 
     All ranks call it. The given edges are released as they are sent.
 
@@ -309,12 +310,12 @@ def exchange_counts(
     ----------
     engine : Engine
     going : ndarray of int64, shape (..., P)
-        The numbers of edges that it sends to each rank.
+        The numbers of edges that this rank sends to each rank.
 
     Returns
     -------
     ndarray of int64, of the same shape
-        The numbers that each rank sends to it.
+        The numbers of edges that each rank sends to this one.
     """
     sent = [np.atleast_1d(going[..., rank]).copy() for rank in range(engine.size)]
     found = np.stack(engine.all_to_allv(sent, about=_ABOUT), axis=-1)
@@ -338,7 +339,7 @@ def count_sources(engine: Engine, given: EdgeChunks, division: Division) -> Arra
 
 
 def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
-    """Return, by rank, the indices of the ends that it owns, ascending."""
+    """Return, by rank, the indices of the ends that the rank owns, ascending."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     counted: dict[int, Array] = {}
@@ -385,7 +386,7 @@ def hand_over(
     columns : sequence of (ndarray, ndarray)
         Values of own edges, and the array for received values.
     which : sequence of P ndarrays of int64
-        The edges that each rank gets.
+        By rank, the indices of the edges to send.
     at : ndarray of int64, shape (P,)
         The index for the next edge of each rank; changed in place.
 
@@ -433,7 +434,7 @@ def _no_edges(given: EdgeChunks) -> Chunk:
 
 
 def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
-    """Return the edges that each rank gets, ascending."""
+    """Return, by rank, the indices of the edges that the rank gets, ascending."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     if not both_ends:
@@ -447,7 +448,7 @@ def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list
 
 
 def _in_given_order(arrived: Arrived) -> Arrived:
-    """Sort edges by row unless they are sorted; those of each sender are."""
+    """Sort edges by row, unless they are sorted: edges of one sender are."""
     rows = arrived.rows
     if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
         from featgraph.graph.building import kernels  # loads Numba

@@ -1,8 +1,9 @@
 """Cuts of a graph by counts of its in-edges, before edges are sent to their owners.
 
-A graph without sides is counted by words of 32 vertices, and cut at words; a graph with
-sides is counted by vertex, and cut at any vertex. With ``ranks=`` the last ranks get no
-vertices. What callers leave open, such as the target, is decided alike on all ranks.
+`cut_evenly` makes the cuts. A graph without sides is counted by words of 32 vertices,
+and cut at words; a graph with sides is counted by vertex, and cut at any vertex. With
+``ranks=`` the last ranks get no vertices. `target_of` and `working_ranks` choose values
+that callers leave open, alike on all ranks.
 """
 
 from __future__ import annotations
@@ -224,9 +225,10 @@ def with_idle(cuts: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:
 def cuts_of_words(
     words: npt.NDArray[np.int64], vertex_count: int, working: int, size: int
 ) -> npt.NDArray[np.int64]:
-    """Return cuts at words that balance in-edges, counted by word, of `working` ranks.
+    """Return cuts at words that balance the in-edges of the first `working` ranks.
 
-    Further ranks, up to `size`, have no vertices.
+    `words` has the number of in-edges of each word. Further ranks, up to `size`, have
+    no vertices.
     """
     before = np.zeros(words.size + 1, np.float64)
     np.cumsum(words, out=before[1:])

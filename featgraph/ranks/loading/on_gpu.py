@@ -1,9 +1,10 @@
 """Parts built on the GPUs of ranks, of streamed edges or of edges given there.
 
-Streamed edges pass through every rank, which keeps its own. Edges given on a rank's GPU
-are sent to the GPUs of their owners, in rounds of bounded memory. `GpuRows` has the
-steps of `rows` with all long arrays on the GPU: cut edges are sent from GPU to GPU, and
-sources are replaced by local numbers there. The host has counts and ghosts.
+`part_of_stream`: all edges pass through every rank, which keeps its own. `build_on_gpu`
+sends edges that were given on the GPU of a rank to the GPUs of their owners, in rounds
+of bounded memory. `GpuRows` has the steps of `rows` with all long arrays on the GPU:
+cut edges are sent from GPU to GPU, and sources are replaced by local numbers there. The
+host has counts and ghosts.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ Array = Any
 HostArray = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
 
-#: Edges that a rank sends in a round: messages have up to 20 bytes of each, twice.
+#: Edges that a rank sends in a round: messages to the owners of both ends of an edge
+#: have up to 20 bytes of it.
 ROUND_EDGES = 1 << 23
 _ABOUT = "edges of a graph"
 
@@ -365,7 +367,7 @@ def _take_columns(
 def _flagged(
     piece: Piece, bound: tuple[int, int], is_both: bool
 ) -> tuple[Array, Array, int]:
-    """Return flags of a range's edges, prefix sums of these, and their number."""
+    """Return flags of the edges of a range, prefix sums of flags, and their number."""
     size = piece.targets.size
     flags = arrays.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
@@ -377,7 +379,7 @@ def _flagged(
 def _columns_for(
     piece: Piece, bound: tuple[int, int], is_both: bool, dtypes: list[np.dtype[Any]]
 ) -> list[Array]:
-    """Return the ends, numbers and weights of a range's edges; [] if it has none."""
+    """Return ends, row numbers and weights of a range's edges; [] without edges."""
     flags, places, count = _flagged(piece, bound, is_both)
     if not count:
         return []
@@ -412,7 +414,7 @@ class GpuRows:
         self._size, self._span = int(own.sources.size), own.division.own(own.rank)
 
     def room(self, values: Array | None, more: int) -> Array:
-        """Return sources, or none, with room for further ends."""
+        """Return sources, or an empty array, with room for `more` ends."""
         if values is None:
             return arrays.empty((more,), np.int32)
         if not more:
@@ -422,7 +424,7 @@ class GpuRows:
         return made
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
-        """Return the number of sources of each other rank by round."""
+        """Return, by round and rank, the number of sources that other ranks own."""
         own, ranks = self._own, self._engine.size
         found = arrays.filled((max(len(spans) * ranks, 1),), 0, np.int64)
         for turn, (begin, end) in enumerate(spans):
@@ -484,7 +486,7 @@ class GpuRows:
         ghosts, offsets = self._localized(edges)
         listed = arrays.read(ghosts)
         is_directed = own.directed or not is_both
-        there = GpuRowEdges(
+        row_edges = GpuRowEdges(
             offsets,
             edges.sources,
             is_directed,
@@ -498,10 +500,10 @@ class GpuRows:
             return found.astype(dtype, copy=False)
 
         known = {"in_offsets": arrays.read(offsets)}
-        local = Graph(GpuRowEdgeList(there, edges.weights, known))
+        local = Graph(GpuRowEdgeList(row_edges, edges.weights, known))
         out = own.degrees if own.out is None else arrays.upload(own.out)
         places = own.division.places(listed)
-        exchange = _WindowGhosts(self._engine, self._sender, ghosts, self._span[0])
+        exchange = _GpuGhosts(self._engine, self._sender, ghosts, self._span[0])
         degrees = own.degrees, out
         return Found(local, places, given_rows, degrees, own.starts, exchange)
 
@@ -536,7 +538,7 @@ class GpuRows:
         return ghosts, offsets
 
 
-class _WindowGhosts:
+class _GpuGhosts:
     """The exchange of ghosts from GPU to GPU: see `GhostExchange`.
 
     Parameters
@@ -553,7 +555,7 @@ class _WindowGhosts:
     def __init__(
         self, engine: Engine, gpu_sender: Any, ghosts: Array, first: int
     ) -> None:
-        self._engine, self._courier = engine, gpu_sender
+        self._engine, self._gpu_sender = engine, gpu_sender
         self._ghosts, self._first = ghosts, first
         self._lists: list[Array | None] = []
 
@@ -568,7 +570,7 @@ class _WindowGhosts:
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
             for begin, size in spans
         ]
-        came = self._courier.hand_over(messages, coming.tolist(), about="ghosts")
+        came = self._gpu_sender.hand_over(messages, coming.tolist(), about="ghosts")
         self._lists, lists = [], []
         for message in came:
             listed = None
@@ -598,7 +600,7 @@ class _WindowGhosts:
                 message = taken_here.view(np.dtype(np.uint8))
             messages.append(message)
         sizes = (dtype.itemsize * np.diff(bounds)).tolist()
-        came = self._courier.hand_over(messages, sizes, about=about)
+        came = self._gpu_sender.hand_over(messages, sizes, about=about)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
                 sent_counts = message.view(dtype)

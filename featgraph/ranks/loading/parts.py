@@ -1,4 +1,9 @@
-"""The last steps of building a part: local ids, ghosts, degrees and traits."""
+"""The last steps of building a part: local numbers, ghosts, degrees and traits.
+
+`localized` replaces ends of edges by local numbers, and finds the ghosts. `made_graph`
+exchanges lists and degrees of ghosts with their owners, and returns the graph. Places
+and numbers of vertices are explained in `chunks`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +47,7 @@ class GhostExchange(Protocol):
     def send_lists(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
-        """Return the send lists: by rank, own vertices that are ghosts there.
+        """Return, by rank, the list of own vertices that are ghosts on that rank.
 
         Parameters
         ----------
@@ -57,14 +62,14 @@ class GhostExchange(Protocol):
     def degrees(
         self, values: Any, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
     ) -> Array:
-        """Return a degree of own vertices and ghosts, the latter from their owners.
+        """Return the degrees of own vertices and ghosts; owners send those of ghosts.
 
         Call `send_lists` before.
 
         Parameters
         ----------
         values : array
-            The degree of own vertices.
+            The in- or out-degrees of own vertices.
         bounds : ndarray of int64, shape (P + 1,)
             The index of the first ghost of each rank.
         dtype : dtype
@@ -86,8 +91,8 @@ class Found:
     degrees : tuple of 2 ndarrays
         In- and out-degrees of own vertices; on the GPU with a `ghost_exchange` of GPUs.
     starts : ndarray of int64 or None
-        Of each own vertex, the edge id of its first in-edge; None if these follow from
-        the order of ranks.
+        The edge id of the first in-edge of each own vertex; None if edge ids ascend by
+        rank.
     ghost_exchange : GhostExchange, optional
         The exchange of ghosts. Default: by the host.
     """
@@ -115,7 +120,7 @@ def localized(
     lock = threading.Lock()
     for end in ends:
         mark = partial(_mark, end, words, lock)
-        # Each thread has words of its own: these should be fewer than its ends.
+        # Each thread has a copy of all words, which pays only for many more ends.
         in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
@@ -296,7 +301,10 @@ def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTr
 
 
 def _counted(degrees: Array) -> tuple[Array, Array]:
-    """Return the largest degree, overall and below hubs; and counts of low degrees."""
+    """Return the largest degrees, and the number of vertices of each low degree.
+
+    The largest degrees are that of all vertices, and that of vertices below hubs.
+    """
     from featgraph.graph.partition import kernels  # loads Numba
 
     found: list[tuple[Array, Array]] = []

@@ -1,5 +1,9 @@
 """Makers of distributed graphs for `Graph`, readers and generators.
 
+`set_up` registers an entry for each source of edges: arrays (`edges_in_parts`), sparse
+matrices, files and generators. Each returns None on a single rank, where the caller
+builds the graph as usual.
+
 Generated edges are functions of their indices. On the CPU each rank generates a share
 of them, and they are sent to the owners of their ends. On a GPU each rank generates all
 edges, piece by piece and several times, and keeps its own: only counts are exchanged. A
@@ -144,7 +148,7 @@ def matrix_in_parts(
 def _made(
     engine: Engine, request: PartitionRequest, given: EdgeChunks, vertex_count: object
 ) -> DistributedGraph:
-    """Build a graph of given edges, on the GPU if they are there."""
+    """Build a graph of given edges, on the GPU if the edges are on GPUs."""
     agree(engine, given, vertex_count)
     number_rows(engine, given)
     if not given.is_on_gpu:
@@ -193,6 +197,7 @@ def _of_text(
     directed: bool | None,
     options: Any,
 ) -> Graph:
+    """Read a range of a text file on each rank, and build the graph of all ranges."""
     about = f"reading {require_path(path)}"
     options = dict(options)
     policy = options.pop("duplicates", "keep")
@@ -215,7 +220,7 @@ def _of_text(
         engine,
         str(replace(layout, path="")),
         "ranks read different files",
-        "one file",
+        "one file on all ranks",
         about,
     )
     seen = Seen(layout)
@@ -232,6 +237,7 @@ def _of_text(
 
 
 def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
+    """Return the edges of this rank's range of a text file; count them in `seen`."""
     chunks = []
     for block in read_blocks(layout, *layout.range_of(engine.rank, engine.size)):
         seen.add(block)
@@ -243,7 +249,8 @@ def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
 
 
 def _named(layout: Layout, got: str) -> FileFormatError:
-    # Ids that are words have no gaps.
+    """Return the error for ids that are names, which no rank can number alone."""
+    # Words have no gaps between them.
     gaps = "names=False: gaps are vertices without edges; or "
     gaps = "" if layout.are_words else gaps
     return FileFormatError(
@@ -378,10 +385,11 @@ def load_slices(
     ----------
     engine : Engine
     how : PartitionRequest
-        Which edges at its vertices a rank gets, and how many ranks get vertices.
+        `along`: which edges at its vertices a rank gets; `ranks`: how many ranks get
+        vertices.
     path : path
     requested : (directed, options)
-        The reader's arguments, which the folder fixes: they are only checked.
+        Arguments of the reader that must agree with the folder.
     target : optional
         Where parts are built: see `read_graph`.
 

@@ -1,9 +1,10 @@
 """Parts built from rows (CSR) of a rank's own vertices, without sorting.
 
-Rows come from a folder of slices, or from other ranks before a move. Cut edges are
-sent to the owners of their sources in rounds: ranges of ranks ascend, as ghosts do, so
-that the rows of ghosts are received in the order in which they are needed. `HostRows`
-has the steps on the host, `on_gpu.GpuRows` those on a GPU.
+`part_of_rows` takes rows from a folder of slices, or of other ranks before a move. A
+*cut edge* has its ends on two ranks: in rounds, it is sent to the owner of its source,
+which has it in the row of a ghost. Ranges of ranks ascend, as ghosts do, so the rows of
+ghosts arrive in the order in which they are stored. `HostRows` has the steps on the
+host, `on_gpu.GpuRows` those on a GPU.
 """
 
 from __future__ import annotations
@@ -51,14 +52,16 @@ class OwnRows:
     division : Division
     rank : int
     offsets, degrees : array of integers
-        Where each row begins, and the last one ends; the number of edges of each row.
+        The index of each row's first edge, and the end of the last row; the number of
+        edges of each row.
     sources : array of int32
         Numbers of the division.
     read : callable
-        ``read(sources, more)`` returns rows in given order, and weights or None, with
-        room for `more` further edges.
+        ``read(sources, more)`` returns the row in given order of each edge, and weights
+        or None, both with room for `more` further edges.
     given_count : int
-        Number of given edges of the whole graph; rows of twins begin there.
+        Number of given edges of the whole graph; rows in given order of twins begin
+        there.
     directed : bool
     out : ndarray of integers, or None
         Out-degrees; None if they equal the in-degrees.
@@ -90,7 +93,7 @@ class CutEdges:
     targets : array of int32
         Numbers of the division, for the received edges.
     rows : array of integers
-        Rows in given order; released when they are not needed any more.
+        Row in given order of each edge; released as soon as possible.
     weights : array or None
     """
 
@@ -101,7 +104,15 @@ class CutEdges:
 
 
 class RowSteps(Protocol):
-    """The steps of building a part from rows that differ between host and GPU."""
+    """The steps of building a part from rows that differ between host and GPU.
+
+    Attributes
+    ----------
+    round_edges : int
+        Number of edges that a rank looks at in a round.
+    most_rounds : int
+        If there would be more rounds, each has more edges.
+    """
 
     round_edges: int
     most_rounds: int
@@ -121,7 +132,7 @@ class RowSteps(Protocol):
 def part_of_rows(
     engine: Engine, own: OwnRows, along: str, about: str, kind: Any
 ) -> Found:
-    """Return the part of this rank; all ranks call it.
+    """Build the part of this rank from its rows; all ranks call it.
 
     Parameters
     ----------
@@ -174,11 +185,11 @@ class HostRows:
         self._owners, self._size = own.division.owners, int(own.sources.size)
 
     def room(self, values: HostArray | None, more: int) -> HostArray:
-        """Return a copy of sources, or none, with room for further ends."""
+        """Return a copy of sources, or an empty array, with room for `more` ends."""
         return with_room(np.empty(0, np.int32) if values is None else values, more)
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
-        """Return the number of sources of each other rank by round."""
+        """Return, by round and rank, the number of sources that other ranks own."""
         from featgraph.graph.partition import kernels  # loads Numba
 
         going = np.zeros((len(spans), self._engine.size), np.int64)

@@ -1,1 +1,4 @@
-"""Repartitioning during a run: when it pays, and what is moved (0062)."""
+"""Repartitioning during a run (0062).
+
+`moves` decides when a move pays, and moves a State; `distribute` moves the graph.
+"""

@@ -127,7 +127,7 @@ def distribute(
 def _partition_for(
     engine: Engine, graph: Graph, order: Any, cuts: Any, working: int
 ) -> Partition:
-    """Return the partition by cuts, or with vertices on the first ranks."""
+    """Return the partition with given cuts, or for the first `working` ranks."""
     if cuts is not None:
         chosen = choose_partition(graph, order, cuts=cuts)
         check_fits(graph, chosen)
@@ -215,7 +215,10 @@ class Mover:
         return self._handed(parts)
 
     def slots(self, offsets: Array, values: Array) -> Array:
-        """Return the rows of the slots of these vertices, given by CSR offsets."""
+        """Return the values of the edges in the rows of these vertices.
+
+        `offsets` are the CSR offsets of own rows before the move.
+        """
         ends = [
             (int(offsets[some.start]), int(offsets[some.stop])) for some in self._sent
         ]
@@ -230,13 +233,13 @@ class Mover:
 def with_ghosts(
     engine: Engine, sent: Sequence[Array], own: Array, about: str = "rows of ghosts"
 ) -> Array:
-    """Return own rows, followed by those of ghosts from their owners.
+    """Return own rows, followed by the rows of ghosts, which their owners send.
 
     Parameters
     ----------
     engine : Engine
     sent : sequence of array of integers
-        By rank, the own rows that are ghosts there.
+        By rank, the own rows that are ghosts on that rank.
     own : array
     about : str
         A name of the exchange, for errors.

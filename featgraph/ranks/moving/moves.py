@@ -1,19 +1,23 @@
 """Repartitioning of a run: times of ranks, the decision, and the move (0062).
 
-A move sends a State to new owners: its values, sets, and pending vertices.
+`RankMoves` is the interface to a run. It adds the times of each superstep to a
+`Balancer`, which proposes a `Move`; `move_state` sends a State to the new owners: its
+values, sets, and pending vertices.
 
-Cuts are found as in Lux: prefix sums of measured work are exact at the cuts, and
-interpolated between them by the work expected of in-edges and vertices. New cuts are
-where the sum is i / P of the whole. After a move, the work agrees with the measurements
-before it, too, so that estimates improve from move to move.
+Cuts are found as in Lux. `Work` has prefix sums of work over the order of vertices;
+they are measured at the cuts, and interpolated between them by the work expected of
+in-edges and vertices. New cuts are where the sum is i / P of the whole. After a move,
+the work agrees with the measurements before it, too, so that estimates improve from
+move to move.
 
-A gain must exceed the spread of the times of ranks. A moving load, such as the frontier
-of a search, is not followed: cuts found from older supersteps must be faster on nearly
-all later ones, too; and after a move that gained less than half of its estimate, four
-times as many supersteps are observed before the next one.
+A gain must exceed the spread of the times of ranks. A load that moves, such as the
+frontier of a search, is not followed: cuts found from older supersteps must be faster
+on nearly all later ones, too; and after a move that gained less than half of its
+estimate, four times as many supersteps are observed before the next one.
 
-Ranges are first changed between ranks of one host, then between hosts: the former is
-cheaper, and improves the estimate of work. The costs of both are measured separately.
+Ranges are first changed between ranks of one host, then between hosts: a move within
+hosts is cheaper, and improves the estimate of work. The costs of both kinds are
+measured separately.
 """
 
 from __future__ import annotations
@@ -54,8 +58,8 @@ from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["RankMoves", "Work", "agreeing", "cut_evenly", "joined"]
 
-#: Passes of the fit over all measurements; what remains of their disagreement is below
-#: the noise of clocks.
+#: Passes of the fit over all measurements; the disagreement that remains is below the
+#: noise of clocks.
 _PASSES = 16
 
 Numbers = NDArray[np.int64]
@@ -87,7 +91,7 @@ class Work:
         return np.diff(self.at(cuts))
 
     def measured(self, cuts: Numbers, seconds: Reals) -> Work:
-        """Return work that equals measured seconds at cuts, and is scaled between them.
+        """Return this work, scaled within each range to its measured seconds.
 
         Parameters
         ----------
@@ -111,11 +115,11 @@ class Work:
         return Work(places, self.at(places))
 
     def smooth(self, expected: Work) -> Work:
-        """Return the same work at its places, interpolated at the places of another.
+        """Return the same work at its places, interpolated at the places of `expected`.
 
-        By a monotone cubic of the expected work: at a cut, the work of a vertex is
-        between that on both sides, so that a dense range that ends within a part is
-        found in fewer moves than by linear interpolation.
+        The interpolant is a monotone cubic in the expected work. At a cut, the work of
+        a vertex is between the averages of both sides, so that a dense range that ends
+        within a part is found in fewer moves than by linear interpolation.
         """
         places = joined(expected.places, self.places)
         # Strictly ascending, even if no work is expected of some vertices.
@@ -129,7 +133,7 @@ class Work:
 def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
     """Return the monotone cubic interpolant of nondecreasing points at `at`.
 
-    SciPy has it, too, but its import takes longer than a move.
+    SciPy has this function, too, but its import takes longer than a move.
 
     References
     ----------
@@ -148,7 +152,8 @@ def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
     some = [np.where(both, rise, 1.0) for rise in (first, second)]
     mean = sum(weights) / (weights[0] / some[0] + weights[1] / some[1])
     slopes[1:-1] = np.where(both, mean, 0.0)
-    for end, near, far in ((0, 0, 1), (-1, -1, -2)):  # of the parabola of three points
+    # At both ends, the slope of the parabola through the three nearest points.
+    for end, near, far in ((0, 0, 1), (-1, -1, -2)):
         width, other = widths[near], widths[far]
         slope = (2 * width + other) * rises[near] - width * rises[far]
         slopes[end] = max(slope / (width + other), 0.0)
@@ -156,7 +161,7 @@ def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
     width, t = widths[piece], (at - x[piece]) / widths[piece]
     bend = (slopes[piece] + slopes[piece + 1] - 2 * rises[piece]) * width
     line = y[piece] + t * (y[piece + 1] - y[piece])
-    # Both ends' slopes, as they differ from the line's.
+    # The excess of the first slope over the line's.
     rest = (slopes[piece] - rises[piece]) * width
     return line + t * (1 - t) * (rest - t * bend)
 
@@ -180,8 +185,8 @@ def _summed(work: Reals) -> Reals:
 def agreeing(expected: Work, measured: Sequence[tuple[Numbers, Reals]]) -> Work:
     """Return work that agrees with the measured seconds of ranges under several cuts.
 
-    Iterative proportional fitting between all cuts. Measurements may contradict each
-    other, since loads and speeds change; the last one holds exactly.
+    Uses iterative proportional fitting between all cuts. Measurements may contradict
+    each other, since loads and speeds change; the result equals the last one exactly.
 
     Parameters
     ----------
@@ -202,7 +207,7 @@ def cut_evenly(
 ) -> Numbers:
     """Return cuts of a range at allowed places that minimize the largest work.
 
-    Cuts nearest to equal work are kept if no others are better.
+    Starts from the cuts nearest to equal work, and keeps them if no others are better.
 
     Parameters
     ----------
@@ -240,10 +245,11 @@ def cut_evenly(
 
 
 Cuts = npt.NDArray[np.int64]
-#: Seconds of a move for each edge and vertex of a rank, until one was measured: 0.4 to
+#: Seconds of a move for each edge and vertex of a rank, until one is measured: 0.4 to
 #: 1.1e-7 s of processor time, the most with few edges a vertex (AMD EPYC, 2026-11-27).
 ASSUMED_S = 1e-7
-#: The first superstep compiles, and the first after a move allocates memory.
+#: Supersteps without times at the start and after a move: the first superstep compiles,
+#: and the first after a move allocates memory.
 _NOT_TIMED = 1
 
 
@@ -305,6 +311,7 @@ class RankMoves:
         self._note(run)
 
     def _note_move(self, run: Run, found: Move, before: Any, took: float) -> None:
+        """Add a move, which took `took` seconds, to the record of the run."""
         old, new = before.shard.partition.cuts, found.cuts
         begin, end = np.maximum(old[:-1], new[:-1]), np.minimum(old[1:], new[1:])
         stays = int(np.maximum(end - begin, 0).sum())
@@ -322,6 +329,7 @@ class RankMoves:
         self._untimed = _NOT_TIMED
 
     def _note(self, run: Run) -> None:
+        """Store the measured gain of the last move in the record of the run."""
         if run.partitions:
             run.partitions[-1].gained_s = self._balancer.found_s
 
@@ -369,10 +377,10 @@ Words = npt.NDArray[np.uint32]
 
 
 class StateMover:
-    """Moves of values and sets of a distributed graph to the same graph recut.
+    """Moves of values and sets of a distributed graph to the same graph with new cuts.
 
-    All ranks call the same methods in the same order. Values are sent by old owners to
-    new ones, and then by these to ghosts.
+    All ranks call the same methods in the same order. Old owners send values to new
+    owners, which then send them to ghosts.
 
     Parameters
     ----------
@@ -458,7 +466,7 @@ class StateMover:
 
 #: Tolerated excess of the slowest rank's time over the mean, as a fraction.
 TOLERATED = 0.08
-#: The least fraction of a superstep that a move must save: less is noise of a clock.
+#: The least fraction of a superstep that a move must save: less is noise of clocks.
 LEAST_GAIN = 0.05
 #: Least and most supersteps whose times are used for a move.
 WINDOW, _MOST_SEEN = 8, 32
@@ -546,7 +554,7 @@ class Balancer:
         self._window, self._added = WINDOW, 0
         self._look_at = 0
         self._seen: list[Reals] = []
-        #: Cuts, and the typical seconds of ranks, before each move.
+        #: Cuts before each move, and the median seconds of ranks with them.
         self._measured: list[tuple[Numbers, Reals]] = []
         #: The last move, until its gain is measured.
         self._last: Move | None = None
@@ -575,7 +583,7 @@ class Balancer:
         seen = np.array(self._seen)
         # Medians: a rank that was delayed once is not slow.
         typical = np.median(seen, axis=0)
-        if self._has_broken_its_promise(float(typical.max())):
+        if self._gained_too_little(float(typical.max())):
             return None
         # The upper bound of any gain.
         excess = float(typical.max() - typical.mean())
@@ -664,7 +672,7 @@ class Balancer:
                 np.median(self._seen, axis=0).max()
             )
 
-    def _has_broken_its_promise(self, slowest: float) -> bool:
+    def _gained_too_little(self, slowest: float) -> bool:
         """Set `found_s`, once after a move; return whether it is too small.
 
         If it is less than half of the estimate, later windows are longer.
@@ -673,9 +681,9 @@ class Balancer:
         if last is None:
             return False
         self.found_s = last.before_s - slowest
-        is_broken = self.found_s < 0.5 * last.gain_s
-        self._window *= _PATIENCE if is_broken else 1
-        return is_broken
+        is_too_little = self.found_s < 0.5 * last.gain_s
+        self._window *= _PATIENCE if is_too_little else 1
+        return is_too_little
 
 
 class _Costs:
