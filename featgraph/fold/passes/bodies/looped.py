@@ -1,10 +1,8 @@
 """Loops over features, for one thread that owns many of them.
 
-The body is cut at the collective calls. What varies and lives across a cut stands in a
-small array, one element a feature; the statements between two cuts share one loop,
-which also takes up the reduction that ends them.
-
-A collaborative operation is a loop over features, too.
+The body is cut at the collaborative calls. Each varying local is a small array with one
+element for each feature. The statements between two cuts share one loop, which also
+takes up a reduction behind them. Other operations have loops of their own.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def looped(facts: BodyFacts, node: Define) -> Define:
 
 
 class Loops(Form):
-    """Storage of local variables, and loops over all features."""
+    """The looped form: arrays of local variables, and loops over all features."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         super().__init__(facts, varying)
@@ -60,7 +58,8 @@ class Loops(Form):
             name: self.new_row(facts.function.variables.get(name, ""), "f")
             for name in sorted(varying - {"f"})
         }
-        #: Arrays of a contribution; argmin and argmax have a source, too.
+        #: Arrays into which a gather stores contributions; argmin and argmax also
+        #: store sources.
         self.contributions: list[str] = []
         if facts.returns_value:
             both = ["contribution", "contribution_source"]
@@ -85,7 +84,7 @@ class Loops(Form):
     # -- statements
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements; neighboring ones for each feature share a loop."""
+        """Return statements; neighboring ones that vary share a loop over features."""
         out: Body = []
         run: Body = []
         for node in body:
@@ -112,7 +111,7 @@ class Loops(Form):
         return _Element(self).over(run)
 
     def _is_featurewise(self, node: ast.stmt) -> bool:
-        """Whether a statement varies, holds no collective and does not return."""
+        """Whether a statement varies, has no collaborative call and does not return."""
         if has_collective(node) or any(
             isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
         ):
@@ -188,7 +187,7 @@ def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
     Parameters
     ----------
     waiting : list of ast.stmt
-        Statements in front of it to fuse into its loop.
+        Statements in front of it, to fuse into its loop.
     """
     target = narrowed(node.targets[0], ast.Name).id
     operate = narrowed(node.value, Operate)

@@ -1,16 +1,16 @@
 """Memory of properties: indices into arrays, and matrices staged in shared memory.
 
-Every ``d.name[...]`` of a user function becomes an index into an array here, and only
-here, for one target. `IndexChecks` is checked mode: it compares each index with the
-axis it addresses. A read out of range is reported and yields entry 0; a store or an
+`InMemory` turns every ``d.name[...]`` of a user function into an index into an array;
+`Memory` has the layout. `IndexChecks` is checked mode: it compares each index with the
+length of the axis. A read out of range is reported and yields entry 0; a store or an
 atomic out of range is reported and skipped.
 
 `Staged` is a matrix of the whole graph in shared memory or registers (CUDA).
-``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read its own row,
-K entries away from the row of the next lane. So each block copies the matrix to shared
-memory once, transposed so that neighboring lanes read neighboring entries, in pieces
-for all features of a lane. A small matrix is kept in registers by a lane that has all
-features. docs/design/0010-staged-matrices.md has the reasons.
+``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read row f, so
+that the loads of neighboring lanes are K entries apart. Instead, each block copies the
+matrix to shared memory once, transposed, so that neighboring lanes read neighboring
+entries. A lane that has all features keeps a small matrix in registers.
+docs/design/0010-staged-matrices.md has the reasons.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
-#: Stands for the indices in the form of an entry.
+#: Placeholder for the indices in the template of an entry.
 _PLACE = "PLACE"
 
 
@@ -78,13 +78,13 @@ class Memory:
     seen : mapping
         Property -> field with its earlier values, for an incremental gather.
     indexed : mapping
-        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+        Temporaries in memory -> template of an entry; ``{}`` stands for its indices.
     widths : mapping
         Properties that have rows -> K.
     values : mapping
-        Properties of edges taken by value -> name of the argument.
+        Edge properties that are passed by value -> name of the argument.
     ends : tuple of str
-        Vertex and edge that a fault reports.
+        Texts of the vertex and the edge that the report of a bad index names.
     """
 
     cuda: bool
@@ -112,7 +112,7 @@ def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
 
 
 def reached(node: ast.expr, memory: Memory) -> ast.expr:
-    """Return an expression of the middle end lowered to Python."""
+    """Return a copy of an expression of the middle end, lowered to Python."""
     return cast("ast.expr", InMemory(memory).visit(copied(node)))
 
 
@@ -154,7 +154,8 @@ class InMemory(Rewriting):
         """Read a scalar of the State, or K."""
         if node.name == "feature_count":
             return ast.Constant(self.memory.width)
-        # A recorded launch has the same arguments each time: the device counts.
+        # A recorded launch is replayed with the same arguments, so on the GPU the
+        # number of the superstep is an array in device memory.
         entry = "[0]" if self.memory.cuda and node.name == "superstep" else ""
         return expression(f"d.{node.name}{entry}")
 
@@ -222,7 +223,7 @@ class InMemory(Rewriting):
 
     def visit_MathCall(self, node: MathCall) -> ast.expr:
         """Call a function of `math`, or a builtin."""
-        if node.of_real and self.memory.cuda:  # min and max there let NaN lose
+        if node.of_real and self.memory.cuda:  # min and max of CUDA drop NaN
             name = {"min": "lesser", "max": "greater"}[node.name]
             first, *others = (cast("ast.expr", self.visit(a)) for a in node.args)
             for other in others:
@@ -230,7 +231,7 @@ class InMemory(Rewriting):
             return first
         module = "" if node.name in {"abs", "min", "max"} else "math."
         if node.name in {"floor", "ceil"} and not self.memory.cuda:
-            module = "np."  # of `math`, it is an integer there
+            module = "np."  # those of `math` return integers
         return self._call(f"{module}{node.name}", node.args)
 
     def visit_Numeric(self, node: Numeric) -> ast.expr:
@@ -251,7 +252,7 @@ class InMemory(Rewriting):
         return expression(f"{self.memory.real}({text})")
 
     def visit_Identity(self, node: Identity) -> ast.expr:
-        """Put the identity of the combine."""
+        """Insert the text of the identity of the combine."""
         return expression(self.memory.identity)
 
     def _call(self, name: str, args: list[ast.expr]) -> ast.expr:
@@ -260,7 +261,7 @@ class InMemory(Rewriting):
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Return whether an index is a literal, which is in range."""
+    """Return whether an index is a literal, whose range the analysis has checked."""
     value = node.value if isinstance(node, ast.Constant) else None
     return type(value) is int and value >= 0
 
@@ -275,7 +276,7 @@ Site = tuple[str, str, int, str, int]
 
 @dataclass
 class IndexChecks(Rewriting):
-    """Put tests around indices and in front of stores.
+    """Add a bounds check to each index of a read, a store and an atomic.
 
     Attributes
     ----------
@@ -284,7 +285,7 @@ class IndexChecks(Rewriting):
     function, file : str
         The user's function and its file.
     sites : list of Site
-        Receives one site for each index.
+        List to which the site of each index is appended.
     """
 
     memory: Memory
@@ -315,7 +316,7 @@ class IndexChecks(Rewriting):
         return node
 
     def visit_Access(self, node: Access) -> Access:
-        """Check the indices of a read; arguments have none for their vertex."""
+        """Check the indices of a read; a temporary passed by value has no array."""
         is_given = node.name in self.memory.temporaries and node.version != INDEXED
         if is_given and len(node.indices) < 3:
             return node
@@ -447,7 +448,8 @@ def find_staged(
             turns.setdefault(name, set()).update(found)
             at_edges |= set() if function.kind.writes_vertices else {name}
     for name in [n for n in turns if n not in at_edges and turns[n] == {True}]:
-        # A vertex reads it once, in rows: the first cache brings these as fast.
+        # A vertex function reads the transpose once, row by row, at full width: that is
+        # as fast from the L1 cache as from shared memory.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]
     taken = analysis.emitted | set(analysis.signature) | GENERATED
@@ -475,7 +477,7 @@ def find_staged(
 
 
 def at_hand(staged: dict[str, Staged], real: Real, threads: int) -> Body:
-    """Return the statements in front of a sweep that stage the matrices."""
+    """Return the statements in front of a sweep that stage its matrices."""
     out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]
     for matrix in staged.values():

@@ -1,11 +1,14 @@
 """Functions as statements over SIMD vectors of features (CPU).
 
-As in `unrolled` there are named copies, but each is a vector of neighboring features:
-``p_16`` holds features 16 to 31 of ``p``. LLVM does not vectorize the equivalent loop
-where arrays may alias, or where it unrolled the loop first. A gather returns its
-contributions, so that sums over edges stay in registers. The form `looped` takes
-functions with values that are no real numbers, control flow that differs between
-features, or operations without a vector form.
+As in `unrolled` there are several variables for a name, but each is a vector of
+neighboring features: ``p_16`` holds features 16 to 31 of ``p``. LLVM does not vectorize
+the equivalent loop where arrays may alias, or where it unrolled the loop first. A
+gather returns its contributions, so that sums over edges stay in registers. Functions
+with values that are no real numbers, control flow that differs between features, or
+operations without a vector form have the form `looped` instead.
+
+`vector_form` and `column_form` decide; `Vectors` and `InVectors` rewrite statements and
+expressions.
 """
 
 from __future__ import annotations
@@ -236,8 +239,9 @@ class InVectors(Rewriting):
         return expression(form, **parts)
 
 
+#: Bytes of the largest vector: an AVX-512 register.
 _VECTOR_BYTES = 64
-#: Up to so many vectors a row. More would not stay in registers, and compile slowly.
+#: Most vectors of a row. More would be spilled from registers, and compile slowly.
 MOST_VECTORS = 16
 
 
@@ -379,7 +383,11 @@ class Vectors:
         return out
 
     def of_any_width(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements for the vectors of `pieces`, for any K."""
+        """Return statements for rows of any K, the same vectors as those of `pieces`.
+
+        A loop processes vectors of 64 bytes. Behind it, each set bit of K adds one
+        smaller vector, so that no load reads beyond the row.
+        """
         k = self.facts.context.any_width
         size = _VECTOR_BYTES // self.facts.context.real.itemsize
         self.facts.fresh.begin()
@@ -398,7 +406,7 @@ class Vectors:
         return self.body([copied(statement) for statement in body[:-1]])
 
     def _returned(self, value: ast.expr) -> ast.expr:
-        """Return the vectors of a contribution, or the common verdict."""
+        """Return the vectors of a contribution, or the verdict of all features."""
         if not _has_verdict(self.facts.function):
             return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
         if not varies(value, self.varying):
