@@ -261,7 +261,7 @@ class InMemory(Rewriting):
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Return whether an index is a literal, whose range the analysis has checked."""
+    """Return whether an index is a literal of at least 0, which is not checked."""
     value = node.value if isinstance(node, ast.Constant) else None
     return type(value) is int and value >= 0
 

@@ -1,4 +1,9 @@
-"""Accumulators of gathers and reduces: start, contribution, memory, patches."""
+"""Accumulators of gathers and reduces, and the texts of the statements on them.
+
+An `Accumulator` returns the statements that initialize it, combine a contribution, load
+and store an entry, or combine into memory by an atomic. A `Patch` has those of
+incremental gathers, which replace the old contribution of an edge by the new one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Accumulator:
-    """Accumulator of one gather or reduce, and its statements.
+    """The accumulator of one gather or reduce.
 
     Attributes
     ----------

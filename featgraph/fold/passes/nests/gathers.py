@@ -1,9 +1,12 @@
 """Passes over gathers: the edges they walk, early exits, accumulators, and parts.
 
-Rows of hubs may be cut into parts for several blocks. Each block stores the result of
-its part, then increments a counter of the row (release). The block that finds all
-others counted (acquire) combines the parts in order, so the result does not depend on
-which block is last, and continues as if the whole row were its own.
+The classes are passes: `ChangeDriven`, `ActiveSources`, `EarlyExit`, `LeaveEarly` and
+`Accumulators`, in the order in which they run.
+
+Rows of hubs may be cut into parts for several blocks (`_joined`). Each block stores the
+result of its part, then increments a counter of the row (release). The block that finds
+all others counted (acquire) combines the parts in order, so the result does not depend
+on which block is last, and continues as if the whole row were its own.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ class EarlyExit(_OfGathers):
     """Leave the edges of gathers when no further edge changes the result."""
 
     def visit_Gathers(self, node: Gathers) -> Gathers:
-        """Leave the loop behind the contributions to all of them."""
+        """Add an exit behind the contributions, if all gathers of the walk may stop."""
         filled = [self.facts.filled(f).name for f in node.functions]
         if all(name in self.facts.phase.stops for name in filled):
             body = node.edges.body
@@ -197,7 +200,7 @@ class Accumulators(_OfGathers):
             ]
         rest = filled
         if facts.binding.joins:
-            # Staged values are in memory then, where parts are left.
+            # A staged matrix must be in memory first: parts are stored from there.
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
             out += _joined(facts, filled)
@@ -209,7 +212,7 @@ class Accumulators(_OfGathers):
     def visit_Incremental(self, node: Incremental) -> Body:
         """Sum patches in blocks, like the aggregates that they change.
 
-        Single entries are shared after both ways, patching and recomputing.
+        Single entries are broadcast behind both branches, patching and recomputing.
         """
         node.patch.summed = summed(self.facts, node.patched)
         anew = self.over(node.anew)
@@ -244,7 +247,7 @@ def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
     return Gathers(functions, edges, prefix)
 
 
-#: Where blocks count that they have left a part: at the place of the row's first one.
+#: Array of the counters of stored parts, one for each row, at its first part.
 MET = "joined_met"
 _INDEX = {"one": "", "wide": ", f"}
 
@@ -265,7 +268,10 @@ def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _joined(facts: NestFacts, filled: list[str]) -> Body:
-    """Return the statements that combine parts; all blocks but the last return."""
+    """Return the statements that combine the parts of a row, in the last block.
+
+    All other blocks continue with their next part.
+    """
     homes = [home_of(facts, name) for name in filled]
     staged = [home for home in homes if home.is_staged]
     others = [home for home in homes if not home.is_staged]

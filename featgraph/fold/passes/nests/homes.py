@@ -53,7 +53,7 @@ _BATCH = 32
 class Area:
     """A small array: its name, its shape, and the dtype of an entry.
 
-    One that is `aligned` begins with a cache line, and is zero (CPU).
+    An `aligned` array begins at a cache line, and is filled with zeros (CPU).
     """
 
     name: str
@@ -63,9 +63,12 @@ class Area:
 
 
 class Home:
-    """Default: variables of a lane in registers, or arrays that it loops over."""
+    """Default: variables of a lane in registers, or arrays that it loops over.
 
-    #: Whether lanes bring what edges contribute, and all of a block add it together.
+    The methods return statements, or change the given node to them.
+    """
+
+    #: Whether lanes stage the factors of contributions, which the whole block adds.
     is_staged = False
 
     def __init__(self, facts: NestFacts, accumulator: Accumulator) -> None:
@@ -89,7 +92,7 @@ class Home:
         return False
 
     def areas(self) -> list[Area]:
-        """Return the arrays that it needs."""
+        """Return the arrays that the home needs."""
         accumulator, facts = self.accumulator, self.facts
         if accumulator.is_matrix and self.name not in facts.phase.loads:
             return row_of(facts, self.name, accumulator)
@@ -98,11 +101,11 @@ class Home:
         return []
 
     def start(self, node: Start) -> Body:
-        """Set it to the identity."""
+        """Set the accumulator to the identity."""
         return [node]
 
     def take(self, node: Contribute) -> Body:
-        """Combine a contribution into it."""
+        """Combine a contribution into the accumulator."""
         return [node]
 
     def front(self) -> Body:
@@ -118,11 +121,11 @@ class Home:
         raise NotImplementedError
 
     def put_by(self) -> Body:
-        """Store the sum of a block of terms with earlier ones, if this home stages."""
+        """Add the sum of a block of terms to those before, if this home stages."""
         raise NotImplementedError
 
     def settle(self) -> Body:
-        """Store the sum of contributions in the accumulator."""
+        """Move the combined contributions to the accumulator, behind the walk."""
         return []
 
     def finish(self) -> Body:
@@ -396,7 +399,7 @@ class InTiles(Home):
         return code(loop, BODY=each)
 
     def _vectors(self) -> Body:
-        """Return the same, vector by vector; row and column are equal."""
+        """Return statements that buffer a symmetric product, vector by vector."""
         out = code(f"column = {self._part('column')}")
         split = pieces(self.facts.phase.width, self.facts.context.real)
         for j, (first, size) in enumerate(split):
@@ -414,7 +417,7 @@ class InTiles(Home):
         return row if self.parts.scale is None else f"{self.scale} * {row}"
 
     def settle(self) -> Body:
-        """Add the buffered rows."""
+        """Add the buffered products to the matrix."""
         return code(
             f"tiles.add_products({self.name}, {self.rows}, {self.columns}, "
             f"{self.count}, {self.parts.symmetric})"
@@ -431,10 +434,11 @@ class InTiles(Home):
 def _is_one_triangle(home: Home) -> bool:
     """Return whether only one triangle of a symmetric matrix is read.
 
-    Its only uses are `fg.solve` (positive definite) and its diagonal. In loops,
-    `solve` reads the upper triangle: copying it down crosses cache lines, which for 64
-    features and more costs as much as the solution. In tiles it reads the lower one,
-    and the other would be half of the stores of a block.
+    That holds if functions only read its diagonal, or solve with it (`fg.solve`,
+    positive definite). On the CPU, `solve` then reads the upper triangle: copying it to
+    the lower one crosses cache lines, which for 64 features and more costs as much as
+    the solution. In tiles of a block it reads the lower triangle, and the upper one
+    would be half of the stores.
     """
     facts = home.facts
     statements = [s for f in facts.functions.values() for s in f.body]
@@ -639,10 +643,11 @@ class InBlockTiles(_InTiles):
 
 
 class InShareTiles(_InTiles):
-    """The same over all vertices: each block stores tiles of its share.
+    """A sum of outer products over all vertices, by blocks that each take a share.
 
-    The buffer is double: while a batch is added, the next one is stored, so there is
-    one barrier for each batch.
+    A block stores the tiles of its share in a row of partial results. The buffer of
+    factors is double: while a batch is added, the next one is stored, so there is one
+    barrier for each batch.
     """
 
     def areas(self) -> list[Area]:
@@ -691,7 +696,7 @@ class InShareTiles(_InTiles):
         return self.mapping.part_size
 
     def reduced(self, entry: str, value: str) -> Body:
-        """Store an entry of the tiles in the matrix, and mirror it."""
+        """Store an entry of the tiles in the matrix; mirror that of a symmetric one."""
         leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
         own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
         return code(f"block_tiles.{leave}(reduced, {own})")
@@ -708,7 +713,7 @@ class InShareTiles(_InTiles):
 
 
 def _adds(facts: NestFacts, name: str) -> str:
-    """Return the test that the matrix holds earlier blocks of terms."""
+    """Return the test that the matrix already has sums of earlier blocks of terms."""
     in_blocks = facts.binding.block and name in facts.summed
     return "block_count > 0" if in_blocks else "False"
 

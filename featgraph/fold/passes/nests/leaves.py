@@ -90,7 +90,7 @@ class Sums(Rewriting):
 
     def __init__(self, facts: NestFacts) -> None:
         self.facts, self.intrinsics = facts, facts.intrinsics
-        #: Corner or edge -> the index at which its sums wait; "" for registers.
+        #: Corner or edge -> index of its sums in arrays; "" if they are in registers.
         self.waiting: dict[str, str] = {}
 
     def visit_Waits(self, node: Waits) -> Body:
@@ -159,9 +159,8 @@ class Sums(Rewriting):
         for each in own:
             at = f"{each.name}[{node.index}]"
             taken = code(f"{each.more} = {at}") + self._settled(each, each.more)
-            if (
-                self.facts.target is Target.CUDA
-            ):  # a block has one row, and as many places at most
+            if self.facts.target is Target.CUDA:
+                # Sums at places that do not fit the array are in memory: see `_put`.
                 taken = when([f"{node.index} < {each.name}.shape[0]"], taken)
             else:
                 taken += code(f"{at} = 0")
@@ -173,7 +172,7 @@ class Sums(Rewriting):
         return [each for each in self.facts.sums if each.role in roles]
 
     def _put(self, each: Sum, index: str) -> Body:
-        """Add to an entry of a row array, or to memory if it does not fit."""
+        """Add to an entry of an array along a row, or to memory if it does not fit."""
         if self.facts.target is Target.CPU:
             return code(f"{each.name}[{index}] += {each.more}")
         shared = code(f"warp.atomic_add({each.name}, {index}, {each.more})")
@@ -183,7 +182,7 @@ class Sums(Rewriting):
     def _settled(self, each: Sum, value: str) -> Body:
         """Add a sum to memory, if it is not zero."""
         add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
-        # Sums of ranks go into outboxes: owners mark the entries that have arrived.
+        # On several ranks sums go into outboxes, and the owners of edges mark them.
         notes = each.into in self.facts.phase.marks
         if notes and not self.facts.oriented.in_parts:
             for edge in (each.role, self.facts.oriented.twin(each.role)):
@@ -203,7 +202,7 @@ def place_of(accumulator: Accumulator) -> str:
     return {"one": "v", "wide": "v, f", "matrix": "v, i, f"}[shape_of(accumulator)]
 
 
-#: Stems of what a gather contributes, as it is and as it was.
+#: Names of a contribution: the current one, and that at the last update.
 _BOTH = ("contribution", "contribution_seen")
 
 
@@ -433,7 +432,10 @@ class Leaves(Rewriting):
 
 
 def _seen(facts: NestFacts, function: str) -> Callee:
-    """Return an incremental gather that reads the values of the last update."""
+    """Return the variant of an incremental gather that reads values of the last update.
+
+    Its result is the contribution that the aggregate contains.
+    """
     how = facts.incremental(function)
     if how is None or how.seen is None:
         raise KeyError(f"{function} is not patched")
@@ -441,7 +443,7 @@ def _seen(facts: NestFacts, function: str) -> Callee:
 
 
 def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Body:
-    """Return the copy of an entry of any width, by the lanes that share it."""
+    """Return the copy of an entry of any shape, by the lanes that share it."""
     item = facts.plan.analysis.signature[name].item_shape
     axis, (to, from_) = facts.binding.features, arrays_of_copy(name, commits)
     lanes, piece = axis.lanes, axis.vector_width

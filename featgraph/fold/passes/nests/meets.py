@@ -1,7 +1,9 @@
 """Synchronization of lanes, and the memory areas of kernels.
 
-`Meets` lowers `Meet` nodes: shuffles and votes in a warp, barriers and shared arrays in
-a block. `DeclareAreas` declares the shared, local and global arrays that a kernel uses.
+`Meets` lowers `Meet` nodes: to shuffles and votes in a warp, to barriers and shared
+arrays ("boxes", an element for each thread) in a block. `DeclareAreas` declares the
+shared, local and global arrays that a kernel uses; `scratch_of` returns those that are
+arguments, since the runtime allocates them.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ class Meets(Rewriting):
         facts, axis = self.facts, self.axis
         accumulator, home = facts.accumulators[name], home_of(facts, name)
         if home.is_staged:
-            return []  # its tiles are there
+            return []  # its `finish` has stored the tiles
         one, k = element(accumulator), facts.phase.width
         places = {"one": "0", "wide": "f", "element": "element"}
         place = places.get(home.shape, f"i * {k} + f")
@@ -236,7 +238,7 @@ def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
 def group_areas(facts: NestFacts) -> list[Area]:
     """Return the matrices shared by the lanes of an edge.
 
-    On the CPU a thread has no partners; work areas have another form there.
+    On the CPU, a thread does not share a vertex: they are its work areas.
     """
     if facts.target is Target.CPU:
         return _works(facts)
@@ -368,7 +370,7 @@ class DeclareAreas(Rewriting):
                 found.append(Area(array, (max(counts), k), dtype))
         for accumulator in _accumulators_of_vertex(facts):
             if accumulator.is_matrix and facts.target is Target.CUDA:
-                continue  # of its group
+                continue  # one for a group: see `group_areas`
             own = home_of(facts, accumulator.name).areas()
             found += own
             if own and accumulator.name in facts.phase.incremental:
