@@ -1,4 +1,9 @@
-"""Schedules over words of a set: ranges of words, or one word for each part."""
+"""Schedules over words of a set: ranges of words, or one word for each part.
+
+`WordRangesSchedule` is for set kernels whose output is in the order of vertices. The
+others are for reduces in a fixed tree, which depends neither on threads nor on the
+partition: the sum of a part, a word of 32 vertices or a single vertex, is a leaf.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +58,10 @@ class WordRangesSchedule(LaneSchedule):
 
 
 class WordSchedule(LaneSchedule):
-    """Lanes take the vertices of one word one after the other, and share features.
+    """Lanes take the vertices of a part one after the other, and share features.
 
-    The result does not depend on the partition of other vertices: see
-    `featgraph.runtime.devices.fixed_trees`. A part is a word, or, with
-    ``together = 1``, a vertex.
+    A part is a word, or, with ``together = 1``, a vertex. Its sum does not depend on
+    the partition of other vertices: see `featgraph.runtime.devices.fixed_trees`.
     """
 
     name = "words"
