@@ -49,7 +49,8 @@ class Writer:
     origins : dict
         Generated line number -> ``(file, line)`` of the user's code it came from.
     written : dict
-        Text of a function without its name -> name of the first one with it.
+        Text of a function without its name -> name of the first function with that
+        text.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,8 @@ class Writer:
     def line(self, text: str = "", origin: Origin | None = None) -> None:
         """Append one line at the current indentation; break a long one."""
         if text.startswith("#"):
-            # A comment names a file, and a new line in that name would end it.
+            # A comment names a file. A newline in the name of the file would end the
+            # comment, and the rest would be code.
             printable = text.isprintable()
             text = text if printable else text.encode("unicode_escape").decode()
             self.add([self.indent + text], origin)
@@ -233,7 +235,10 @@ def _doc_of(node: ast.stmt) -> str:
 
 
 def _header(node: _Block, depth: int) -> str:
-    """Return the header line of a branch or a loop; it may be too long."""
+    """Return the header line of a branch or a loop.
+
+    A long conjunction or disjunction gets parentheses, in which `Writer` breaks lines.
+    """
     note = _note(node)
     header = f"{head_of(node)}:{note}"
     if depth + len(header) <= _WIDTH or isinstance(node, ast.For):
