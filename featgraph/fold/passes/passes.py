@@ -361,7 +361,8 @@ def pulled_edges(facts: NestFacts, tree: Body) -> Body:
 def store_forwarding(facts: NestFacts, tree: Body) -> Body:
     """Pass entries that an edge function writes to gathers in registers; store once.
 
-    `bodies.stores.find_forwarded` has the conditions.
+    An entry is forwarded if the function writes it once, and gathers read it at its own
+    edge and feature only.
     """
     return StoreForwarding(facts).over(tree) if facts.context.forwarded else tree
 
