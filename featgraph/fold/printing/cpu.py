@@ -64,6 +64,7 @@ IMPORTS = (
 #: reciprocal, so the last bit depends on which operations LLVM moves out of a loop, and
 #: not on the order of sums alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+#: Options of functions that Python calls.
 _CALLED = 'CALLED = {**CODE, "cache": True, "nogil": True}'
 #: Lines of modules without reals, which turn off reference counting: see `_compiled`.
 _UNCOUNTED = [
@@ -375,6 +376,7 @@ def _swapped(field: Field, written: tuple[str, ...]) -> str:
 
 #: Arguments of the loop for a stage, beside its data and the arrays of its reduces.
 _SETS = ["everyone", "left", "chunks"]
+#: First lines of a module with a stage: it imports the modules of loop and stage.
 _STAGE_HEAD = """
 import {step} as step
 import {stage} as stage
@@ -382,6 +384,8 @@ from numba import int64, njit
 
 CODE = {{"error_model": "numpy", "no_cfunc_wrapper": True}}
 """
+#: Run the loop until no vertex is due (CALL), then the stage, until neither leaves an
+#: active vertex or a limit is reached. ``left`` lists the vertices that a stage sweeps.
 _STAGE_LOOP = """
 number, work, edges, stages, ended = 0, 0, 0, 0, 0
 since = left_count = left.size
@@ -415,6 +419,7 @@ END
 #: Once a share of 1 / `_RENEWED` of the vertices that are left has been committed, the
 #: list of those that still go on is made anew.
 _RENEWED = 8
+#: Drop vertices that no longer go on from ``left``, and combine them in the reduces.
 _LEAVE = f"""
 if since * {_RENEWED} >= left_count:
     since, kept, gone_count = 0, 0, 0

@@ -441,6 +441,7 @@ class _QueuePrinter:
         return tuple(found)
 
 
+#: First lines of a module with a stage: it imports the modules of loop and stage.
 _STAGE_HEAD = """
 import {step} as step
 import {stage} as stage
@@ -450,6 +451,7 @@ from featgraph.cuda.dialect import cuda, kernel
 from featgraph.device import queue_cuda as queues
 from featgraph.device import warp
 """
+#: A superstep runs its loop body; if it leaves no active vertex, the stage runs behind.
 _STAGE_LOOP = """
 step_number, meets, is_staged = int64(0), int64(0), False
 step.begin_0(FIRST)
@@ -481,6 +483,7 @@ while first < everyone.size * 32:
     queues.append_row(alive, v, out_degree, lists, step_number)
     first = int32(first + cuda.gridsize(1))
 """
+#: Combine in a thread, then in a warp, then by one atomic of each warp.
 _STAGE_REDUCE = """
 queues.begin_result({into}, {identity})
 meets = queues.meet(lists, meets)

@@ -167,10 +167,10 @@ def _describe_incremental(plan: FoldPlan, gather: IncrementalGather) -> str:
 
 #: Forms of a message of rows -> its contents.
 _FORMS = {
-    "all": "the owner's whole range, with bits that say which rows changed",
-    "ms": "all that the other rank has, with bits that say which rows changed",
-    "vr": "those that changed, with a bit for each that the other rank has",
-    "vr-list": "those that changed, with the gaps between them",
+    "all": "all rows of the owner, with a bit for each that changed",
+    "ms": "all rows that the other rank has, with a bit for each that changed",
+    "vr": "the rows that changed, with a bit for each that the other rank has",
+    "vr-list": "the rows that changed, with the gaps between their numbers",
 }
 
 
@@ -404,6 +404,7 @@ def _part(value: Any) -> str:
     return str(value)
 
 
+#: Version of an access -> suffix of the property.
 _VERSIONS = {"next": "_next", "seen": "_seen"}
 
 

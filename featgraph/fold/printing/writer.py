@@ -34,6 +34,7 @@ __all__ = [
 
 #: Longest line of a module.
 _WIDTH = 88
+#: Operators in front of which `Writer` may break a line.
 _OPERATOR = re.compile(r" (\+|-|\*|/|\*\*|\||&|or|and|if|else|>|<|!=|==) ")
 
 Origin = tuple[str, int]
@@ -128,7 +129,7 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
         lead = indent if first or inside else indent + "    "
         if len(lead) + len(text) <= _WIDTH:
             return [*lines, lead + text]
-        cut, depth_there, deeper = -1, 0, 99
+        cut, depth_at_cut, deeper = -1, 0, 99
         open_now = depth
         for place, letter in enumerate(text[: _WIDTH - len(lead)]):
             open_now += (letter in "([{") - (letter in ")]}")
@@ -139,11 +140,11 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
                 and (text[place - 1] == "," or _OPERATOR.match(text, place))
             )
             if breakable and open_now <= deeper:
-                cut, depth_there, deeper = place, open_now, open_now
+                cut, depth_at_cut, deeper = place, open_now, open_now
         if cut < 0:
             return [*lines, lead + text]
         lines.append(lead + text[:cut].rstrip())
-        text, depth, first = text[cut:].lstrip(), depth_there, False
+        text, depth, first = text[cut:].lstrip(), depth_at_cut, False
 
 
 _Block = ast.If | ast.While | ast.For

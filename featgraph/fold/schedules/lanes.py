@@ -411,6 +411,7 @@ class ApartSchedule(LaneSchedule):
         return replace(super().bind(mapping, shape), walk=walk)
 
 
+#: Option of "virtual_warp", and its values.
 LANES_OPTION = "lanes_per_vertex"
 LANES = (2, 4, 8, 16, 32)
 #: Most features of a lane in schedule "virtual_warp".

@@ -23,6 +23,7 @@ __all__ = [
     "share_features", "stands_for", "vertices_together", "whole_piece",
 ]  # fmt: skip
 
+#: Lanes of a warp.
 WARP = 32
 #: Names of ways to intersect the neighbors of two vertices, in options.
 INTERSECTIONS = ("mark", "merge", "search")

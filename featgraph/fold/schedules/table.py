@@ -66,6 +66,7 @@ __all__ = [
     "names_for",
 ]  # fmt: skip
 
+#: All schedules; `explain` and error messages list them in this order.
 _ALL: tuple[Schedule, ...] = (
     CpuSchedule(),
     ThreadSchedule(),

@@ -37,6 +37,7 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BalancedPushSchedule", "WarpSegmentationSchedule"]
 
+#: Option of "warp_segmentation": edges of a lane in flight.
 OPTION = "edges_at_a_time"
 #: Edges of a lane in flight: of one, two and four, four were 1.3 to 2.4 times faster
 #: than one with scalars (prototype, NVIDIA H200).

@@ -96,8 +96,8 @@ class Loops(Form):
                 out += self._each(run)
                 run = []
             if isinstance(node, ast.Assign) and is_collective(node.value):
-                waiting = self._elements(run) if joins else []
-                out += looped_call(self, node, waiting)
+                fused = self._elements(run) if joins else []
+                out += looped_call(self, node, fused)
                 run = []
             else:
                 out += self._structured(node)
@@ -181,18 +181,18 @@ class _Element(InForm):
         return self.generic_visit(node)
 
 
-def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
+def looped_call(loops: Loops, node: ast.Assign, fused: Body) -> Body:
     """Return the statements of ``target = operation(...)``.
 
     Parameters
     ----------
-    waiting : list of ast.stmt
+    fused : list of ast.stmt
         Statements in front of it, to fuse into its loop.
     """
     target = narrowed(node.targets[0], ast.Name).id
     operate = narrowed(node.value, Operate)
     loops.facts.fresh.begin()
-    call = _LoopedCall(loops, node, waiting)
+    call = _LoopedCall(loops, node, fused)
     primitive_of(operate).loop(operate, target, call)
     return call.body
 
@@ -200,16 +200,16 @@ def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
 class _LoopedCall(Call):
     """Context of an operation: see `operations.primitive.Looped`."""
 
-    def __init__(self, loops: Loops, node: ast.Assign, waiting: Body) -> None:
+    def __init__(self, loops: Loops, node: ast.Assign, fused: Body) -> None:
         super().__init__(loops, node)
-        self.loops, self.waiting = loops, waiting
+        self.loops, self.fused = loops, fused
 
     def all_features(self) -> AbstractContextManager[None]:
         return self.block(f"for f in range({self.width}):")
 
     def each(self, template: str, **parts: ast.expr) -> None:
         last = placed(code(template, **parts), self.node)
-        self.body += self.loops.over_features([*self.waiting, *last])
+        self.body += self.loops.over_features([*self.fused, *last])
 
     def element_of(self, target: str) -> str:
         return self.loops.arrays[target]

@@ -50,10 +50,11 @@ from featgraph.fold.tree.statements import (
 from featgraph.program.signature import GENERATED, Real
 
 __all__ = [
-    "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "at_hand",
-    "find_staged", "has_pieces", "reached", "shared_matrices_of",
+    "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "find_staged",
+    "has_pieces", "lowered", "shared_matrices_of", "stage_matrices",
 ]  # fmt: skip
 
+#: Operation of ``fg.atomic`` -> function of the module of atomics.
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
 #: Placeholder for the indices in the template of an entry.
 _PLACE = "PLACE"
@@ -111,7 +112,7 @@ def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
     return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
 
 
-def reached(node: ast.expr, memory: Memory) -> ast.expr:
+def lowered(node: ast.expr, memory: Memory) -> ast.expr:
     """Return a copy of an expression of the middle end, lowered to Python."""
     return cast("ast.expr", InMemory(memory).visit(copied(node)))
 
@@ -476,7 +477,7 @@ def find_staged(
     return staged
 
 
-def at_hand(staged: dict[str, Staged], real: Real, threads: int) -> Body:
+def stage_matrices(staged: dict[str, Staged], real: Real, threads: int) -> Body:
     """Return the statements in front of a sweep that stage its matrices."""
     out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]

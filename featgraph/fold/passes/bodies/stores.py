@@ -30,7 +30,7 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.passes.bodies.facts import BodyFacts, Context
-from featgraph.fold.passes.bodies.memory import Memory, array_of, reached
+from featgraph.fold.passes.bodies.memory import Memory, array_of, lowered
 from featgraph.fold.passes.bodies.nodes import Define, GoOn, Key, LoadRows, Row
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.mapping import Mapping
@@ -163,7 +163,7 @@ def _find_rows(
         while name in taken:
             name += "_"
         taken.add(name)
-        index = ast.unparse(reached(node.indices[0], memory))
+        index = ast.unparse(lowered(node.indices[0], memory))
         found[key] = Row(key, name, index)
     return tuple(found.values())
 

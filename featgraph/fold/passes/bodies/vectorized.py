@@ -46,6 +46,7 @@ from featgraph.program.signature import Real
 
 __all__ = ["column_form", "pieces", "vector_form", "vectorized"]
 
+#: Comparisons that vectors have.
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
 #: Functions of real numbers that `featgraph.device.vectors_cpu` has.
 _MATH = {"abs": "absolute", "fabs": "absolute", "isfinite": "is_finite"}

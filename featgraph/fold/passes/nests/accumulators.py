@@ -23,7 +23,7 @@ __all__ = [
     "Patch",
     "accumulator_of",
     "change_name",
-    "found",
+    "final_test",
     "indexed_forms",
     "was_packed",
 ]
@@ -212,7 +212,7 @@ def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
     return gather_identity(function, analysis)
 
 
-def found(accumulator: Accumulator, name: str) -> str:
+def final_test(accumulator: Accumulator, name: str) -> str:
     """Return the test that no further contribution changes an accumulator."""
     if accumulator.is_arg:
         return f"{source_name(name)} >= 0"

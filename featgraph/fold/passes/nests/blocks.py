@@ -25,7 +25,7 @@ __all__ = [
     "finished_by_blocks",
     "in_blocks_of",
     "levels",
-    "waiting",
+    "partial_sums",
 ]
 
 #: Neighboring elements of the result of a reduce that a block of threads combines at a
@@ -47,7 +47,7 @@ def levels(facts: NestFacts) -> int:
     return CPU_LEVELS if facts.target is Target.CPU else 1
 
 
-def waiting(facts: NestFacts, name: str) -> str:
+def partial_sums(facts: NestFacts, name: str) -> str:
     """Return the name of the array of partial sums; no user name can equal it."""
     return f"block_sums_{facts.summed.index(name)}"
 
@@ -216,4 +216,4 @@ class Blocks(Rewriting):
         level = "block_level, " if self.levels > 1 else ""
         shape = home_of(self.facts, accumulator.name).shape
         own = {"one": "0", "element": "0", "wide": "j"}.get(shape, "i, j")
-        return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"
+        return f"{partial_sums(self.facts, accumulator.name)}[{level}{own}]"

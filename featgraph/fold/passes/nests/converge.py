@@ -242,7 +242,7 @@ class Converge(ConvergeRows):
         if staged:
             return self._in_batches(node, walk, staged)
         if _meets(self.facts, node.body):
-            # A lane that left would be missed in the shuffles of those that go on.
+            # A lane that left the walk would be missing in shuffles of other lanes.
             body = self._masked(_Endless().over(node.body), "inside_edge")
             walk = replace(walk, form="rounds")
             lanes = self.binding.scopes["vertex"].lanes

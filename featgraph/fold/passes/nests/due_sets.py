@@ -383,6 +383,7 @@ def _list_rows(facts: SetFacts) -> Body:
 
 _CPU, _LANES, _BLOCK = CpuSchedule(), LaneSchedule(), BlockSchedule()
 _PARTS, _APART, _RANGES = PartSchedule(), ApartSchedule(), WordRangesSchedule()
+#: Arguments of `_count_rows` and `_list_rows`; ``everything`` stands for all vertices.
 _SHARED = ("words", "everything", "vertex_count", "counts", "edges")
 _REACH = "Add the ends of the edges of active vertices to `due`"
 _FIND = "Set `due` to the active vertices and those with an active source"

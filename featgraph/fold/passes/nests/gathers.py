@@ -16,7 +16,7 @@ import math
 from functools import partial
 
 from featgraph.fold.analysis.gathers import in_blocks, memory_dtype, takes_active
-from featgraph.fold.passes.bodies.memory import reached
+from featgraph.fold.passes.bodies.memory import lowered
 from featgraph.fold.passes.bodies.stores import leaving_test
 from featgraph.fold.passes.nests.facts import NestFacts, element, shape_of
 from featgraph.fold.passes.nests.homes import Home, home_of
@@ -169,7 +169,7 @@ class LeaveEarly(_OfGathers):
             n.name in own for n in ast.walk(test) if isinstance(n, Access)
         ):
             return None
-        return reached(test, facts.context.memory(rest[0]))
+        return lowered(test, facts.context.memory(rest[0]))
 
 
 class Accumulators(_OfGathers):
@@ -249,6 +249,7 @@ def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
 
 #: Array of the counters of stored parts, one for each row, at its first part.
 MET = "joined_met"
+#: Shape of an accumulator -> indices of its elements behind the number of a part.
 _INDEX = {"one": "", "wide": ", f"}
 
 

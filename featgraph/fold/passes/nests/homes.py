@@ -361,7 +361,7 @@ class InTiles(Home):
         number = facts.phase.tiles.index(self.name)
         self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
         self.columns = self.rows = f"tile_columns_{number}"
-        #: Whether rows and columns are the same numbers.
+        #: Whether rows equal columns, so that one buffer holds both.
         self.is_shared = self.parts.is_square
         if not self.is_shared:
             self.rows = f"tile_rows_{number}"
@@ -495,13 +495,13 @@ class StagedRows:
         """Groups of threads that have all tiles."""
         return self.mapping.lanes_per_vertex // self.tiles
 
-    def front(self, waiting: int) -> Body:
-        """Return the buffers for `waiting` rows, and the tile of a thread.
+    def front(self, row_count: int) -> Body:
+        """Return the buffers for `row_count` rows, and the tile of a thread.
 
         Padding of the rows is zero, so it adds nothing.
         """
         k, real, out = self.facts.phase.width, self.facts.context.real, code("")
-        shape = (waiting, self.padded)
+        shape = (row_count, self.padded)
         for name in dict.fromkeys((self.columns, self.rows)):
             out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
             if k < self.padded:
@@ -692,7 +692,7 @@ class InShareTiles(_InTiles):
 
     @property
     def part_size(self) -> int:
-        """Entries of a partial result: those of its tiles."""
+        """Entries of all tiles in a partial result."""
         return self.mapping.part_size
 
     def reduced(self, entry: str, value: str) -> Body:

@@ -17,7 +17,7 @@ from featgraph.fold.passes.bodies.stores import arrays_of_copy, is_piecewise
 from featgraph.fold.passes.nests.accumulators import (
     Accumulator,
     change_name,
-    found,
+    final_test,
     was_packed,
 )
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
@@ -91,14 +91,14 @@ class Sums(Rewriting):
     def __init__(self, facts: NestFacts) -> None:
         self.facts, self.intrinsics = facts, facts.intrinsics
         #: Corner or edge -> index of its sums in arrays; "" if they are in registers.
-        self.waiting: dict[str, str] = {}
+        self.index_of: dict[str, str] = {}
 
     def visit_Waits(self, node: Waits) -> Body:
         """Initialize sums; add them to memory behind the body."""
-        outer = self.waiting
-        self.waiting = {**outer, **dict.fromkeys(node.at, node.index)}
+        outer = self.index_of
+        self.index_of = {**outer, **dict.fromkeys(node.at, node.index)}
         body = self.over(node.body)
-        self.waiting = outer
+        self.index_of = outer
         own = self._at(node.at)
         if node.index or not own:
             return body
@@ -122,7 +122,7 @@ class Sums(Rewriting):
         call = f"{node.function}({', '.join((*ROLES, 'd'))})"
         out = code(f"{names} = {call}" if names else call)
         for each in self.facts.sums:
-            index = self.waiting.get(each.role)
+            index = self.index_of.get(each.role)
             if index is None:
                 out += self._settled(each, each.more)
             elif index == "":
@@ -287,7 +287,7 @@ class Leaves(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Leave the loop over edges when all accumulators are final."""
         filled = [self.facts.filled(f) for f in node.functions]
-        tests = [expression(found(a, element(a))) for a in filled]
+        tests = [expression(final_test(a, element(a))) for a in filled]
         leave = code("if all_found:\n    break") if node.leaves else []
         return [AllFound(tests), *leave]
 

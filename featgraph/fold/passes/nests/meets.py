@@ -9,9 +9,9 @@ arguments, since the runtime allocates them.
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
-from featgraph.fold.passes.bodies.memory import at_hand
+from featgraph.fold.passes.bodies.memory import stage_matrices
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
-from featgraph.fold.passes.nests.blocks import levels, waiting
+from featgraph.fold.passes.nests.blocks import levels, partial_sums
 from featgraph.fold.passes.nests.facts import NestFacts, element, partials_of
 from featgraph.fold.passes.nests.homes import (
     VECTOR_BYTES,
@@ -214,7 +214,7 @@ def _shuffled(
     Raises
     ------
     TypeError
-        If the combine has no shuffle: a schedule let lanes share edges all the same.
+        If the combine has no shuffle, though the schedule lets lanes share edges.
     """
     if not accumulator.rules.shuffle:
         raise TypeError(f"no shuffle combines {names[0]} over {lanes} lanes")
@@ -266,7 +266,7 @@ def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
         shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
         several = levels(facts)
         shape = shape if several == 1 else (several, *shape)
-        area = Area(waiting(facts, name), shape, facts.context.real)
+        area = Area(partial_sums(facts, name), shape, facts.context.real)
         found.append((area, alone and home == "matrix"))
     return found
 
@@ -307,7 +307,9 @@ class DeclareAreas(Rewriting):
         """Return the declarations; a kernel without areas has none."""
         facts, out = self.facts, code("")
         if facts.target is Target.CUDA:
-            out += at_hand(facts.context.staged, facts.context.real, facts.threads)
+            out += stage_matrices(
+                facts.context.staged, facts.context.real, facts.threads
+            )
         for n, area in enumerate(group_areas(facts)):
             out += self._of_group(area, n)
         waits = [area for area, in_group in _waiting(facts) if not in_group]

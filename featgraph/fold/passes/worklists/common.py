@@ -16,7 +16,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.accumulators import final_test
 from featgraph.fold.passes.nests.facts import NestFacts, element, layout_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import along_to_push
@@ -90,7 +90,7 @@ class Worklist:
         facts = self.of_an_edge
         filled = [facts.filled(f.name) for f in self.gathers]
         out = self.front() + [Start(a.name) for a in filled] + self.contributes()
-        return [*out, AllFound([expression(found(a, element(a))) for a in filled])]
+        return [*out, AllFound([expression(final_test(a, element(a))) for a in filled])]
 
     def settled(self) -> Body:
         """Return the functions of a vertex behind its edges, without restores."""

@@ -27,10 +27,14 @@ from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
 __all__ = ["CudaWorklist"]
 
+#: Chunks of 32 edges, vertices or words that a warp takes: its first one, and the
+#: stride.
 _WARPS = """
 first_chunk = int32(cuda.grid(1) >> 5)
 chunk_stride = int32(cuda.gridsize(1) >> 5)
 """
+#: Walk all edges, a lane each. Lanes past the last edge repeat it, with ``inside_edge``
+#: False.
 _EACH_EDGE = """
 chunk = first_chunk
 while chunk * 32 < edge_count:
@@ -60,6 +64,7 @@ def _degree(worklist: Worklist) -> Body:
     return layout.row("v") + code(f"out_degree = int64({layout.degree})")
 
 
+#: The loop with one grid barrier (``queues.meet``) a superstep.
 _LOOP_AT_ONCE = """
 step_number, meets = int64(0), int64(0)
 BEGIN
@@ -94,6 +99,8 @@ while chunk * 32 < rows + leaf_count:
     queues.append(is_met, v, lists, step_number)
     chunk += chunk_stride
 """
+#: Run the functions behind the gathers for each listed vertex. All lanes of a warp stay
+#: in the loop, since appending to a list takes votes.
 _EACH_MET = """
 met_count = int32(lists.words[queues.DUE + (step_number & (queues.TURNS - 1))])
 chunk = first_chunk
@@ -106,6 +113,7 @@ while chunk * 32 < met_count:
     APPEND
     chunk += chunk_stride
 """
+#: Walk the words of the active set, a lane each.
 _EACH_ACTIVE = """
 first_word = first_chunk * 32
 while first_word < lists.active.size:
@@ -116,6 +124,7 @@ while first_word < lists.active.size:
     WORD
     first_word += chunk_stride * 32
 """
+#: Take a bit of the word of each lane, until no lane of the warp has one left.
 _EACH_BIT = """
 while warp.group_any(word != 0, 32):
     is_active = word != 0
@@ -148,6 +157,7 @@ if queues.wants_more(lists, far_side, step_number):
     far_side = 1 - far_side
 return meets, far_side
 """
+#: Reduce the first (least signed) key of all waiting vertices.
 _FIRST = """
 first, some = float64(math.inf), False
 far_count = lists.words[queues.FARS + far_side]
@@ -158,6 +168,8 @@ for place in range(cuda.grid(1), far_count, cuda.gridsize(1)):
         first = min(first, first_key_0(v, d, lists, far_lists))
 queues.note_first(some, first, lists, far_lists)
 """
+#: List waiting vertices within the limit as sources; others go to the other of two
+#: lists (``far_side``).
 _EACH_FAR = """
 chunk = first_chunk
 while chunk * 32 < far_count:
@@ -177,6 +189,7 @@ while chunk * 32 < far_count:
     queues.append_row(is_near, v, out_degree, lists, step_number)
     chunk += chunk_stride
 """
+#: The loop with barriers behind the walk over edges, and behind the commits.
 _LOOP = """
 step_number, meets = int64(0), int64(0)
 BEGIN
