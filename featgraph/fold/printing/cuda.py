@@ -233,6 +233,7 @@ class _CudaPhase:
         return STRIDES if in_blocks else 1
 
     def _entries(self, facts: NestFacts) -> list[Entry]:
+        """Return the descriptions of the kernels; print the last step of a reduce."""
         main = Entry(
             self.name, self.number, self.role, facts.arguments, dict(self.scratch),
             self.threads, self._bounds(), self._strides(),

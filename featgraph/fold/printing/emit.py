@@ -199,6 +199,7 @@ def _print_function(
 
 
 def _header(writer: Writer, plan: FoldPlan, numbers: Sequence[int]) -> None:
+    """Write the docstring of the module, which describes the plan."""
     title = " + ".join(f.declared.name for f in plan.analysis.functions)
     writer.line(f'"""{title}, folded by featgraph.')
     writer.line()
@@ -280,6 +281,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
 def _add_access(
     found: dict[str, Field], analysis: Analysis, name: str, version: str
 ) -> None:
+    """Add the field of an accessed property, or of the result of a reduce."""
     type_ = analysis.signature.get(name)
     if type_ is None:
         if name in analysis.reductions:
@@ -303,6 +305,7 @@ def _add_access(
 def _add_scalar(
     found: dict[str, Field], analysis: Analysis, name: str, target: str
 ) -> None:
+    """Add the field of a scalar of the State, or of a built-in name."""
     type_ = analysis.signature.get(name)
     if type_ is not None:
         dtype = analysis.real if type_.dtype == "real" else type_.dtype

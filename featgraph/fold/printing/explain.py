@@ -348,6 +348,7 @@ def changed_lines(old: str, new: str) -> str:
 
 
 def _lines(body: Body, depth: int = 0) -> Iterator[str]:
+    """Yield the lines of statements; `depth` is the level of indentation."""
     indent = _INDENT * depth
     for node in body:
         remarks = [note_of(node), f"{agrees(node)} agrees" if agrees(node) else ""]

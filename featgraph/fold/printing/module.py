@@ -253,6 +253,7 @@ class KernelSource:
         return {entry.name: self._find_arguments(entry) for entry in self.entries}
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
+        """Return the arguments of an entry, each recognized by its name."""
         phase = self.plan.phases[entry.phase]
         chunks = "word_chunks" if phase.in_a_tree else phase.kind.chunks
         if phase.changed_only:

@@ -211,6 +211,7 @@ def print_body(writer: Writer, body: Body, file: str = "") -> None:
 
 
 def _print(writer: Writer, node: ast.stmt, file: str) -> None:
+    """Write one statement with its body, and the origin of its lines."""
     line = getattr(node, "lineno", 0) if file else 0
     origin = (file, line) if line else None
     if isinstance(node, Comment):

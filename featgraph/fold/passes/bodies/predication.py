@@ -166,6 +166,10 @@ class _Predication:
         return out
 
     def _local(self, node: ast.stmt) -> Body:
+        """Return a statement without collaborative calls, for a lane that executes it.
+
+        Uniform branches and loops stay; the statements in them are rewritten.
+        """
         if any(isinstance(n, ast.Return) for n in ast.walk(node)):
             raise self.facts.function.declared.source.error(
                 "a return inside a loop, in a function with collaborative calls",

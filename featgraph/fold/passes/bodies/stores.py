@@ -203,6 +203,11 @@ def _certain(body: Body) -> Iterator[tuple[Access, bool]]:
 
 
 def _certain_in(node: ast.AST) -> Iterator[Access]:
+    """Yield the accesses of an expression that are always evaluated.
+
+    Those are in ``t`` of ``a if t else b``, in ``a`` of ``a and b``, and in ``a`` and
+    ``b`` of ``a < b < c``.
+    """
     if isinstance(node, Access):
         yield node
     children = list(ast.iter_child_nodes(node))

@@ -124,6 +124,7 @@ class Copies(Form):
         return [new for node in body for new in self._statement(node)]
 
     def _statement(self, node: ast.stmt) -> Body:
+        """Return the copies of one statement, by its kind."""
         if isinstance(node, ast.Assign) and is_collective(node.value):
             return unrolled_call(self, Collective(node), node)
         if isinstance(node, Collective):

@@ -312,6 +312,11 @@ class _Fitting(VectorTypes):
         return all(self._fits(statement) for statement in body)
 
     def _fits(self, node: ast.stmt) -> bool:
+        """Return whether a statement has a vector form.
+
+        Branches must be uniform, values real numbers or masks, and returns either a
+        verdict or a contribution.
+        """
         if isinstance(node, ast.If):
             if varies(node.test, self.varying):
                 return False
@@ -417,6 +422,7 @@ class Vectors:
         return votes[0] if len(votes) == 1 else ast.BoolOp(ast.Or(), votes)
 
     def _assign(self, node: ast.Assign) -> Body:
+        """Return an assignment, once for each vector if its target varies."""
         [target] = node.targets
         out: Body = []
         if is_collective(node.value):

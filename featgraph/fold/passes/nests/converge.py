@@ -237,6 +237,11 @@ class Converge(ConvergeRows):
         return self._edges(node, self.binding.walk)
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        """Return the walk of the lanes of a vertex over its edges, in a form that fits.
+
+        In batches, if the block adds staged factors; in rounds that all lanes begin
+        together, if functions have warp operations; else each lane for itself.
+        """
         takes = [n for n in every(node.body) if isinstance(n, Contribute)]
         staged = [n.function for n in takes if _is_staged(self.facts, n)]
         if staged:

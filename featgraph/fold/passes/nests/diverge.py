@@ -301,6 +301,10 @@ class Diverge(DivergeRows):
         return out + [s for f, s in stores.items() if f in node.patched]
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        """Return the walk of a lane over the edges of its vertex.
+
+        Several edges are in flight only if no branch delays the loads of the next edge.
+        """
         walk = replace(walk, numbers_late=is_seldom(node))
         several = walk.at_a_time > 1 and not self._is_looped(node.body)
         pairs = self._pairs(node.body) if several else None

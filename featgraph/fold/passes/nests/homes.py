@@ -702,6 +702,7 @@ class InShareTiles(_InTiles):
         return code(f"block_tiles.{leave}(reduced, {own})")
 
     def _left(self, adds: str) -> Body:
+        """Add the copies of the tiles of all shares, and store the sum of the block."""
         rows, out = self.rows, code("")
         if rows.shares > 1:
             own = f"{rows.share}, {rows.shares}, tile_place, {rows.tiles}"
