@@ -37,7 +37,7 @@ __all__ = ["Loops", "looped"]
 
 
 def looped(facts: BodyFacts, node: Define) -> Define:
-    """Put loops over features between collective operations."""
+    """Put loops over features between collaborative calls."""
     loops = Loops(facts, node.varying)
     node.body = loops.body(node.body)
     node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)

@@ -403,7 +403,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     if any(temporaries_of(g, plan.analysis) for g in gathers):
         return {}  # a second pass over the edges reads them from memory
     if len({takes_active(g) for g in gathers}) > 1:
-        return {}  # so do gathers that go over the edges apart
+        return {}  # so do gathers with a walk of their own
     signature = plan.analysis.signature
     names = {n for n in phase.restores if signature[n].kind is PropertyKind.EDGE}
     if names & set(phase.copies) or names != _written(context, phase, edges[0]):
@@ -503,7 +503,7 @@ def returning_entries(facts: BodyFacts, node: Define) -> Define:
     forwarded = facts.context.forwarded if facts.function.kind.writes_edges else {}
     if not forwarded:
         return node
-    # Without other copies, a lane's only one has its number as well.
+    # A single copy is named like copy 0 of several.
     names = {n: own if facts.count > 1 else f"{own}_0" for n, own in forwarded.items()}
     types = {name: _stored_type(facts, name) for name in names}
     straight = all(isinstance(s, ast.Assign) for s in node.body[:-1])

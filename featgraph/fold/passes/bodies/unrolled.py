@@ -87,7 +87,7 @@ def _features(copies: Copies) -> Body:
 
 
 class Copies(Form):
-    """Copies of names and expressions of a function, one for each feature."""
+    """The unrolled form: a copy of each varying name and statement for each feature."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         super().__init__(facts, varying)

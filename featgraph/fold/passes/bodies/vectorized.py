@@ -53,7 +53,7 @@ _MATH = {"abs": "absolute", "fabs": "absolute", "isfinite": "is_finite"}
 
 
 class VectorTypes:
-    """Test which expressions can be vectors of real numbers, and which masks.
+    """Tests of expressions: those that can be vectors of real numbers, or masks.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ def vectorized(facts: BodyFacts, node: Define) -> Define:
 
 
 class Vectors:
-    """Vectors of names and expressions of a function."""
+    """Rewriting of the statements of a function, with vectors for varying names."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying

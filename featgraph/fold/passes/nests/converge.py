@@ -111,7 +111,7 @@ class ConvergeRows(Rewriting):
         return node
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue; lanes whose vertex is not alive get no edges and store nothing."""
+        """Keep the body; lanes whose vertex is not alive get no edges."""
         out: Body = []
         if any(isinstance(n, ForEdges | Incremental) for n in node.body):
             out += self.layout.narrowed("alive")
@@ -151,7 +151,7 @@ class Converge(ConvergeRows):
     # -- functions
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue; skip gathers if no lane that takes part is alive.
+        """Keep the body; skip gathers if no lane of the warp or block is alive.
 
         In a sweep over all vertices, many have nothing to gather.
         """
@@ -517,7 +517,7 @@ def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[F
 def _lent(facts: NestFacts, node: ForEdges) -> dict[str, bool]:
     """Map gathered values that functions read at edges to whether they are booleans.
 
-    A lane gets those of the vertex of its edge from another lane, by a shuffle.
+    A lane reads the values of the vertex of its edge from another lane, by a shuffle.
     """
     lent = dict[str, bool]()
     loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}

@@ -170,7 +170,7 @@ class DivergeRows(Rewriting):
         self.binding = facts.binding
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue where the verdict is True."""
+        """Put the body under the test of the verdict."""
         return when(["alive"], self.over(node.body))
 
     def visit_Only(self, node: Only) -> Body:
@@ -244,7 +244,7 @@ class Diverge(DivergeRows):
         return found_due(self.facts)
 
     def visit_Reached(self, node: Reached) -> Body:
-        """Note that an edge is from an active source."""
+        """Set the flag that an edge leads from an active source."""
         return code("is_reached = True")
 
     def visit_Ordered(self, node: Ordered) -> Body:

@@ -42,10 +42,11 @@ from featgraph.program.signature import Real
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
-#: that takes Numba.
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here,
+#: since it imports Numba.
 VECTOR_BYTES = 64
-#: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
+#: Rows of a batch of outer products: with 64 float32 features they are 8 KB, which stay
+#: in the L1 cache.
 _BATCH = 32
 
 
@@ -254,8 +255,8 @@ class InRegisters(Home):
     """Matrix elements in variables: all, or the columns of a lane.
 
     In memory, every element would be read and written for each edge. Factors of outer
-    products are computed once for all elements; symmetric ones are summed on and below
-    the diagonal only.
+    products are computed once for all elements; of symmetric products, only the
+    elements on and below the diagonal are summed.
     """
 
     def __init__(
@@ -357,7 +358,7 @@ class InTiles(Home):
             raise TypeError(f"{function.name} is no outer product")
         self.function, self.parts = function, function.outer_product
         self.callees = facts.callees[function.name]
-        # No user can have given these names.
+        # No user name can equal these.
         number = facts.phase.tiles.index(self.name)
         self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
         self.columns = self.rows = f"tile_columns_{number}"
@@ -469,7 +470,7 @@ class StagedRows:
         self.zero = f"{real}(0.0)"
         self.padded = padded_to_tiles(facts.phase.width)
         self.is_symmetric = self.parts.symmetric
-        # No user can have given these names.
+        # No user name can equal these.
         number = facts.phase.tiles.index(name)
         self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
         own = ("share", "row", "column")

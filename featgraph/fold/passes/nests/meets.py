@@ -68,7 +68,8 @@ class Meets(Rewriting):
             return [Features(home.shape, [*boxed, *combined, *barrier])]
         names = home.names(prefix)
         fours = accumulator.rules.by_fours
-        # Four take as many shuffles as two where a vertex has eight edges at a time.
+        # With eight edges of a vertex at a time, combining four values together takes
+        # as many shuffles as combining two.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
         out: Body = []
         for first in range(0, len(names), step):
@@ -79,8 +80,9 @@ class Meets(Rewriting):
     def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
         """Combine the values of a round, row by row (segmented scan).
 
-        Each lane combines values of preceding lanes of its row; after 5 steps the
-        last lane of a row has the result, and lanes of the row read it by a shuffle.
+        Each lane combines values of preceding lanes of its row; after at most 5 steps
+        the last lane of a row has the result, which the lanes that own the row read by
+        a shuffle.
         """
         accumulator = self.facts.accumulators[name]
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
@@ -151,9 +153,10 @@ class Meets(Rewriting):
     def _collected(self, scope: Scope, name: str) -> Body:
         """Store accumulated values, by the first lane of each feature.
 
-        One feature after the other: with all of them stored behind the last barrier,
-        compilers kept the words of every box until then, 138 registers for 76 where a
-        thread has 33 features, and 38 for 30 where a lane has 2 (sm_90).
+        Each feature is stored before the next one is combined. With all stores behind
+        the last barrier, the compiler kept all values until then: 138 registers in
+        place of 76 for a thread with 33 features, 38 in place of 30 for a lane with 2
+        (sm_90).
         """
         facts, axis = self.facts, self.axis
         accumulator, home = facts.accumulators[name], home_of(facts, name)
