@@ -67,12 +67,12 @@ class Accumulator:
 
     @property
     def is_arg(self) -> bool:
-        """Whether it is an argmin or argmax: a key and its source."""
+        """Whether the combine is an argmin or argmax, of a key and its source."""
         return self.rules.is_arg
 
     @property
     def size(self) -> int:
-        """Values of one entry."""
+        """Number of values in one entry."""
         return math.prod(self.shape)
 
     @property
@@ -173,9 +173,7 @@ class Accumulator:
 def source_name(name: str) -> str:
     """Return the name of the source in a (key, source) pair.
 
-    ``best_3`` becomes ``best_source_3``.
-
-    An element ``best[f]`` becomes ``best_source[f]``.
+    ``best_3`` becomes ``best_source_3``, and ``best[f]`` becomes ``best_source[f]``.
     """
     array, bracket, indices = name.partition("[")
     stem, _, copy = array.rpartition("_")
@@ -297,7 +295,8 @@ class Patch:
                 f"{name} += patch",
                 f"{change} += abs(patch)",
             ]
-        # A contribution that was the extremum retreats: another one may be it now.
+        # If the old contribution was the extremum, and the new one is not, another edge
+        # may have the extremum: the aggregate must be recomputed.
         order = {"min": "<=", "max": ">=", "": ""}[self.accumulator.rules.order]
         lines = [f"contributed, retreated = {new}, {old}"]
         if order:

@@ -32,7 +32,7 @@ __all__ = [
 #: time: 8 float32 are one memory transaction of 32 bytes. For a result of fewer than
 #: `MANY` elements, it combines one at a time, with all threads on its rows.
 TOGETHER, MANY = 8, 512
-#: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
+#: Entries of the array of partial sums on the CPU: enough for rows of 2**40 edges.
 CPU_LEVELS = 32
 
 

@@ -72,7 +72,7 @@ class RowFacts(Protocol):
         """Layout of the edges that it walks."""
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return the layout of another kind of rows; "" for `layout`."""
+        """Return the layout of the rows along some edges; "" for `layout`."""
 
 
 def shape_of(accumulator: Accumulator) -> str:
@@ -81,7 +81,7 @@ def shape_of(accumulator: Accumulator) -> str:
 
 
 def element(accumulator: Accumulator, name: str = "") -> str:
-    """Return the text of an element of an accumulator, or of its companion."""
+    """Return the text of an element of an accumulator, or of `name` of its shape."""
     index = {"one": "", "wide": "[f]", "matrix": "[i, f]"}[shape_of(accumulator)]
     return f"{name or accumulator.name}{index}"
 
@@ -179,7 +179,7 @@ class NestFacts:
         return layout_of(self.plan, self.phase)
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return the layout of another kind of rows, without edge ids."""
+        """Return the layout of the rows along other edges, without edge ids."""
         if not along:
             return self.layout
         rows = rows_along(along, finds_edges=False)

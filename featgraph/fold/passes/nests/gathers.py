@@ -69,7 +69,7 @@ class _OfGathers(Rewriting):
 
 
 class ChangeDriven(_OfGathers):
-    """Keep aggregates in memory, and add changes of changed sources (0003)."""
+    """Keep aggregates in memory, and patch them with changes of sources (0003)."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
         """Separate incremental gathers from the others."""
@@ -96,7 +96,7 @@ class ChangeDriven(_OfGathers):
 
 
 class ActiveSources(_OfGathers):
-    """Restrict gathers declared so to edges from active vertices."""
+    """Restrict gathers with ``sources="active"`` to edges from active vertices."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
         """Test the source of an edge, and whether it makes the vertex due."""
@@ -222,7 +222,7 @@ class Accumulators(_OfGathers):
 
 
 def announced(facts: NestFacts, function: str) -> Comment:
-    """Return a comment that describes a gather."""
+    """Return the comment in front of a gather, which names its combine."""
     accumulator, how = facts.filled(function), facts.incremental(function)
     note = "" if how is None else ", change-driven"
     if how is not None and how.is_constant:
@@ -328,7 +328,7 @@ def _left(facts: NestFacts, home: Home) -> Body:
 
 
 def _taken(facts: NestFacts, home: Home) -> Body:
-    """Combine all parts, distributed over lanes like edges."""
+    """Combine the results of all parts, which lanes share like edges."""
     accumulator, walk = home.accumulator, facts.binding.walk
     value = _entry(facts, home, "joined_place")
     line = accumulator.update(element(accumulator), value)
