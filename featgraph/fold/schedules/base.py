@@ -469,7 +469,7 @@ class Schedule(ABC):
     finds_due: ClassVar[bool] = False
 
     def check(self, options: Dict[str, int]) -> None:
-        """Raise for missing or invalid own options."""
+        """Raise if options of the schedule are missing or invalid."""
         return  # most schedules have no option that must be given
 
     def cost(self, work: Work) -> float:
@@ -481,17 +481,25 @@ class Schedule(ABC):
         return math.inf
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
-        """Return its mapping of a phase, from that of "lanes" and own options.
+        """Return the mapping of a phase in this schedule.
+
+        Parameters
+        ----------
+        mapping : Mapping
+            The mapping of the phase in schedule "lanes".
+        work : Work
+        options : mapping of str to int
+            The options of this schedule.
 
         Raises
         ------
         PlanError
-            If it cannot run the phase.
+            If the schedule cannot run the phase.
         """
         return mapping
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping of a phase, with bounds on registers (CUDA)."""
+        """Return the mapping of a phase with bounds on registers (CUDA)."""
         return bounded(mapping, resident_blocks(mapping, work))
 
     def around(self, body: Body, shape: KernelShape) -> Body:
@@ -519,7 +527,7 @@ class Schedule(ABC):
         conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:
-        """Make its arrays with a dtype, on the host or on the device.
+        """Make those of `arrays` that have a dtype, on the host or on the device.
 
         The view caches them until its edges or its shape changes. A "summary" among
         them is a text for `explain`.
@@ -533,14 +541,16 @@ class Schedule(ABC):
         conflicts : str
             The ends at which edges of the phase conflict.
         options : mapping of str to int
-            Own options that the arrays depend on.
+            Options of the schedule that the arrays depend on.
         """
         return {}
 
     def copied(
         self, columns: Dict[str, Any], prepared: Callable[[str], Any]
     ) -> Dict[str, Any]:
-        """Copy edge properties into its order; called when one of them has changed.
+        """Copy edge properties into the order in which threads take edges.
+
+        It is called when one of them has changed.
 
         Parameters
         ----------
@@ -557,7 +567,7 @@ class Schedule(ABC):
 
     @property
     def integers(self) -> dict[str, AnyInteger]:
-        """Own options that take any integer."""
+        """Options of the schedule that take any integer."""
         values = self.options.items()
         return {n: v for n, v in values if isinstance(v, AnyInteger)}
 
@@ -588,7 +598,7 @@ class Schedule(ABC):
         return sizes.vertices * mapping.lanes_per_vertex
 
     def describe(self, mapping: Mapping, width: int) -> str:
-        """Return a mapping in words."""
+        """Return a description of a mapping, for `explain`."""
         return self.name
 
     @abstractmethod
@@ -597,7 +607,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body.
+
+        The loop begins with declarations, among them one `Areas` node.
+        """
 
 
 def in_blocks(

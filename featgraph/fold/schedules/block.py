@@ -91,7 +91,7 @@ class BlockSchedule(Schedule):
         return replace(binding, block=mapping.block, runs=f"thread < {WARP}")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         vertex = node.vertex
         every, each = self._found(vertex)
         if node.words:
@@ -299,7 +299,7 @@ class BlockTileSchedule(Schedule):
         return replace(binding, walk=walk, block=mapping.block, own=own)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         vertex = node.vertex
         every, each = self._found(vertex, shape)
         leave = noted([ast.Continue()], "the whole block")
@@ -413,7 +413,7 @@ class ElementSchedule(Schedule):
         return Binding(False, axis, Walk("range"), alone, block=block, partial="row")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         return [Areas(), *in_strides(node, binding.block, node.body, BLOCKS)]
 
     def around(self, body: Body, shape: KernelShape) -> Body:

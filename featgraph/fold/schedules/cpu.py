@@ -60,7 +60,7 @@ class CpuSchedule(Schedule):
         return Binding(False, axis, Walk("range"), alone, block=block, partial=row)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         front = self.front(binding)
         if shape.frontier_form == "vertices":
             return front + self._listed(node)

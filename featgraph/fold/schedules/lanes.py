@@ -154,7 +154,7 @@ class LaneSchedule(Schedule):
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return 1, the unit of costs; subclasses are never chosen by it."""
+        """Return 1, the unit of costs; infinite for subclasses without their own."""
         return 1.0 if type(self) is LaneSchedule else math.inf
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
@@ -199,7 +199,7 @@ class LaneSchedule(Schedule):
         return replace(binding, block=mapping.block, vertices=mapping.vertices)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
         front = code("thread = uint32(cuda.threadIdx.x)") if shape.reduces else []

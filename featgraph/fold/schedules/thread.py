@@ -108,7 +108,7 @@ class ThreadSchedule(Schedule):
         )  # fmt: skip
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         if shape.reduces:
             front = code("thread = uint32(cuda.threadIdx.x)")
             given = binding.block, node.body, GRID, binding.vertices

@@ -163,7 +163,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return replace(binding, walk=alone, together=together, scopes=scopes)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         out = lanes_of(binding, "cuda.laneid")
         if shape.frontier_form != "plain" or binding.features.lanes == WARP:
             return out + self._each(node, binding, shape)

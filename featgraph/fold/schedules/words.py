@@ -38,7 +38,7 @@ class WordRangesSchedule(LaneSchedule):
         return replace(super().bind(mapping, shape), has_idle_lanes=True)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         wanted = f"everything or warp.test_bit({node.words}, index)"
         each = code(
             "index = int32(word * 32 + cuda.laneid)\n"
@@ -83,7 +83,7 @@ class WordSchedule(LaneSchedule):
         return replace(binding, scopes=scopes, partial="part", leaves="is_part")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
         each = code(
@@ -130,7 +130,7 @@ class WordElementSchedule(ElementSchedule):
         return replace(super().bind(mapping, shape), partial="part")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         each = code(f"{node.vertex} = int32(first + place)") + node.body
         each = when(["part_bits >> uint32(place) & uint32(1) != 0"], each)
         return [Areas(), *_places(node, each), *node.behind]

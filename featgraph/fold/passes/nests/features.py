@@ -80,7 +80,7 @@ class Unrolled(Rewriting):
         return out
 
     def _copy(self, node: Features, j: int, i: int | None = None) -> Body:
-        """Return the body of `node` for feature j of the lane, and row i of a matrix."""
+        """Return the body of `node` for feature j of the lane, in row i of a matrix."""
         ignores = node.guarded or node.drops
         feature = _Feature(self.axis, node.rows, j, i, ignores_padding=ignores)
         return self.over(feature.visit(copied(s)) for s in node.body)
