@@ -228,7 +228,8 @@ class BlockTileSchedule(Schedule):
         why = self.refusal(work.width, work.size, products)
         if why:
             raise PlanError(
-                f"block_tiles adds up outer products: {why}",
+                "the block_tiles schedule cannot sum these matrices as outer products: "
+                f"{why}",
                 where="schedule='block_tiles'",
                 fix="use schedule='auto'",
             )

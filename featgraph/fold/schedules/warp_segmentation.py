@@ -98,7 +98,7 @@ class WarpSegmentationSchedule(LaneSchedule):
             return mapping
         if leaves_matrices(mapping, work):
             raise PlanError(
-                "the warp_segmentation schedule cannot have matrices in memory",
+                "the warp_segmentation schedule cannot hold matrices in memory",
                 where="schedule='warp_segmentation'",
                 fix="use schedule='lanes'",
             )
@@ -224,8 +224,8 @@ class BalancedPushSchedule(LaneSchedule):
             )
         if work.sweeps_edges:
             raise PlanError(
-                "balanced_push shares out the edges along which sources write, and "
-                "these gathers are pulled",
+                "the balanced_push schedule divides the edges that sources push along, "
+                "but these gathers are pulled",
                 where="schedule='balanced_push'",
                 expected="direction='push', and change_driven=False in a run",
                 fix="add direction='push', or use schedule='warp_segmentation'",

@@ -196,7 +196,7 @@ class InMemory(Rewriting):
 
     def visit_Checked(self, node: Checked) -> ast.expr:
         """Refuse a checked index outside an access."""
-        raise TypeError("an index is checked where it is used")
+        raise TypeError("a checked index stands outside an access to an array")
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         """Call an atomic."""
