@@ -160,7 +160,7 @@ def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
-    """Raise if a key and a source exceed 64 bits, which an atomic can combine."""
+    """Raise if a key and its source exceed the 64 bits of one atomic."""
     temporary = plan.analysis.temporaries[phase.into]
     if has_wide_key(temporary, plan.real):
         name = plan.functions_of(phase)[0].name
