@@ -45,8 +45,7 @@ __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 #: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here,
 #: since it imports Numba.
 VECTOR_BYTES = 64
-#: Rows of a batch of outer products: with 64 float32 features they are 8 KB, which stay
-#: in the L1 cache.
+#: Rows of a batch of outer products; with 64 float32 features 8 KB, in the L1 cache.
 _BATCH = 32
 
 
@@ -64,10 +63,7 @@ class Area:
 
 
 class Home:
-    """Default: variables of a lane in registers, or arrays that it loops over.
-
-    The methods return statements, or change the given node to them.
-    """
+    """Default: variables of a lane in registers, or arrays that it loops over."""
 
     #: Whether lanes stage the factors of contributions, which the whole block adds.
     is_staged = False
