@@ -47,7 +47,7 @@ class _PassedEdges(Intersection):
     """
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, and the rows of all neighbors."""
+        """Return the names of the states of edges, and of the rows of all neighbors."""
         edges = ("edge_state", "edge_twin", "in_sources", "degree_order")
         return (*edges, "order_vertex", *rows.both.arrays, *rows.parts)
 
@@ -189,7 +189,7 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
     lists = (GraphArray("chunks", "edge_word_chunks"),)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, the rows of all neighbors, and the set."""
+        """Return the names that the base has, and that of the set of changed edges."""
         return (*super().arguments(rows), "changed_edges")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -230,7 +230,7 @@ class ListedEdgeSchedule(WarpEdgeSchedule):
         return f"{lanes} lanes, searching the shorter of two rows in the longer"
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, the rows of all neighbors, list and set."""
+        """Return the names that the base has, and those of the list and the set."""
         marked = () if rows.in_parts else ("changed_edges",)
         listed = ("passed_edges", "passed_count")
         return (*super().arguments(rows), *listed, *marked)

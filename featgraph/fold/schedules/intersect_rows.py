@@ -277,7 +277,7 @@ class SearchSchedule(Intersection):
         return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, and the rows above."""
+        """Return the names of the active set, and of the arrays of upper rows."""
         sets = ("active", "all_active", "vertex_count")
         return (*sets, "order_vertex", *rows.upper.arrays, *rows.filtered_by)
 
@@ -294,7 +294,7 @@ class SearchSchedule(Intersection):
         return [*front, Areas(), *code(loop, BODY=node.body)]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return a sweep of rows: for each, all members but the last."""
+        """Return a sweep of rows ``u``: for each, all members ``v`` but the last."""
         upper = rows.upper
         own = binding.own.format("end - first")
         left = f" or not {own}" if own else ""
@@ -328,7 +328,7 @@ class SearchSchedule(Intersection):
 
 
 def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
-    """Return `body` for members of both the rest of row u and row v."""
+    """Return `body` for the members of row u behind v that are in row v, too."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
     return code(
@@ -368,7 +368,7 @@ class BitmapSchedule(Intersection):
         return Binding(True, FeatureAxis(1), walk, scopes)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, the long rows, and the rows above and below."""
+        """Return the names of the active set, the long rows, upper and lower rows."""
         sets = ("active", "all_active", "hubs")
         arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return (*sets, *arrays, *rows.filtered_by)
@@ -379,7 +379,7 @@ class BitmapSchedule(Intersection):
         return [*front, Areas(), *node.body]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return the bitmap, and the loop over rows below with tests against it."""
+        """Return the bitmap, and a loop over lower neighbors with tests against it."""
         threads, places = binding.scopes["row"].lanes, _placed(node)
         each = code(
             f"v = {rows.vertex('row')}\n"
@@ -405,7 +405,7 @@ class BitmapSchedule(Intersection):
 
 
 def _areas(places: tuple[str, ...]) -> Body:
-    """Return arrays for as many members as fit shared memory."""
+    """Return arrays of sums for as many members as fit shared memory."""
     return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
@@ -443,7 +443,7 @@ def _marked(rows: Oriented, threads: int) -> Body:
 
 
 def _below(rows: Oriented, groups: int, third: Body) -> Body:
-    """Return `third` for each vertex ``u`` below the row, one group of lanes each."""
+    """Return `third` for each lower neighbor ``u`` of ``v``, a group of lanes each."""
     upper, lower = rows.upper, rows.lower
     within = f"takes = takes and {rows.is_within('e_uv')}" if rows.within else ""
     each: Body = [
@@ -500,7 +500,7 @@ class _ChunkedRows(Intersection):
     does = "Sweep the rows of a chunk, and the triangles that begin there."
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, and the rows above and below."""
+        """Return the names of the active set, and of upper and lower rows."""
         arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return ("active", "all_active", *arrays, *rows.filtered_by)
 
@@ -512,7 +512,10 @@ class _ChunkedRows(Intersection):
         ]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return a sweep of rows: for each, all vertices below with further members."""
+        """Return a sweep of rows ``v``: for each, the lower neighbors ``u``.
+
+        Neighbors whose rows have no member behind ``v`` are skipped.
+        """
         upper, lower, places = rows.upper, rows.lower, _placed(node)
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
         second = code(
@@ -612,7 +615,7 @@ class MarkSchedule(_ChunkedRows):
 
 
 class MergeSchedule(_ChunkedRows):
-    """Merge the sorted rows ``u`` and ``v``."""
+    """Merge row ``u`` behind ``v`` with row ``v``; both are sorted."""
 
     name = "merge"
     targets = ("cpu",)

@@ -27,11 +27,12 @@ __all__ = [
 WARP = 32
 #: Names of ways to intersect the neighbors of two vertices, in options.
 INTERSECTIONS = ("mark", "merge", "search")
-#: Up to here one thread keeps a named copy of every feature; above, features are loops
-#: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
-#: copies win over loops up to 16 and compile too slowly from 32 on.
+#: Largest K for which one thread has a variable for each feature; above, features are
+#: loops over small arrays (on the CPU vectors, where the function allows it). Measured
+#: on the CPU target: variables are faster than loops up to 16, and compile too slowly
+#: from 32 on.
 MOST_COPIES = 16
-#: Bytes in one load of a lane: the widest load instruction. A weighted sum over
+#: Bytes in one load of a lane, the widest load instruction. A weighted sum over
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
 PIECE_BYTES = 16
