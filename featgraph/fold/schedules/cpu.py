@@ -1,7 +1,7 @@
 """One thread owns a vertex of a chunk, with all its features (CPU).
 
 A chunk is a range of words of a set, or of a list of words. The thread writes whole
-words of the result sets, so that chunks need no atomics.
+words of result sets such as ``passed``, so that setting their bits needs no atomics.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ __all__ = [
     "names_for",
 ]  # fmt: skip
 
-#: All schedules; `explain` and error messages list them in this order.
+#: All schedules, in the order in which error messages list them.
 _ALL: tuple[Schedule, ...] = (
     CpuSchedule(),
     ThreadSchedule(),

@@ -1,7 +1,7 @@
 """Turn a user function into functions of the generated module.
 
 `form_of` chooses how its features are handled, and `defined` returns its first tree.
-The other functions are passes: `parts_of` splits an outer product into its factors,
+Passes call the others: `parts_of` splits an outer product into its factors,
 `apart` splits off the statements behind a return that differs between features,
 `with_keys` returns sources beside keys, and `with_sums` returns the sums of a triangle
 function. A triangle function adds to properties of three vertices and three edges; a
