@@ -128,7 +128,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     writer, phase, number = one.writer, one.phase, one.number
     schedule = phase.schedule
     facts = one.facts(schedule)
-    if phase.combined_in >= 0:
+    if phase.combined_in >= 0:  # an earlier sweep leaves the partial results
         return [_print_finish(one, facts)]
     arrays = (*schedule.arrays(phase.mapping), *one.ordered)
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
@@ -136,6 +136,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     places |= dict.fromkeys(schedule.launched)
     arguments = phase.kind.arguments(facts, list(places), [])
     listed = facts.shape.frontier_form == VERTICES
+    # The sweep takes the bounds of one chunk in place of these.
     outer = {"chunks", "turns"} | ({"swept_words"} if listed else set())
     inner = [a for a in arguments if a not in outer]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)

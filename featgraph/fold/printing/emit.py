@@ -104,7 +104,7 @@ def emit(
         if plan.frontier_form != "plain" and not plan.can_take(
             plan.frontier_form, phase
         ):
-            continue
+            continue  # supersteps run the plain kernel of this phase
         context = Context(
             plan.analysis,
             phase.mapping,

@@ -129,6 +129,7 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
         lead = indent if first or inside else indent + "    "
         if len(lead) + len(text) <= _WIDTH:
             return [*lines, lead + text]
+        # Break at the last place with the fewest open brackets.
         cut, depth_at_cut, deeper = -1, 0, 99
         open_now = depth
         for place, letter in enumerate(text[: _WIDTH - len(lead)]):

@@ -118,6 +118,7 @@ class CpuSchedule(Schedule):
         if shape.frontier_form == "blocks":
             word += code("due_bits = due[word]")
         if shape.spreads:
+            # A vertex may make others of its word due: read the word again behind each.
             body += code("pending = uint32(due[word] & ~done_bits)")
             word += code("done_bits = uint32(0)")
         if node.words:

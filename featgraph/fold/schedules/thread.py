@@ -118,6 +118,8 @@ class ThreadSchedule(Schedule):
             for flag, words in node.marks:
                 body += when([flag], code(f"warp.set_bit({words}, v)"))
             return [Areas(), *self._each(node, shape, body)]
+        # `warp.set_bits` votes, so all lanes of a warp reach it: only the body is under
+        # the test.
         flags = dict.fromkeys(flag for flag, _ in node.marks)
         body = [s for flag in flags for s in code(f"{flag} = False")]
         body += when([f"warp.test_bit({node.words}, v)"], node.body)

@@ -50,6 +50,7 @@ def predicated(facts: BodyFacts, node: Define) -> Define:
         node.varying |= {"result"}
         starts = code("result = NOTHING", NOTHING=facts.returned(Identity()))
     if facts.leaves_early:
+        # The argument `writer` is False in lanes whose call has no effect.
         starts += code("live = writer")
     if facts.padded:
         node.varying |= {"inside"}
@@ -241,6 +242,8 @@ class _Predication:
         out = _bound(first, expression(form, BOUND=start, RUNS=runs))
         out += _bound(last, expression(form, BOUND=stop, RUNS=runs))
         out += self._declared(node.body)
+        # Shuffles in the body need the whole warp: all groups run as many rounds as the
+        # longest loop has iterations.
         out += code(f"{rounds} = warp.group_max({last} - {first}, 32)")
         step, name = fresh("step"), narrowed(node.target, ast.Name).id
         body = code(f"{name} = {first} + {step}\n{inside} = {name} < {last}")
@@ -266,6 +269,7 @@ class _Predication:
         lines = _bound("result", value)
         if predicate and early:
             lines += code("live = False")
+            # Some lanes have returned: no predicate implies any more that one runs.
             self.running.clear()
         _placed(lines, node)
         if not conditions:

@@ -144,7 +144,7 @@ def _find_rows(
     written = set() if function.kind.exclusive else _written_rows(function.body)
     own = "e" if function.kind.writes_edges else "v"
     if function.kind.gathers:
-        own = ""
+        own = ""  # runs for each edge: a load behind a return might be wasted each time
     taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     taken |= {helper.name for helper in analysis.helpers}

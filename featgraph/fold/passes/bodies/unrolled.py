@@ -159,6 +159,7 @@ class Copies(Form):
     def _return(self, value: ast.expr) -> Body:
         """Return the values of all features, or their common verdict."""
         entries: list[ast.expr] = []
+        # An edge function returns forwarded entries behind its verdict.
         if isinstance(value, ast.Tuple) and self._has_all(value):
             entries = [e for x in value.elts[1:] for e in self._all(x)]
             value = value.elts[0]

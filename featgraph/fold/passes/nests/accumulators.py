@@ -116,6 +116,8 @@ class Accumulator:
     ) -> list[str]:
         """Return the statements that combine `value` into memory by an atomic."""
         if self.is_arg:
+            # Key and source are packed into 64 bits, so that the least word wins for
+            # both orders.
             kind = "float32" if self.type == "real" else "int32"
             pack = f"pack_{self.rules.order}_{kind}"
             return [

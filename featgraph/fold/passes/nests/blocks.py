@@ -178,6 +178,7 @@ class Blocks(Rewriting):
         if self.levels == 1:
             out = when(["block_count > 0"], taken)
         else:
+            # As in a binary counter: carry while the bit of the level is set.
             level = taken + code("block_level += 1")
             test = "block_count >> block_level & 1"
             out = code("block_level = 0")

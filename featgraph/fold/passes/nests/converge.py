@@ -342,6 +342,7 @@ class Converge(ConvergeRows):
                 node.mask = mask
                 out.append(node)
             elif isinstance(node, TAKES):
+                # All lanes execute shuffles in the call; only the combine is masked.
                 out += _called(self.facts, node, mask)
                 takes.append(node)
             else:

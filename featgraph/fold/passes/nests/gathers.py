@@ -128,7 +128,7 @@ class EarlyExit(_OfGathers):
         filled = [self.facts.filled(f).name for f in node.functions]
         if all(name in self.facts.phase.stops for name in filled):
             body = node.edges.body
-            for inner in body:
+            for inner in body:  # contributions may stand under a test
                 body = inner.body if isinstance(inner, Only) else body
             body.append(Stop(node.functions))
         return node

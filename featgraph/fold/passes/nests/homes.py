@@ -737,7 +737,7 @@ def home_of(facts: NestFacts, name: str) -> Home:
             return InRows(facts, accumulator)
         if facts.binding.at_vertices:
             return AtVertices(facts, accumulator)
-    return Home(facts, accumulator)
+    return Home(facts, accumulator)  # also if an earlier phase has filled it
 
 
 def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:

@@ -138,6 +138,7 @@ class Sums(Rewriting):
             for each in own:
                 out += code(f"{each.name} = np.zeros({node.size}, np.{each.dtype})")
             return out
+        # All arrays together fit the shared memory.
         count = node.size_bytes // sum(np.dtype(each.dtype).itemsize for each in own)
         start = code("")
         for each in own:
@@ -267,6 +268,7 @@ class Leaves(Rewriting):
     def visit_Verdict(self, node: Verdict) -> Body:
         """Call a vertex function: for each feature, or for all of them."""
         facts, callee = self.facts, self.facts.callees[node.function]
+        # With forwarded entries, the call returns the verdict and the entries.
         sends = callee.function.kind.writes_edges and bool(facts.context.forwarded)
         left = "result" if sends else node.target
         first = code(f"{node.target} = result[0]") if sends else []

@@ -115,13 +115,14 @@ class CpuWorklist(Worklist):
 
     def superstep(self) -> Body:
         """Return a superstep from ``sources`` to ``passed``, the committed vertices."""
+        # Unsigned: an index that may be negative costs a test.
         takes: Body = code("row = int64(uint32(met - 1))")
         takes += self.contributes()
         takes = [Only(expression("met > 0"), takes, seldom=not self.at_once)]
         edges = ForEdges("u", [*self._meet_by_edge(), *takes])
         out = self.front() + code("due_count, passed_count = 0, 0")
         out += code("stopped_count = 0") if self.stops else []
-        out += _each_source("v", self._meet())
+        out += _each_source("v", self._meet())  # active vertices are due, too
         out += _each_source("u", [*self._prefetch(), edges])
         loop = "for row in range(due_count):\n    BODY"
         out += code(loop, BODY=self._commit())

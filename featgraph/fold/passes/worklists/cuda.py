@@ -337,6 +337,7 @@ class CudaWorklist(Worklist):
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _ends_if_again("step_number")
         ends = when(["alive"], commits, self.dropped())
+        # An atomic claims `v`: one thread only finds `is_met` behind it.
         settles = code("is_met = queues.settles(lists, v, step_number)")
         out += when(["is_met"], settles) + when(["is_met"], self.settled() + ends)
         return out + code("return alive")
