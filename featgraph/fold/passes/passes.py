@@ -4,7 +4,8 @@ A pass is a function from tree to tree; its docstring has its effect and the rea
 `BODY_PASSES` turn a user function into functions of the generated module: their tree is
 a list of `Define` nodes, because one user function may become several. `NEST_PASSES`
 turn a phase of a plan into the statements of a kernel. Tests verify after each pass
-which nodes its tree may contain (`featgraph.fold.tree.passes`).
+which nodes its tree may contain (`featgraph.fold.tree.passes`). Begin with the two
+lists; `lower_function` and `lower` run them.
 """
 
 from __future__ import annotations
@@ -79,18 +80,19 @@ __all__ = [
 
 
 def functions(facts: BodyFacts, tree: Body) -> Body:
-    """Take the function as it was analysed.
+    """Begin with the user function as the analysis left it.
 
-    Control flow is the user's, for one feature; operations of all features together are
-    statements of their own.
+    It has the user's control flow, for one feature; collaborative calls are statements
+    of their own.
     """
     return [*tree, definitions.defined(facts)]
 
 
 def outer_products(facts: BodyFacts, tree: Body) -> Body:
-    """Make functions of the parts of an outer product that is summed.
+    """Split a function that returns an outer product into functions of its factors.
 
-    Factors of a row, of a column and of neither are then computed once each.
+    Kernels then evaluate the row, the column and the scale once for an edge, not once
+    for each of the K x K elements.
     """
     if facts.form not in {"parts", "columns"}:
         return tree
@@ -98,25 +100,27 @@ def outer_products(facts: BodyFacts, tree: Body) -> Body:
 
 
 def returned_sums(facts: BodyFacts, tree: Body) -> Body:
-    """Have a triangle function return what it adds to its corners and sides.
+    """Make a triangle function return the values that it adds to corners and sides.
 
-    A kernel comes to many triangles of a vertex, and adds to memory once.
+    A kernel visits many triangles of one vertex in a row, and adds their sum to memory
+    once.
     """
     return _one(definitions.with_sums, facts, tree, {"triangle"})
 
 
 def early_returns(facts: BodyFacts, tree: Body) -> Body:
-    """Make a function of what features leave at different places.
+    """Split off the statements behind a return that only some features take.
 
-    Nothing in it is done together, so that it is called feature by feature.
+    They have no collaborative call, so they become a function that is called once for
+    each feature.
     """
     return _several(definitions.apart, facts, tree, {"unrolled", "looped"})
 
 
 def keys(facts: BodyFacts, tree: Body) -> Body:
-    """Have gathers of argmin and argmax return the source beside its key.
+    """Make gathers of argmin and argmax return pairs (key, source).
 
-    They are combined as pairs.
+    Kernels combine the pairs, so that the source of the winning key is kept.
     """
     if not facts.has_key:
         return tree
@@ -124,34 +128,34 @@ def keys(facts: BodyFacts, tree: Body) -> Body:
 
 
 def returned_entries(facts: BodyFacts, tree: Body) -> Body:
-    """Have an edge function return entries that go on to gathers in registers.
+    """Make an edge function return the next entries that gathers read in registers.
 
-    The kernel takes the old ones where the verdict is False, and stores once.
+    The kernel selects the old entries where the verdict is False, and stores once.
     """
     return _one(stores.returning_entries, facts, tree, {"unrolled"})
 
 
 def row_pieces(facts: BodyFacts, tree: Body) -> Body:
-    """Load parts of rows that are read in any case, several features at once.
+    """Load rows that a function reads on every path, several features at once.
 
-    A function for one feature is given what its caller has loaded.
+    A function for one feature takes the entry as an argument; its caller loads the row.
     """
     return _one(stores.with_rows, facts, tree, {"feature", "unrolled"})
 
 
 def store_sinking(facts: BodyFacts, tree: Body) -> Body:
-    """Put stores of next entries behind the verdict.
+    """Move stores of next entries behind the verdict.
 
-    Where that is False the kernel puts the old entries back: what was stored before
-    would be stored twice, and a load in front of it be made again.
+    Where the verdict is False the kernel restores the old entries, so an earlier store
+    would write each entry twice.
     """
     return _one(stores.with_sunk_stores, facts, tree, {"unrolled"})
 
 
 def predication(facts: BodyFacts, tree: Body) -> Body:
-    """Make predicates of control flow where lanes share the features.
+    """Turn control flow into predicates where lanes share the features of a vertex.
 
-    All of them take part in a shuffle, so that none leaves before the end.
+    All lanes of a warp must take part in a shuffle, so none returns before the end.
     """
     if not facts.predicated:
         return tree
@@ -159,33 +163,33 @@ def predication(facts: BodyFacts, tree: Body) -> Body:
 
 
 def unrolled(facts: BodyFacts, tree: Body) -> Body:
-    """Write what varies once for each feature that a lane has.
+    """Repeat varying statements for each feature of a lane, with variables of its own.
 
-    Few features are variables, which stay in registers.
+    For few features: the variables stay in registers.
     """
     return _one(copies.unrolled, facts, tree, {"unrolled"})
 
 
 def looped(facts: BodyFacts, tree: Body) -> Body:
-    """Go over features in loops, between what they do together.
+    """Put loops over features between collaborative calls.
 
-    Many features are elements of arrays.
+    For many features: a varying local is an array with an element for each feature.
     """
     return _one(loops.looped, facts, tree, {"looped"})
 
 
 def vectorized(facts: BodyFacts, tree: Body) -> Body:
-    """Write what varies once for each vector of features.
+    """Repeat varying statements for each SIMD vector of features (CPU).
 
-    A compiler makes no vectors of loops over arrays that may overlap.
+    LLVM does not vectorize loops over arrays that may overlap.
     """
     return _one(vectors.vectorized, facts, tree, {"vectorized"})
 
 
 def names(facts: BodyFacts, tree: Body) -> Body:
-    """Put letters to the names that passes have made up, in the order of the text.
+    """Give generated names their letters, in the order of the text.
 
-    Which of them there are is known behind all passes that make names up.
+    Earlier passes leave placeholders, because a later pass may move or drop a name.
     """
     taken = {*facts.function.variables, *facts.temporaries}
     for node in tree:
@@ -194,9 +198,9 @@ def names(facts: BodyFacts, tree: Body) -> Body:
 
 
 def index_checks(facts: BodyFacts, tree: Body) -> Body:
-    """Test each index that the user computes, in checked mode.
+    """Compare each index that the user computes with its bound, in checked mode.
 
-    An index out of range is reported with its place in the user's file.
+    An index out of range is reported with the line in the user's file.
     """
     sites, declared = facts.context.checked, facts.function.declared
     if sites is None:
@@ -209,22 +213,22 @@ def index_checks(facts: BodyFacts, tree: Body) -> Body:
 
 
 def memory(facts: BodyFacts, tree: Body) -> Body:
-    """Replace accesses to properties by their memory.
+    """Replace accesses to properties by indices into arrays.
 
-    The tree that is left is Python's alone, and can be printed.
+    The resulting tree is plain Python, and can be printed.
     """
     return _in_memory(facts.memory, tree)
 
 
 def indices(facts: BodyFacts, tree: Body) -> Body:
-    """Make indices unsigned on CUDA.
+    """Make indices unsigned (CUDA).
 
-    A signed one costs a wrap-around.
+    For a signed index, Numba compiles a test for negative values (wrap-around).
     """
     return _unsigned(tree) if facts.context.cuda else tree
 
 
-#: Forms of the features of a function; "rest" and "helper" have them from a caller.
+#: Forms of functions that have features; "triangle" and "helper" have none.
 FORMS = ("feature", "rest", "unrolled", "looped", "vectorized", "parts", "columns")
 
 BODY_PASSES = (
@@ -266,12 +270,12 @@ BODY_PASSES = (
 
 
 def lower_function(facts: BodyFacts) -> Body:
-    """Return the functions of the module that a user function becomes."""
+    """Run `BODY_PASSES`; return the generated functions of one user function."""
     return _last(run(BODY_PASSES, facts), facts.function.name, facts.context.watch)
 
 
 def lower_helper(helper: HelperFunction, real: Real, cuda: bool) -> Body:
-    """Return a plain function that user functions call."""
+    """Return the generated function of a helper that user functions call."""
     body = [narrowed(copied(s), type(s)) for s in helper.body]
     decorator = definitions.decorator_of(cuda)
     tree = [Define(helper.name, "helper", helper.parameters, body, decorator=decorator)]
@@ -280,7 +284,7 @@ def lower_helper(helper: HelperFunction, real: Real, cuda: bool) -> Body:
 
 
 def callee_of(facts: BodyFacts, tree: Body) -> Callee:
-    """Return how a kernel calls what a function has become."""
+    """Return the signature by which kernels call a lowered function."""
     made = [narrowed(node, Define) for node in tree]
     last, function = made[-1], facts.function
     return Callee(
@@ -337,107 +341,109 @@ def _several(
 
 
 def stages(facts: NestFacts, tree: Body) -> Body:
-    """Build the tree of the phase.
+    """Build the loop nest of the phase, by its kind.
 
-    It has no schedule or target yet, so that all schedules begin with one tree.
+    It has no schedule and no target yet: all schedules begin with the same tree.
     """
-    own = facts.phase.kind.nest(facts) if facts.nest is None else facts.nest()
-    return tree + own
+    nest = facts.phase.kind.nest(facts) if facts.nest is None else facts.nest()
+    return tree + nest
 
 
 def pulled_edges(facts: NestFacts, tree: Body) -> Body:
-    """Have edge functions run on the edges that gathers go over behind them.
+    """Run pulled edge functions in the walk over in-edges, in front of the gathers.
 
-    Their writes are then contiguous, and at hand where they are read.
+    Edge ids follow the rows of in-edges, so the functions write contiguous entries,
+    which the gathers behind them read from registers or the cache.
     """
     return PulledEdges(facts).over(tree)
 
 
 def store_forwarding(facts: NestFacts, tree: Body) -> Body:
-    """Have what edge functions write reach gathers in registers, and be stored once.
+    """Pass entries that an edge function writes to gathers in registers; store once.
 
-    Where they are not the only ones to touch it, nothing is forwarded.
+    An entry is forwarded if the function writes it once, and gathers read it at its own
+    edge and feature only.
     """
     return StoreForwarding(facts).over(tree) if facts.context.forwarded else tree
 
 
 def change_driven(facts: NestFacts, tree: Body) -> Body:
-    """Have aggregates stay in memory, and take the change of changed sources.
+    """Keep aggregates in memory, and patch them with the changes of changed sources.
 
-    Near the end of a run few sources change, and a change costs less than all edges.
+    Near the end of a run few sources change, so patching costs less than combining over
+    all edges.
     """
     return ChangeDriven(facts).over(tree)
 
 
 def active_sources(facts: NestFacts, tree: Body) -> Body:
-    """Have gathers of active sources leave out the edges of other ones.
+    """Restrict gathers with ``sources="active"`` to edges from active vertices.
 
-    Their contributions would be nothing; the test costs a bit and saves their values.
+    The test loads one bit, and saves the loads of inactive sources.
     """
     return ActiveSources(facts).over(tree)
 
 
 def early_exit(facts: NestFacts, tree: Body) -> Body:
-    """Have gathers leave their edges when nothing that follows can change them.
+    """End a walk over edges when no further edge can change the result.
 
-    Many a row is read to its first edge or two only.
+    Of many rows, only the first edges are read then.
     """
     return EarlyExit(facts).over(tree)
 
 
 def leave_early(facts: NestFacts, tree: Body) -> Body:
-    """Have a lane that is alone leave vertices for which nothing need be gathered.
+    """Test an early return in front of the gathers, where lanes are independent.
 
-    Vertices that their function refuses by its own values cost no edge then. Lanes
-    that share a warp would wait for the others.
+    A vertex whose function returns False by its own values then reads no edges.
     """
     return LeaveEarly(facts).over(tree) if facts.binding.leaves_early else tree
 
 
 def accumulators(facts: NestFacts, tree: Body) -> Body:
-    """Start what gathers fill, and have lanes combine what each of them has.
+    """Initialize accumulators in front of a walk, and combine those of lanes behind it.
 
-    Lanes that share a vertex have a part of its edges each.
+    Lanes that share a vertex each walk a part of its edges.
     """
     return Accumulators(facts).over(tree)
 
 
 def intersections(facts: NestFacts, tree: Body) -> Body:
-    """Have rows of neighbors intersected: a vertex in both closes a triangle.
+    """Find triangles by intersecting the rows of two neighbors.
 
-    A schedule chooses the first corner, the search for members of the other two, and
-    how long sums at each may wait.
+    The schedule chooses the first corner, the search for members of both rows, and how
+    long sums at each corner stay in registers.
     """
     return Intersections(facts).over(tree)
 
 
 def sums(facts: NestFacts, tree: Body) -> Body:
-    """Choose where triangle functions add their sums.
+    """Choose where triangle functions accumulate their sums.
 
-    Many triangles of a vertex or edge come one after the other: they add in registers,
-    and to memory once.
+    Successive triangles share a vertex or an edge: their sum stays in registers, and is
+    added to memory once.
     """
     return Sums(facts).over(tree)
 
 
 def share(facts: NestFacts, tree: Body) -> Body:
-    """Make tests branches for a lane that is alone, masks for lanes that meet.
+    """Lower tests to branches for independent lanes, to masks for lanes of a group.
 
-    All lanes of a warp take part in a shuffle, so that none of them may be elsewhere.
+    All lanes of a warp must take part in a shuffle, so none may be in another branch.
     """
     one = Converge if facts.binding.meets else Diverge
     return one(facts).over(tree)
 
 
 def sweep(facts: NestFacts, tree: Body) -> Body:
-    """Put the loop over vertices around the work for one.
+    """Put the loop over vertices around the statements for one vertex.
 
-    A schedule chooses the lanes of each vertex, and how passed ones are marked.
-    Statements before the loop come behind the names and areas that it works with.
+    The schedule assigns lanes to vertices, and marks those that passed. Statements in
+    front of the sweep move behind `Areas`, whose arrays they may use.
     """
     sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
     if not sweeps:
-        return tree  # it goes through vertices its own way
+        return tree  # a worklist has its own loops
     [node] = sweeps
     place = tree.index(node)
     swept = facts.schedule.sweep(node, facts.binding, facts.shape)
@@ -447,51 +453,50 @@ def sweep(facts: NestFacts, tree: Body) -> Body:
 
 
 def meets(facts: NestFacts, tree: Body) -> Body:
-    """Choose how lanes combine their values.
+    """Lower synchronizations of lanes: to shuffles, a barrier, or nothing.
 
-    By their number, that takes shuffles, a barrier, or nothing at all.
+    That depends on the number of lanes that share a vertex, an edge or a row.
     """
     return Meets(facts).over(tree)
 
 
 def blocks(facts: NestFacts, tree: Body) -> Body:
-    """Choose where the sums of blocks wait, and how they are added up.
+    """Choose where the sums of blocks of terms are stored, and how they are added.
 
-    Sums of many terms, one after the other, lose a rounding with each: long rows are
-    summed in blocks.
+    A sequential sum rounds at each term, so long rows are summed in blocks.
     """
     return Blocks(facts).over(tree)
 
 
 def homes(facts: NestFacts, tree: Body) -> Body:
-    """Lower the sums that are not with a lane's other values.
+    """Lower statements on accumulators that are not plain variables of a lane.
 
-    Vectors, and rows that wait to be added to a matrix, take contributions their own
-    way; behind the last one all functions find them alike.
+    SIMD vectors, rows in memory and staged rows of a matrix take contributions in their
+    own way; functions read all of them in the same form.
     """
     return Homes(facts).over(tree)
 
 
 def leaves(facts: NestFacts, tree: Body) -> Body:
-    """Lower the statements on values, for one feature.
+    """Lower loads, calls, combines and atomics to statements for one feature.
 
-    Loads, calls and atomics are the same however features go to lanes.
+    They do not depend on the assignment of features to lanes.
     """
     return Leaves(facts).over(tree)
 
 
 def areas(facts: NestFacts, tree: Body) -> Body:
-    """Declare the memory that lanes work in.
+    """Declare the shared, local and global arrays of a kernel.
 
-    Only now is known what needs any; on CUDA a block shares it.
+    Behind the passes above it is known which of them the kernel uses.
     """
     return DeclareAreas(facts).over(tree)
 
 
 def features(facts: NestFacts, tree: Body) -> Body:
-    """Give each lane its features.
+    """Repeat statements for each feature of a lane, or put them in a loop.
 
-    Few of them are variables, which stay in registers; many are loops over arrays.
+    Few features are variables, which stay in registers; many are elements of arrays.
     """
     return Unrolled(facts.binding.features).over(tree)
 
@@ -564,7 +569,7 @@ NEST_PASSES = (
 
 
 def lower(facts: NestFacts) -> Body:
-    """Return the statements of a kernel."""
+    """Run `NEST_PASSES`; return the statements of a kernel."""
     return _last(stages_of(facts), facts.title, facts.context.watch)
 
 
@@ -582,7 +587,7 @@ def _last(
 
 
 def stages_of(facts: NestFacts) -> Iterator[tuple[Pass[NestFacts], Body]]:
-    """Yield each pass, and the tree behind it; the next pass goes on with that."""
+    """Yield each pass of `NEST_PASSES` with its result, the input of the next one."""
 
     def stage_of(one: Pass[NestFacts]) -> Stage:
         given = _names_of(facts) if one is NEST_PASSES[-1] else None
@@ -592,13 +597,13 @@ def stages_of(facts: NestFacts) -> Iterator[tuple[Pass[NestFacts], Body]]:
 
 
 def _companies(facts: NestFacts) -> dict[str, str]:
-    """Return which lanes have to come along where the lanes of a scope meet."""
+    """Map each scope to the lanes that must reach its synchronizations together."""
     scopes = facts.binding.scopes.items()
     return {name: s.company if s.lanes > 1 else "" for name, s in scopes}
 
 
 def _names_of(facts: NestFacts) -> set[str]:
-    """Return the names that a kernel has from its arguments, and from its module."""
+    """Return the names that the arguments and the module of a kernel bind."""
     functions = {p.name for p in facts.callees.values()}
     parts = ("row", "column", "scale")  # of outer products, functions of their own
     functions |= {f"{name}_{part}" for name in functions for part in parts}
@@ -606,7 +611,7 @@ def _names_of(facts: NestFacts) -> set[str]:
     return {*facts.arguments, *functions, *_MODULE, *dir(builtins)}
 
 
-#: Names that modules import, for either target.
+#: Names that generated modules import, for either target.
 _MODULE = frozenset(
     {
         "block_tiles",

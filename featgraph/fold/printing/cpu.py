@@ -1,9 +1,10 @@
 """Printer of the CPU target: one thread a vertex, chunks of vertices over threads.
 
-A chunk is a range of bitvector words with about equal work, so a thread writes whole
-words and pulls need no atomics. `print_queue` prints the loop over supersteps of few
-vertices (0018), and `print_stage` the one that also runs a stage of another plan
-(0098).
+A chunk is a range of bitvector words. Chunks have about equal work. Since a thread
+writes whole words, pulls need no atomics. `print_phase` prints the sweep of a chunk,
+and the kernel that calls it for all chunks. `print_queue` prints the loop over
+supersteps of few vertices (0018), and `print_stage` the loop that also runs a stage of
+another plan (0098).
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ __all__ = [
     "unsigned_vertices",
 ]
 
+#: Decorator of functions that only generated code calls.
 DECORATOR = "njit(**INLINE)"
 #: Imports of all modules, beside the standard library's and `device_modules`.
 IMPORTS = (
@@ -58,12 +60,13 @@ IMPORTS = (
     "from numba import float32, float64, int32, int64, njit, uint32",
     "",
 )
-#: Changes that the compiler may make to arithmetic of reals. With a reciprocal for a
-#: division ("arcp") the last bit depends on loads and products that are moved out of a
-#: loop, too, and not on the order of a sum alone.
+#: LLVM flags of real arithmetic. With "arcp", a division may become a product with the
+#: reciprocal, so the last bit depends on which operations LLVM moves out of a loop, and
+#: not on the order of sums alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+#: Options of functions that Python calls.
 _CALLED = 'CALLED = {**CODE, "cache": True, "nogil": True}'
-#: In modules without reals.
+#: Lines of modules without reals, which turn off reference counting: see `_compiled`.
 _UNCOUNTED = [
     "# Arrays are the caller's, who counts references to them.",
     'CODE |= {"_nrt": False}',
@@ -71,9 +74,9 @@ _UNCOUNTED = [
 
 
 def device_modules(plan: FoldPlan) -> dict[str, bool]:
-    """Return modules of `featgraph.device`, and whether functions of a plan call them.
+    """Return modules of `featgraph.device` -> whether functions of a plan call them.
 
-    Names follow ``import``.
+    Names are texts behind ``import``.
     """
     solves = any("solve" in f.operations for f in plan.analysis.functions)
     systems = any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions)
@@ -89,7 +92,7 @@ def device_modules(plan: FoldPlan) -> dict[str, bool]:
 
 
 def constants(plan: FoldPlan) -> list[str]:
-    """Return the module's constants."""
+    """Return the lines of the module's constants: options of Numba."""
     lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         "FAST = {" + ", ".join(f'"{flag}"' for flag in FAST) + "}",
@@ -117,15 +120,15 @@ def constants(plan: FoldPlan) -> list[str]:
 
 
 def print_phase(one: PhaseToPrint) -> list[Entry]:
-    """Print the kernel of a phase, and that which ends a reduce.
+    """Print the kernel of a phase, and the last step of a reduce.
 
     The kernel calls the sweep of a chunk for every chunk. The sweep is a function of
-    its own, so that a single chunk runs without other threads.
+    its own, so that a single chunk runs on the calling thread.
     """
     writer, phase, number = one.writer, one.phase, one.number
     schedule = phase.schedule
     facts = one.facts(schedule)
-    if phase.combined_in >= 0:
+    if phase.combined_in >= 0:  # an earlier sweep leaves the partial results
         return [_print_finish(one, facts)]
     arrays = (*schedule.arrays(phase.mapping), *one.ordered)
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
@@ -133,15 +136,16 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     places |= dict.fromkeys(schedule.launched)
     arguments = phase.kind.arguments(facts, list(places), [])
     listed = facts.shape.frontier_form == VERTICES
+    # The sweep takes the bounds of one chunk in place of these.
     outer = {"chunks", "turns"} | ({"swept_words"} if listed else set())
     inner = [a for a in arguments if a not in outer]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
     body = lower(facts)
-    if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
+    if not phase.kind.intersects:  # unsigned loops over pairs of rows are slower
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
     title, plan = phase.kind.title(facts), facts.plan
-    if phase.combines:  # never true; known lengths of rows leave registers for sums
+    if phase.combines:  # these tests are never true: lengths of rows become constants
         unlike = _other_shapes(one.fields, plan)
         body = (when([" or ".join(unlike)], code("return")) if unlike else []) + body
     sweeps = _compiled(flags, body, plan)
@@ -211,9 +215,9 @@ def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) ->
 
 
 def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:
-    """Load vertices and bounds of rows as unsigned.
+    """Cast loaded vertices and bounds of rows to unsigned integers.
 
-    Each index that may be negative, and count from the end of an array, costs a test.
+    An index that may be negative costs a test: it would count from the end of an array.
     """
     return _Unsigned(wide_offsets).over(body)
 
@@ -225,7 +229,7 @@ class _Unsigned(Rewriting):
         self.wide_offsets = wide_offsets
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        """Cast a loaded value."""
+        """Cast the value of an assignment to one of these names."""
         [target] = node.targets
         if isinstance(target, ast.Name) and target.id in {"u", "v"}:
             node.value = _unsigned(node.value)
@@ -240,6 +244,8 @@ def _unsigned(node: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("int64"), [ast.Call(ast.Name("uint32"), [node], [])], [])
 
 
+# Arguments of a superstep and of the loop: `featgraph.runtime.loops.worklist` passes
+# them by name.
 _LISTS = ["sources", "source_count", "passed", "due", "marks"]
 _OWN = ["sources", "passed", "due", "marks"]
 _BOUNDS = ["most", "most_edges", "most_work", "key", "sign", "delta", "limit"]
@@ -345,7 +351,7 @@ class _QueuePrinter:
         return tuple(found)
 
     def _other_rows(self) -> list[str]:
-        """Return tests that accumulators have rows of another length."""
+        """Return tests, never True, that accumulators have rows of another length."""
         wide = [home for home in self.worklist.rows if home.accumulator.is_wide]
         names = [name for home in wide for name in home.arrays]
         return [f"{name}.shape[1] != {self.facts.phase.width}" for name in names]
@@ -369,8 +375,9 @@ def _swapped(field: Field, written: tuple[str, ...]) -> str:
     return f"d.{field.name}"
 
 
-#: Arguments of a stage, beside its data and the arrays of its reduces.
+#: Arguments of the loop for a stage, beside its data and the arrays of its reduces.
 _SETS = ["everyone", "left", "chunks"]
+#: First lines of a module with a stage: it imports the modules of loop and stage.
 _STAGE_HEAD = """
 import {step} as step
 import {stage} as stage
@@ -378,6 +385,8 @@ from numba import int64, njit
 
 CODE = {{"error_model": "numpy", "no_cfunc_wrapper": True}}
 """
+#: Run the loop until no vertex is due (CALL), then the stage, until neither leaves an
+#: active vertex or a limit is reached. ``left`` lists the vertices that a stage sweeps.
 _STAGE_LOOP = """
 number, work, edges, stages, ended = 0, 0, 0, 0, 0
 since = left_count = left.size
@@ -408,8 +417,10 @@ while True:
 sizes[3], sizes[4], sizes[5] = edges, stages, ended
 END
 """
-#: One in so many has been committed: then those are found again that are left.
+#: Once a share of 1 / `_RENEWED` of the vertices that are left has been committed, the
+#: list of those that still go on is made anew.
 _RENEWED = 8
+#: Drop vertices that no longer go on from ``left``, and combine them in the reduces.
 _LEAVE = f"""
 if since * {_RENEWED} >= left_count:
     since, kept, gone_count = 0, 0, 0
@@ -479,7 +490,7 @@ def print_stage(
     doc = "Run supersteps, and a stage where nothing is due."
     writer.line(f'"""{doc}"""')
     lines = _STAGE_HEAD.format(step=modules[0], stage=modules[1]).splitlines()
-    # Functions that are compiled for this one take its reference counting.
+    # Functions that Numba compiles for this one inherit its reference counting.
     has_reals = step.plan.analysis.has_reals or plan.analysis.has_reals
     lines += [*([] if has_reals else _UNCOUNTED), _CALLED]
     for line in lines:
@@ -495,6 +506,9 @@ def print_stage(
 def _swept(
     number: int, bounds: str, arguments: tuple[str, ...], known: dict[str, str]
 ) -> str:
-    """Return the call of the sweep of a stage, with argument names of the loop."""
+    """Return the call of a sweep of the stage; `known` maps its arguments to names.
+
+    `bounds` are the texts of the row of partial results and the range to sweep.
+    """
     given = ", ".join(known[name] for name in arguments if name in known)
     return f"stage.sweep_{number}({bounds}, {given})"

@@ -1,8 +1,9 @@
 """Printer of the CUDA target: kernels of phases and of hubs, and the worklist loop.
 
-Words in which a kernel sets bits (`passed`, `targets`) must be zero before its launch.
-`print_queue` prints the kernel that loops over supersteps of few vertices (0042), and
-`print_stage` the one that also runs a stage of another plan (0098).
+`print_phase` prints the kernel of a phase, and those of its hubs and of the last step
+of a reduce. Words in which a kernel sets bits (`passed`, `targets`) must be zero before
+its launch. `print_queue` prints the kernel that loops over supersteps of few vertices
+(0042), and `print_stage` the kernel that also runs a stage of another plan (0098).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ __all__ = [
     "print_stage",
 ]
 
+#: Decorator of functions that only generated code calls.
 DECORATOR = "device_function"
 #: Imports of all modules, beside the standard library's and `device_modules`.
 IMPORTS = (
@@ -71,9 +73,9 @@ IMPORTS = (
 
 
 def device_modules(plan: FoldPlan) -> dict[str, bool]:
-    """Return modules of `featgraph.device`, and whether functions of a plan call them.
+    """Return modules of `featgraph.device` -> whether functions of a plan call them.
 
-    Names follow ``import``.
+    Names are texts behind ``import``.
     """
     solving = [
         p
@@ -102,19 +104,20 @@ def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
 
 
 def constants(plan: FoldPlan) -> list[str]:
-    """Return the module's constants."""
+    """Return the lines of the module's constants: none on CUDA."""
     return []
 
 
 def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, or for a phase with hubs."""
     entries = _CudaPhase(one).run()
-    # Launched first, for they take longest.
+    # Kernels of hubs are launched first, since they take longest.
     if one.phase.mapping.hubs and one.plan.frontier_form == "plain":
         entries = _HubPhase(one).run() + entries
     return entries
 
 
+#: Frontier form -> sentence in the docstring of a kernel.
 _FORMS = {
     "plain": "",
     "packed": " Warps pack those that they find.",
@@ -155,8 +158,8 @@ class _CudaPhase:
     def threads(self) -> int:
         """Threads of a block."""
         own = self.schedule.threads(self.phase.mapping)
-        shares = self._strides() > 1  # a copy of a matrix
-        return own if own and not shares else BLOCK_THREADS
+        stages = self._strides() > 1  # a matrix, in blocks of the default size
+        return own if own and not stages else BLOCK_THREADS
 
     def run(self) -> list[Entry]:
         """Print the kernels of the phase."""
@@ -222,11 +225,15 @@ class _CudaPhase:
         return (self.threads, resident) if resident else self.threads
 
     def _strides(self) -> int:
-        """Return the least number of vertices for each group of lanes."""
+        """Return the least number of vertices for each group of lanes.
+
+        It is more than 1 if each block first copies a matrix to shared memory.
+        """
         in_blocks = any(not s.in_registers for s in self.context.staged.values())
         return STRIDES if in_blocks else 1
 
     def _entries(self, facts: NestFacts) -> list[Entry]:
+        """Return the descriptions of the kernels; print the last step of a reduce."""
         main = Entry(
             self.name, self.number, self.role, facts.arguments, dict(self.scratch),
             self.threads, self._bounds(), self._strides(),
@@ -251,7 +258,7 @@ class _HubPhase(_CudaPhase):
 
     @property
     def schedule(self) -> Schedule:
-        """Schedule of hubs, by that of the phase."""
+        """Schedule of hubs, which the schedule of the phase names."""
         own = super().schedule
         if self.phase.kind.pushes:  # pushed values meet in memory
             return SCHEDULES[own.parts_schedule]
@@ -261,7 +268,7 @@ class _HubPhase(_CudaPhase):
 
     @cached_property
     def threads(self) -> int:
-        """Threads of a block, as far as shared memory has room for their areas."""
+        """Threads of a block, halved until their areas fit shared memory."""
         mapping = self.phase.mapping
         own = self.schedule.threads(mapping)
         if own:
@@ -279,6 +286,7 @@ _QUEUE_THREADS = 512
 #: One block a multiprocessor: without this bound, the compiler chose 32 registers and
 #: spilled.
 _BOUNDS = (_QUEUE_THREADS, 1)
+#: First arguments of the functions of a superstep.
 _OF_A_STEP = ["d", "lists", "step_number", "rows", "leaf_count", "edge_count"]
 
 
@@ -434,6 +442,7 @@ class _QueuePrinter:
         return tuple(found)
 
 
+#: First lines of a module with a stage: it imports the modules of loop and stage.
 _STAGE_HEAD = """
 import {step} as step
 import {stage} as stage
@@ -443,6 +452,7 @@ from featgraph.cuda.dialect import cuda, kernel
 from featgraph.device import queue_cuda as queues
 from featgraph.device import warp
 """
+#: A superstep runs its loop body; if it leaves no active vertex, the stage runs behind.
 _STAGE_LOOP = """
 step_number, meets, is_staged = int64(0), int64(0), False
 step.begin_0(FIRST)
@@ -463,7 +473,7 @@ while queues.goes_on_behind(lists, step_number, is_staged):
         meets = queues.meet(lists, meets)
 queues.leave(lists, step_number)
 """
-#: All of a warp take part in finding places for what a stage commits.
+#: All lanes of a warp reach `append_row`, which uses votes.
 _STAGE_VERTICES = """
 first = int32(cuda.grid(1) - cuda.laneid)
 while first < everyone.size * 32:
@@ -474,6 +484,7 @@ while first < everyone.size * 32:
     queues.append_row(alive, v, out_degree, lists, step_number)
     first = int32(first + cuda.gridsize(1))
 """
+#: Combine in a thread, then in a warp, then by one atomic of each warp.
 _STAGE_REDUCE = """
 queues.begin_result({into}, {identity})
 meets = queues.meet(lists, meets)
@@ -505,7 +516,8 @@ def print_stage(
     if queue is None:
         raise TypeError("the kernel has no loop over supersteps")
     steps, results = code(""), list[str]()
-    if not plan.phases[0].kind.reduces:  # all have looked at counts before any grows
+    if not plan.phases[0].kind.reduces:
+        # All threads must have read the counts before a vertex phase appends to lists.
         steps += code("meets = queues.meet(lists, meets)")
     for number, phase in enumerate(plan.phases):
         functions = plan.functions_of(phase)
@@ -521,7 +533,7 @@ def print_stage(
     before, _, _ = parts_of(step.plan.analysis.functions)
     rows, far = [n for n in queue.arguments if n != "far_lists"][2:], list[str]()
     first = ["lists", *queue.graph]
-    if "far_lists" in queue.arguments:  # where none wait
+    if "far_lists" in queue.arguments:  # no vertex waits in this loop
         first, far = ["d", "lists", "far_lists", *queue.graph], ["far_lists", "0"]
     inner = ", ".join([*_OF_A_STEP, *far, *rows])
     gather = code(f"step.gather_0({inner})")
@@ -549,7 +561,7 @@ def print_stage(
 
 
 def _degree(plan: FoldPlan) -> Body:
-    """Return the degree of `v` in the rows that a step pushes along."""
+    """Return statements that bind the degree of `v` in the rows of pushed edges."""
     [phase] = plan.phases
     _, gathers, _ = parts_of(plan.functions_of(phase))
     along = along_to_push(phase.along, gathers, plan.analysis, plan.traits)
@@ -558,7 +570,10 @@ def _degree(plan: FoldPlan) -> Body:
 
 
 def _reduced(plan: FoldPlan, number: int, into: str) -> Body:
-    """Return a reduce over all vertices by atomics; its order does not matter."""
+    """Return a reduce over all vertices by atomics.
+
+    The result does not depend on the order: only such reduces run in stages.
+    """
     [function] = plan.functions_of(plan.phases[number])
     own = accumulator_of(function, plan.analysis)
     [atomic] = own.atomic(into, "0", "part", "warp", plan.real)

@@ -1,4 +1,9 @@
-"""Print a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
+"""Print a FoldPlan as a module: namedtuple, user functions, a kernel per phase.
+
+`emit` lowers and prints the functions of each phase, then leaves kernels to the printer
+of the target. `data_fields` lists the arrays and scalars of ``d``, the namedtuple that
+all kernels take.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,7 @@ __all__ = ["emit"]
 Watch = Callable[[str, Pass[Any], Body], None]
 
 
-#: First imports of all modules.
+#: First lines of all modules.
 _IMPORTS = ("import math", "from collections import namedtuple", "")
 
 
@@ -55,8 +60,8 @@ def emit(
         Called after each pass over a nest with the name of the kernel, the pass, and
         the tree, which the next pass may change.
     numbers : sequence of int, optional
-        The phases to print, all in one module. Default: all, those that serve any
-        number of features in a module of their own.
+        Numbers of the phases to print, all in one module. By default, all phases are
+        printed, and those that serve any number of features in a module of their own.
 
     Raises
     ------
@@ -99,7 +104,7 @@ def emit(
         if plan.frontier_form != "plain" and not plan.can_take(
             plan.frontier_form, phase
         ):
-            continue
+            continue  # supersteps run the plain kernel of this phase
         context = Context(
             plan.analysis,
             phase.mapping,
@@ -141,7 +146,10 @@ def emit(
 
 
 def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
-    """Return the sites of indices, with mirrors renamed to properties of the user."""
+    """Return the sites of indices, with the names of the user's properties.
+
+    Mirrors and outboxes, which only several ranks have, are named like the property.
+    """
     known = {
         name: of for name, (of, _) in (analysis.mirrors | analysis.outboxes).items()
     }
@@ -152,7 +160,7 @@ def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
-    """Raise if atomics cannot combine a key and a source: over 64 bits together."""
+    """Raise if a key and its source exceed the 64 bits of one atomic."""
     temporary = plan.analysis.temporaries[phase.into]
     if has_wide_key(temporary, plan.real):
         name = plan.functions_of(phase)[0].name
@@ -191,6 +199,7 @@ def _print_function(
 
 
 def _header(writer: Writer, plan: FoldPlan, numbers: Sequence[int]) -> None:
+    """Write the docstring of the module, which describes the plan."""
     title = " + ".join(f.declared.name for f in plan.analysis.functions)
     writer.line(f'"""{title}, folded by featgraph.')
     writer.line()
@@ -203,7 +212,7 @@ def _header(writer: Writer, plan: FoldPlan, numbers: Sequence[int]) -> None:
 
 
 def _print_guard(writer: Writer, decorator: str, target: Target) -> None:
-    # Numba joins uint64 (wide edge ids) and int64 to float64.
+    # Numba's common type of uint64 (wide edge ids) and int64 is float64.
     zero = "warp.cast_like(0, index)" if target is Target.CUDA else "0"
     given = ("index", "bound", "site", "vertex", "edge", "record")
     doc = "Return `index` if it is in range, else report it and return 0."
@@ -272,6 +281,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
 def _add_access(
     found: dict[str, Field], analysis: Analysis, name: str, version: str
 ) -> None:
+    """Add the field of an accessed property, or of the result of a reduce."""
     type_ = analysis.signature.get(name)
     if type_ is None:
         if name in analysis.reductions:
@@ -295,6 +305,7 @@ def _add_access(
 def _add_scalar(
     found: dict[str, Field], analysis: Analysis, name: str, target: str
 ) -> None:
+    """Add the field of a scalar of the State, or of a built-in name."""
     type_ = analysis.signature.get(name)
     if type_ is not None:
         dtype = analysis.real if type_.dtype == "real" else type_.dtype
@@ -307,7 +318,7 @@ def _add_scalar(
 
 
 def _print_functions(writer: Writer, source: FunctionSource, tree: Body) -> None:
-    """Write the functions of the module for one user function."""
+    """Write the generated functions of one user function."""
     for node in tree:
         one = narrowed(node, Define)
         arguments = (*one.roles, *one.more)

@@ -43,7 +43,11 @@ __all__ = [
 
 
 def explain_plan(plan: FoldPlan) -> str:
-    """Return boundaries, mappings, places of temporaries, and the access tables."""
+    """Return a description of a plan, for `FoldMap.explain` and the command line.
+
+    It lists phases with the reasons of their boundaries, mappings, due vertices, the
+    places of temporaries, strides of rows, and all accesses of each function.
+    """
     lines = [str(plan), ""]
     due = (
         "A and every vertex that gathers from it"
@@ -163,10 +167,10 @@ def _describe_incremental(plan: FoldPlan, gather: IncrementalGather) -> str:
 
 #: Forms of a message of rows -> its contents.
 _FORMS = {
-    "all": "the owner's whole range, with bits that say which rows changed",
-    "ms": "all that the other rank has, with bits that say which rows changed",
-    "vr": "those that changed, with a bit for each that the other rank has",
-    "vr-list": "those that changed, with the gaps between them",
+    "all": "all rows of the owner, with a bit for each that changed",
+    "ms": "all rows that the other rank has, with a bit for each that changed",
+    "vr": "the rows that changed, with a bit for each that the other rank has",
+    "vr-list": "the rows that changed, with the gaps between their numbers",
 }
 
 
@@ -196,7 +200,7 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
 
 
 def _explain_split(plan: FoldPlan) -> str:
-    """Return which rows are sent while others are swept, in words."""
+    """Describe which rows are sent while a phase sweeps others."""
     split = plan.facts.split
     if split.why_not:
         return f"none: {split.why_not}"
@@ -252,6 +256,7 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
 
 
 def _listed(*found: tuple[Iterable[str], str]) -> Iterator[str]:
+    """Yield ``names: description`` for each pair whose names are not empty."""
     for names, what in found:
         joined = ", ".join(dict.fromkeys(names))
         if joined:
@@ -263,7 +268,7 @@ def _next(names: Iterable[str]) -> Iterator[str]:
 
 
 _INDENT = "    "
-#: Lines around a change that are shown.
+#: Unchanged lines of a tree that a diff shows around a change.
 _CONTEXT = 3
 
 
@@ -293,8 +298,8 @@ class Behind:
 def print_nest(body: Body) -> str:
     """Return a tree as lines: nodes by name, with their bodies indented below.
 
-    Fields with default values are left out. ``#`` begins comments, and notes on which
-    lanes enter a branch or a loop together.
+    Fields with default values are left out. ``#`` begins comments and notes: "warp
+    agrees" behind a branch or a loop means that all lanes of a warp enter it together.
     """
     return "\n".join(_lines(_shown_body(body)))
 
@@ -343,6 +348,7 @@ def changed_lines(old: str, new: str) -> str:
 
 
 def _lines(body: Body, depth: int = 0) -> Iterator[str]:
+    """Yield the lines of statements; `depth` is the level of indentation."""
     indent = _INDENT * depth
     for node in body:
         remarks = [note_of(node), f"{agrees(node)} agrees" if agrees(node) else ""]
@@ -367,7 +373,7 @@ def _lines(body: Body, depth: int = 0) -> Iterator[str]:
 
 
 def _node(node: Node, behind: str, depth: int) -> Iterator[str]:
-    """Yield the lines of a node that is not Python."""
+    """Yield the lines of a node of the nest, which is no Python statement."""
     parts, bodies = [], {}
     for part in fields(node):  # type: ignore[arg-type]
         value = getattr(node, part.name)
@@ -399,6 +405,7 @@ def _part(value: Any) -> str:
     return str(value)
 
 
+#: Version of an access -> suffix of the property.
 _VERSIONS = {"next": "_next", "seen": "_seen"}
 
 
@@ -423,7 +430,7 @@ class _Shown(Rewriting):
         return ast.Name(form.format(*texts))
 
     def visit_Access(self, node: statements.Access) -> ast.Name:
-        """Show the element, or that of the loaded row."""
+        """Show the entry of a property, or of a loaded row."""
         if node.row:
             return ast.Name(f"{node.row}[f]")
         name = f"d.{node.name}{_VERSIONS.get(node.version, '')}"
@@ -443,7 +450,7 @@ class _Shown(Rewriting):
         return ast.Name(f"d.{node.name}")
 
     def visit_Operate(self, node: statements.Operate) -> ast.Name:
-        """Show the call; chosen variants are left out."""
+        """Show the call, without options of the operation."""
         return self._name(f"fg.{node.name}({{}})", node.args)
 
     def visit_Atomic(self, node: statements.Atomic) -> ast.Name:

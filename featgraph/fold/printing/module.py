@@ -1,4 +1,8 @@
-"""A generated module: its text, and its description for the runtime."""
+"""A generated module: its text, and its description for the runtime.
+
+`KernelSource` has the text, an `Entry` for each kernel, a `Field` for each array or
+scalar of ``d``, and a `Queue` for the loop over supersteps of few vertices.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ __all__ = [
     "StageSource",
 ]
 
-#: Addresses of arrays are multiples of so many bytes: lanes load them at once (CUDA).
+#: Least alignment of arrays in bytes, which the widest load of a lane needs (CUDA).
 ALIGNMENT = PIECE_BYTES
 
-#: Arrays of the graph that entries take: name in a module -> how the graph calls it.
+#: Arrays of the graph that entries take: name in a module -> name in the graph.
 _ARRAYS = {
     name: name
     for name in (
@@ -55,11 +59,11 @@ class Field:
     name : str
         Its name.
     source : str
-        "property", "next", "scalar", "vector", "temporary", "builtin", "fault",
-        "incremental"
-        (an aggregate that persists), "seen" (values of a property at the last update
-        of the aggregates), "everywhere" (rows of all vertices, for kernels of one part)
-        or "degrees" (of all vertices, likewise): its source in the runtime.
+        Where the runtime gets the value: "property", "next", "scalar", "vector",
+        "temporary", "builtin", "fault" (the record of a bad index), "incremental" (an
+        aggregate that persists), "seen" (values of a property at the last update of
+        the aggregates), "everywhere" (a mirror or outbox, with rows of all vertices of
+        a graph in parts) or "degrees" (degrees of all its vertices).
     dtype : str
         NumPy dtype.
     rank : int
@@ -103,7 +107,7 @@ class Entry:
     Attributes
     ----------
     name : str
-        Function name in the module.
+        Name of the function in the module.
     phase : int
         Index of its phase in the plan.
     role : str
@@ -112,8 +116,8 @@ class Entry:
     arguments : tuple of str
         Arguments, by name.
     scratch : dict
-        Argument name -> dtype and item shape of a scratch area in global memory, one
-        for each thread or group.
+        Argument name -> dtype and item shape of a scratch area in global memory, with
+        an item for each thread or group of lanes.
     block : int
         Threads a block (CUDA).
     launch_bounds : int or (int, int)
@@ -172,7 +176,8 @@ class Queue:
     overwrites : bool
         Whether current and next buffers are the same (CPU).
     marks_steps : bool
-        Whether marks are numbers of supersteps, and remain set behind it (CUDA).
+        Whether marks of vertices are numbers of supersteps, which remain set behind a
+        superstep (CUDA).
     """
 
     name: str
@@ -233,7 +238,7 @@ class KernelSource:
 
     @property
     def program(self) -> str:
-        """Name of the Python module of its functions; in a script, of the functions."""
+        """Name of the Python module of the functions; of the last one in a script."""
         last = self.plan.analysis.functions[-1]
         module = last.declared.__module__.rpartition(".")[2]
         return last.name if module == "__main__" else module
@@ -248,6 +253,7 @@ class KernelSource:
         return {entry.name: self._find_arguments(entry) for entry in self.entries}
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
+        """Return the arguments of an entry, each recognized by its name."""
         phase = self.plan.phases[entry.phase]
         chunks = "word_chunks" if phase.in_a_tree else phase.kind.chunks
         if phase.changed_only:
@@ -279,7 +285,7 @@ class KernelSource:
 
     @property
     def fill_values(self) -> dict[str, str]:
-        """Pushed temporaries (by field) -> text of their initial value."""
+        """Field of each pushed temporary -> text of the initial value of entries."""
         fills = {}
         for phase in self.plan.phases:
             if not phase.kind.pushes:
@@ -304,11 +310,12 @@ class StageSource:
     name : str
         Function name in the module.
     arguments : tuple of str
-        Arguments, by name: those of the loop, and for the stage "s" (its data), sets,
-        and for each reduce ``rows_0`` and the like, by phase.
+        Names of the arguments: those of the loop, and for the stage ``s`` (its data),
+        sets, and arrays of each reduce, such as ``rows_0`` for phase 0.
     once : frozenset of int
-        Reduces over the vertices that are left, in two rows of partial results: the
-        first has what all others have contributed.
+        Phases of reduces that combine each vertex once, when it will not run again.
+        Row 0 of their partial results has the vertices that have left, row 1 those that
+        are left.
     text, stem, program : str
         As in `KernelSource`.
     """

@@ -34,6 +34,7 @@ __all__ = [
 
 #: Longest line of a module.
 _WIDTH = 88
+#: Operators in front of which `Writer` may break a line.
 _OPERATOR = re.compile(r" (\+|-|\*|/|\*\*|\||&|or|and|if|else|>|<|!=|==) ")
 
 Origin = tuple[str, int]
@@ -49,7 +50,8 @@ class Writer:
     origins : dict
         Generated line number -> ``(file, line)`` of the user's code it came from.
     written : dict
-        Text of a function without its name -> name of the first one with it.
+        Text of a function without its name -> name of the first function with that
+        text.
     """
 
     def __init__(self) -> None:
@@ -66,7 +68,8 @@ class Writer:
     def line(self, text: str = "", origin: Origin | None = None) -> None:
         """Append one line at the current indentation; break a long one."""
         if text.startswith("#"):
-            # A comment names a file, and a new line in that name would end it.
+            # A comment names a file. A newline in the name of the file would end the
+            # comment, and the rest would be code.
             printable = text.isprintable()
             text = text if printable else text.encode("unicode_escape").decode()
             self.add([self.indent + text], origin)
@@ -126,7 +129,8 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
         lead = indent if first or inside else indent + "    "
         if len(lead) + len(text) <= _WIDTH:
             return [*lines, lead + text]
-        cut, depth_there, deeper = -1, 0, 99
+        # Break at the last place with the fewest open brackets.
+        cut, depth_at_cut, deeper = -1, 0, 99
         open_now = depth
         for place, letter in enumerate(text[: _WIDTH - len(lead)]):
             open_now += (letter in "([{") - (letter in ")]}")
@@ -137,11 +141,11 @@ def _filled(text: str, indent: str, depth: int = 0) -> list[str]:
                 and (text[place - 1] == "," or _OPERATOR.match(text, place))
             )
             if breakable and open_now <= deeper:
-                cut, depth_there, deeper = place, open_now, open_now
+                cut, depth_at_cut, deeper = place, open_now, open_now
         if cut < 0:
             return [*lines, lead + text]
         lines.append(lead + text[:cut].rstrip())
-        text, depth, first = text[cut:].lstrip(), depth_there, False
+        text, depth, first = text[cut:].lstrip(), depth_at_cut, False
 
 
 _Block = ast.If | ast.While | ast.For
@@ -208,6 +212,7 @@ def print_body(writer: Writer, body: Body, file: str = "") -> None:
 
 
 def _print(writer: Writer, node: ast.stmt, file: str) -> None:
+    """Write one statement with its body, and the origin of its lines."""
     line = getattr(node, "lineno", 0) if file else 0
     origin = (file, line) if line else None
     if isinstance(node, Comment):
@@ -233,7 +238,10 @@ def _doc_of(node: ast.stmt) -> str:
 
 
 def _header(node: _Block, depth: int) -> str:
-    """Return the header line of a branch or a loop; it may be too long."""
+    """Return the header line of a branch or a loop.
+
+    A long conjunction or disjunction gets parentheses, in which `Writer` breaks lines.
+    """
     note = _note(node)
     header = f"{head_of(node)}:{note}"
     if depth + len(header) <= _WIDTH or isinstance(node, ast.For):

@@ -1,7 +1,11 @@
 """The interface of schedules: choice, mapping, loops over vertices, grids, arrays.
 
-No pass compares the name of a schedule. A `Binding` states which features and edges a
-lane has, what lanes share, and how they synchronize.
+The planner compares `Schedule.cost`; `choose` and `tune` return the numbers of the
+schedule, a `Mapping`. Passes read a `Binding`: the features and edges of a lane, the
+lanes that share a vertex, and how they synchronize; no pass compares the name of a
+schedule. `sweep` returns the loop over vertices. For a launch, `arrays` and `prepare`
+make the arrays that assign vertices or edges to threads, and `grid` returns the number
+of blocks.
 """
 
 from __future__ import annotations
@@ -57,9 +61,9 @@ class KernelShape:
     reduces : bool
         Whether its phase combines over all vertices.
     frontier_form : str
-        How the vertices of a sparse set are found: "plain", "packed" or "listed"; on
-        the CPU, "listed" means a list of words, "blocks" all words, a block of
-        vertices after the other, and "vertices" a list of these.
+        How the vertices of a sparse set are found: "plain", "packed" or "listed". On
+        the CPU, "listed" is a list of words, "blocks" are all words, in blocks of
+        vertices, and "vertices" is a list of vertices.
     threads : int
         Threads of a block.
     covers : bool
@@ -87,7 +91,7 @@ class KernelShape:
 
 @dataclass(frozen=True)
 class FeatureAxis:
-    """Features of a lane: some of K in variables, or all in loops.
+    """Features of a lane: variables for some of K, or loops over all.
 
     Attributes
     ----------
@@ -102,15 +106,15 @@ class FeatureAxis:
     stride : int
         Elements from one such row to the next.
     column_width : int
-        The same along a column of a matrix.
+        Features in one load along a column of a matrix.
     is_looped : bool
         Whether features are loops over small arrays.
     is_element : bool
         Whether a lane has one element of a matrix at a time, in row ``i``.
     are_values : bool
-        Whether each feature is a variable, not an index.
+        Whether the number of each feature is a variable, not a literal.
     are_passed_as_values : bool
-        The same, but in calls alone.
+        Whether it is a variable in calls of user functions only.
     any_width : str
         Text of K, if a kernel serves any K; else "".
     """
@@ -134,17 +138,17 @@ class FeatureAxis:
 
     @property
     def is_padded(self) -> bool:
-        """Whether some lanes have fewer features."""
+        """Whether the last lanes have fewer features, or none."""
         return self.lanes > 1 and self.lanes * self.per_lane != self.width
 
     def feature(self, j: int) -> str:
-        """Return the text of feature j of a lane in an index."""
+        """Return the text of the number of feature j of a lane, in an index."""
         if not self.are_values:
             return str(j)
         return "f" if self.per_lane == 1 else f"f_{j}"
 
     def argument(self, j: int) -> str:
-        """Return the text of feature j of a lane in a call."""
+        """Return the text of the number of feature j of a lane, in a call."""
         return f"f_{j}" if self.are_passed_as_values else self.feature(j)
 
     def inside(self, j: int) -> str:
@@ -154,7 +158,7 @@ class FeatureAxis:
         return "inside" if self.per_lane == 1 else f"inside_{j}"
 
     def instead(self, j: int) -> int | None:
-        """Return the feature of a lane that replaces j past the end of a row.
+        """Return the number of the feature that replaces j past the end of a row.
 
         None for a feature that exists whenever others of the same load exist.
         """
@@ -163,17 +167,17 @@ class FeatureAxis:
         return stands_for(self.width, self.vector_width, j)
 
     def name(self, base: str, j: int) -> str:
-        """Return the name of feature j of a value of a lane."""
+        """Return the variable of feature j of the value `base` of a lane."""
         return f"{base}_{j}" if self.per_lane > 1 else base
 
     def names(self, base: str) -> list[str]:
-        """Return the names of all features of a value of a lane."""
+        """Return the variables of all features of the value `base` of a lane."""
         count = 1 if self.is_looped else self.per_lane
         return [self.name(base, j) for j in range(count)] if count > 1 else [base]
 
     @property
     def along_column(self) -> FeatureAxis:
-        """Features along a column of a matrix: all."""
+        """Axis along a column of a matrix, of which a lane has all features."""
         width = self.width
         return FeatureAxis(
             width, per_lane=width, vector_width=self.column_width, stride=self.stride
@@ -214,7 +218,8 @@ class Scope:
     lanes : int
         Number of lanes.
     company : str
-        Lanes that must execute its synchronizations: a whole warp for shuffles.
+        Lanes that must execute its synchronizations together: "warp", since shuffles
+        need the whole warp, or "block".
     """
 
     lanes: int = 1
@@ -260,7 +265,7 @@ class BlockScope(Scope):
 
 @dataclass(frozen=True)
 class Binding:
-    """A kernel bound to a schedule: all facts of it that passes read.
+    """A kernel bound to a schedule: all facts about the schedule that passes read.
 
     Attributes
     ----------
@@ -287,7 +292,7 @@ class Binding:
     partial : str
         Index of the partial result of a reduce.
     leaves : str
-        Test that a lane has a partial result; "" if all have.
+        Test that the lane has a partial result of a reduce; "" if all have.
     batch : int
         Vertices that all lanes of a block stage together; 0 if each lane has its own
         vertex.
@@ -296,7 +301,8 @@ class Binding:
     in_rows : bool
         Whether accumulators are rows in memory during contributions.
     at_vertices : bool
-        Whether they are entries in memory of all vertices, shared by threads.
+        Whether accumulators are entries of all vertices in memory, which threads update
+        by atomics.
     runs : str
         Test that a warp runs vertex functions; "" if all do.
     part : tuple of str
@@ -337,7 +343,7 @@ class Binding:
     holds: bool = False
 
     def one(self, *shared: str) -> list[str]:
-        """Return the tests that select one of the lanes of an edge or vertex."""
+        """Return the tests that select one lane of an edge, of a vertex, or of both."""
         lanes, tests = self.features.lanes, []
         if "vertex" in shared and self.walk.own:
             tests.append(f"{self.walk.own} == 0")
@@ -348,15 +354,15 @@ class Binding:
 
 @dataclass(frozen=True)
 class GraphArray:
-    """An array of the graph that assigns vertices or edges to threads.
+    """An array that assigns vertices or edges to threads.
 
     Attributes
     ----------
     name : str
         The argument of the kernel.
     array : str
-        Name of the array in the graph; in braces, a list of the `Rows` of the phase. ""
-        for an array that is made at the launch, or prepared.
+        Name of the array in the graph, where braces stand for a list of the `Rows` of
+        the phase; "" for an array that is made at the launch, or prepared.
     each : int
         Entries for each listed item.
     dtype : str
@@ -404,7 +410,7 @@ class Schedule(ABC):
     name : str
         Name in options.
     is_selectable : bool
-        Whether options may name it; the one of the CPU has no alternative.
+        Whether users may name it in options.
     targets : tuple of str
         Targets that it runs on.
     runs : str
@@ -418,7 +424,7 @@ class Schedule(ABC):
     needs_sides : bool
         Whether the graph must be bipartite, with edges from the first side.
     fitting : int
-        Blocks that must fit a multiprocessor, even in a small grid; bounds registers.
+        Least number of resident blocks on a multiprocessor, which bounds registers.
     holds : bool
         Whether locks exclude conflicting edges of exclusive functions.
     copies_columns : bool
@@ -430,10 +436,10 @@ class Schedule(ABC):
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hub_schedule : str
-        Name of the schedule of vertices of high degree, or of long rows: a block each.
+        Name of the schedule for vertices of high degree, with a block for each.
     joined_parts_schedule, parts_schedule : str
-        The same with several blocks for each row. The last block combines their
-        results, or their results meet in memory (pushes).
+        Names of the schedules with several blocks for each such vertex: the last block
+        combines their results, or atomics do in memory (pushes).
     most_held : int
         Largest K for which one thread holds the elements of a matrix in registers, and
         solves systems there.
@@ -463,29 +469,37 @@ class Schedule(ABC):
     finds_due: ClassVar[bool] = False
 
     def check(self, options: Dict[str, int]) -> None:
-        """Raise for missing or invalid own options."""
-        return  # most do with any
+        """Raise if options of the schedule are missing or invalid."""
+        return  # most schedules have no option that must be given
 
     def cost(self, work: Work) -> float:
         """Return the estimated time of a phase, relative to schedule "lanes".
 
         For exclusive functions, it is in ms (`exclusive_costs`). It is infinite if the
-        schedule cannot run the phase, never pays, or must be asked for by name.
+        schedule cannot run the phase, never pays, or must be requested by name.
         """
         return math.inf
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
-        """Return its mapping of a phase, from that of "lanes" and own options.
+        """Return the mapping of a phase in this schedule.
+
+        Parameters
+        ----------
+        mapping : Mapping
+            The mapping of the phase in schedule "lanes".
+        work : Work
+        options : mapping of str to int
+            The options of this schedule.
 
         Raises
         ------
         PlanError
-            If it cannot run the phase.
+            If the schedule cannot run the phase.
         """
         return mapping
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping of a phase, with bounds on registers (CUDA)."""
+        """Return the mapping of a phase with bounds on registers (CUDA)."""
         return bounded(mapping, resident_blocks(mapping, work))
 
     def around(self, body: Body, shape: KernelShape) -> Body:
@@ -513,7 +527,7 @@ class Schedule(ABC):
         conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:
-        """Make its arrays with a dtype, on the host or on the device.
+        """Make those of `arrays` that have a dtype, on the host or on the device.
 
         The view caches them until its edges or its shape changes. A "summary" among
         them is a text for `explain`.
@@ -527,14 +541,16 @@ class Schedule(ABC):
         conflicts : str
             The ends at which edges of the phase conflict.
         options : mapping of str to int
-            Own options that the arrays depend on.
+            Options of the schedule that the arrays depend on.
         """
         return {}
 
     def copied(
         self, columns: Dict[str, Any], prepared: Callable[[str], Any]
     ) -> Dict[str, Any]:
-        """Copy edge properties into its order; called when one of them has changed.
+        """Copy edge properties into the order in which threads take edges.
+
+        It is called when one of them has changed.
 
         Parameters
         ----------
@@ -551,7 +567,7 @@ class Schedule(ABC):
 
     @property
     def integers(self) -> dict[str, AnyInteger]:
-        """Own options that take any integer."""
+        """Options of the schedule that take any integer."""
         values = self.options.items()
         return {n: v for n, v in values if isinstance(v, AnyInteger)}
 
@@ -582,7 +598,7 @@ class Schedule(ABC):
         return sizes.vertices * mapping.lanes_per_vertex
 
     def describe(self, mapping: Mapping, width: int) -> str:
-        """Return a mapping in words."""
+        """Return a description of a mapping, for `explain`."""
         return self.name
 
     @abstractmethod
@@ -591,7 +607,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body.
+
+        The loop begins with declarations, among them one `Areas` node.
+        """
 
 
 def in_blocks(
@@ -640,9 +659,9 @@ def strides_together(
 ) -> Body:
     """Return a loop over the vertices of a lane, with `times` of them in flight.
 
-    There is no branch between their loads, so these overlap. The order of additions is
-    that of a plain loop. Lanes are independent; from ``base`` on, the vertex of a lane
-    is `own`.
+    There is no branch between the loads of these vertices, so the loads overlap. The
+    order of additions is that of a plain loop. Lanes are independent; `own` is the text
+    of the vertex of a lane, computed from ``base``.
     """
     first, last = bounds
     place = "base" if own == "base" else "index"
@@ -657,7 +676,7 @@ def strides_together(
     one = when(tests[:1], code(f"{node.vertex} = int32({place})") + body)
     one += code("base = int32(base + stride)")
     left = "stride" if times == 2 else f"{times - 1} * stride"
-    # Not ``and``: each bit would be loaded behind the one before.
+    # With ``and``, the load of each bit would wait for the bit before.
     are_wanted = " & ".join(tests)
     each = code(f"index = {own}") if place == "index" else []
     each += code(

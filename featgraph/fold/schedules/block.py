@@ -56,10 +56,10 @@ __all__ = [
     "map_matrices", "padded_to_tiles",
 ]  # fmt: skip
 
-#: The bounds of a part of a row.
+#: Names of the bounds of a part of a row in kernels.
 PART = ("part_first", "part_last")
-#: Entries of a list for each part: its row, and these; where the last block goes on,
-#: also the place of the row's first part, and how many parts it has.
+#: Entries of each part in a list of parts: its vertex, and its bounds; in the list of
+#: `JoinSchedule` also the number of the row's first part, and the row's count of parts.
 PART_ENTRIES, JOINED_ENTRIES = 3, 5
 
 
@@ -87,11 +87,11 @@ class BlockSchedule(Schedule):
         """Return the binding of a kernel to this schedule, for passes."""
         scope = BlockScope(shape.threads, "block")
         binding = shared(mapping, shape, scope)
-        # Of a vertex one warp stores; the others would do the same beside it.
+        # One warp runs the vertex functions: the results of others would be equal.
         return replace(binding, block=mapping.block, runs=f"thread < {WARP}")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         vertex = node.vertex
         every, each = self._found(vertex)
         if node.words:
@@ -173,28 +173,30 @@ def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:
 
 #: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
 SIDE = 8
-#: Edges whose rows wait to be added, about: each time a block meets twice.
+#: Approximate number of edges in a batch of staged rows: each batch takes two barriers
+#: of the block.
 WAITING = 16
-#: Edges that a lane has on the way together, at most.
+#: Most edges of a batch that one lane stages.
 MOST_EDGES_ON_THE_WAY = 8
-#: Threads of a block at least, by tiles in a row of the matrix, where there are hubs:
-#: threads beyond those that have a tile would wait, so they have further tiles of one
-#: place, which take a share of the edges each. Elsewhere solutions take most of the
-#: time, in which shares wait: a block has its tiles once, and more blocks are at work.
+#: Least tiles in a row of the matrix -> least threads of a block, on graphs with hubs.
+#: Threads beyond one for each tile would idle, so they have further copies of the
+#: tiles, each of which sums a share of the edges. Without hubs, solving systems takes
+#: most of the time, and such threads would idle there: a block has each tile once, and
+#: more blocks are resident.
 LEAST_THREADS = {1: 32, 5: 128}
-#: As many blocks of hubs fit a multiprocessor as of others: counted in those of 512
-#: threads that take hubs elsewhere, one.
+#: Resident blocks of hubs on a multiprocessor, in blocks of 512 threads: that is as
+#: many threads as `TILED_BLOCKS` of 128.
 HUB_BLOCKS = 1
-#: Threads of a block: they have up to 128 registers each.
+#: Most threads of a block, with up to 128 registers each.
 MOST_THREADS = 512
 #: Blocks of 128 threads that must fit a multiprocessor, which leaves each thread 128
-#: registers; of larger blocks, and with float64, none must.
+#: registers. Blocks of more than `MOST_BOUND_THREADS`, and float64, have no bound.
 TILED_BLOCKS, MOST_BOUND_THREADS = 4, 256
-#: Features of the matrices that tiles sum: up to here, columns fit a lane's registers.
+#: Least K for which tiles are chosen: below, columns fit the registers of a lane.
 LEAST_TILED = MOST_ROWS + 1
-#: Time of tiles over that of lanes with matrices in memory, about.
+#: Approximate time of tiles over that of lanes with matrices in memory.
 TILED_COST = 1 / 2
-#: Shared memory that a block may use; matrices that do not fit are in scratch memory.
+#: Shared memory of a block in bytes; matrices that do not fit are in scratch memory.
 SHARED_BYTES = 48_000
 
 
@@ -208,7 +210,7 @@ class BlockTileSchedule(Schedule):
 
     name = "block_tiles"
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
-    #: A warp packs what its lanes take, and a block has several warps.
+    #: Not "packed": a warp packs vertices for its own lanes, and a block has several.
     frontier_forms: ClassVar[tuple[str, ...]] = ("listed",)
     joined_parts_schedule: ClassVar[str] = "tile_joins"
 
@@ -226,14 +228,15 @@ class BlockTileSchedule(Schedule):
         why = self.refusal(work.width, work.size, products)
         if why:
             raise PlanError(
-                f"block_tiles adds up outer products: {why}",
+                "the block_tiles schedule cannot sum these matrices as outer products: "
+                f"{why}",
                 where="schedule='block_tiles'",
                 fix="use schedule='auto'",
             )
         threads = _tile_threads(work.width, products, work.has_hubs)
         piece = products.piece
         while piece > 1 and work.width <= piece:
-            piece //= 2  # lanes that share features meet, one alone does not
+            piece //= 2  # at least two lanes must share the features of an edge
         lanes, features = share_features(work.width, piece)
         edges = threads // lanes
         unroll = min(max(-(-WAITING // edges), 1), MOST_EDGES_ON_THE_WAY)
@@ -297,7 +300,7 @@ class BlockTileSchedule(Schedule):
         return replace(binding, walk=walk, block=mapping.block, own=own)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         vertex = node.vertex
         every, each = self._found(vertex, shape)
         leave = noted([ast.Continue()], "the whole block")
@@ -320,7 +323,7 @@ class BlockTileSchedule(Schedule):
 
 
 class TileJoinSchedule(BlockTileSchedule):
-    """The same for vertices of high degree: blocks take parts of long rows."""
+    """`BlockTileSchedule` for vertices of high degree: a block takes part of a row."""
 
     name = "tile_joins"
     is_selectable = False
@@ -355,7 +358,7 @@ def padded_to_tiles(width: int) -> int:
 
 
 def _waiting_bytes(work: Work, edges: int) -> int:
-    """Return the bytes of staged rows, panels and boxes of warps."""
+    """Return the bytes of staged rows, panels of solutions and boxes of warps."""
     products = work.products
     if products is None:
         return 0
@@ -375,14 +378,15 @@ def _matrix_bytes(work: Work) -> int:
 
 #: Index of a block in the grid, and the number of blocks.
 BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
-#: Threads of a block where all tiles have one: those that leave the fewest idle. With
-#: float64, a thread takes twice the registers.
+#: Bytes of a real number -> threads of a block to choose from, if all tiles fit: those
+#: that leave the fewest idle. With float64, a thread takes twice the registers.
 SHARE_THREADS = {4: (128, 160), 8: (64, 96)}
-#: Blocks of 128 threads that must fit a multiprocessor, which bounds the registers.
+#: Bytes of a real number -> blocks of 128 threads that must fit a multiprocessor.
 SHARE_BLOCKS = {4: 4, 8: 2}
-#: Vertices that a lane has on the way together, and those of a batch, at most.
+#: Most vertices of a batch that a lane stages, by bytes of a real number; most vertices
+#: of a batch.
 MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
-#: Multiprocessors that grids assume, on all devices, so that results are equal.
+#: Multiprocessors that grids assume on all devices, so that sums have the same bits.
 MULTIPROCESSORS = 132
 #: Batches in shared memory: one is added while the next one is stored.
 BUFFERS = 2
@@ -410,7 +414,7 @@ class ElementSchedule(Schedule):
         return Binding(False, axis, Walk("range"), alone, block=block, partial="row")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         return [Areas(), *in_strides(node, binding.block, node.body, BLOCKS)]
 
     def around(self, body: Body, shape: KernelShape) -> Body:
@@ -425,8 +429,9 @@ class ElementSchedule(Schedule):
 class ShareTileSchedule(Schedule):
     """Stage rows of due vertices in shared memory; threads add products to tiles.
 
-    Lanes share the features of a vertex, and the block the vertices of a batch. Those
-    that are due stand one behind the other, so that no others cost products.
+    Lanes share the features of a vertex, and the block the vertices of a batch. The
+    rows of due vertices are contiguous in shared memory, so that others cost no
+    products.
     """
 
     name = "share_tiles"
@@ -482,7 +487,7 @@ class ShareTileSchedule(Schedule):
                 each += _slot(node, n, n * binding.walk.lanes)
                 each.append(Stage(part.function, n, f"waits_{n}"))
         each += code(f"batch_row = int32({batch} - batch_row)")
-        # As 64 bits, for the last step may lead beyond what 32 hold.
+        # In 64 bits, since the last step may exceed the range of int32.
         loop = code(
             f"for batch_first in range(int64(cuda.blockIdx.x) * {batch}, vertex_end, "
             f"int64(cuda.gridDim.x) * {batch}):\n    BODY",
@@ -513,7 +518,7 @@ def map_matrices(work: Work) -> Mapping:
         return elements
     piece = products.piece
     while piece > 1 and width <= piece:
-        piece //= 2  # lanes share features: what one has are values
+        piece //= 2  # at least two lanes must share the features of a vertex
     lanes, features = share_features(width, piece)
     at_a_time, batch = threads // lanes, MOST_WAITING
     while batch > at_a_time * MOST_ON_THE_WAY[size]:
@@ -533,7 +538,7 @@ def map_matrices(work: Work) -> Mapping:
 def _in_blocks(node: Sweep, binding: Binding) -> Body:
     """Return statements that store a block of terms before a batch exceeds it.
 
-    A small batch goes to the first shares, so a batch counts as their rows.
+    A batch counts as the rows of its largest share.
     """
     rows, shares = "batch_count", binding.row_shares
     if shares > 1:
@@ -545,9 +550,9 @@ def _in_blocks(node: Sweep, binding: Binding) -> Body:
 
 
 def _slot(node: Sweep, n: int, more: int) -> Body:
-    """Return the n-th vertex of a lane in a batch, and the slot of its row.
+    """Return the n-th vertex of a lane in a batch, and the place of its staged row.
 
-    Lanes past the last vertex repeat it, with empty contributions.
+    Lanes past the last vertex repeat it, without a contribution.
     """
     own = f"vertex_lane + {more}" if more else "vertex_lane"
     vertex = node.vertex

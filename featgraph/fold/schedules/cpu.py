@@ -1,4 +1,8 @@
-"""One thread owns a vertex of a chunk, with all its features (CPU)."""
+"""One thread owns a vertex of a chunk, with all its features (CPU).
+
+A chunk is a range of words of a set, or of a list of words. The thread writes whole
+words of result sets such as ``passed``, so that setting their bits needs no atomics.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from featgraph.fold.tree.statements import Body, code, noted, when
 
 __all__ = ["CpuSchedule", "map_chunks"]
 
-#: A set -> what a word of it is called that is not stored yet.
+#: Result set -> variable that collects the bits of one of its words.
 _OF_WORD = {
     "changed_edges": "kept",
     "due": "found",
@@ -56,7 +60,7 @@ class CpuSchedule(Schedule):
         return Binding(False, axis, Walk("range"), alone, block=block, partial=row)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         front = self.front(binding)
         if shape.frontier_form == "vertices":
             return front + self._listed(node)
@@ -86,7 +90,8 @@ class CpuSchedule(Schedule):
     def _listed(self, node: Sweep) -> Body:
         """Return the loop over a list of vertices; the result is a list, too.
 
-        A stage has at most one result, since it goes along no edges.
+        A kernel returns the length of at most one list. Only stages of the worklist
+        loop run here (0098): they walk no edges, and have one result.
         """
         body, first, last = list(node.body), code(""), code("")
         for flag, vertices in node.marks:
@@ -102,7 +107,7 @@ class CpuSchedule(Schedule):
         """Return the loop over one word of a set; it stores one word of each result."""
         body, word, left = list(node.body), code(""), code("")
         for flag, words in node.marks:
-            if words not in _OF_WORD:  # others look at it meanwhile
+            if words not in _OF_WORD:  # other threads test its bits meanwhile
                 body += when([flag], code(f"cpu.join_bit({words}, {node.vertex})"))
                 continue
             own = _OF_WORD[words]
@@ -113,6 +118,7 @@ class CpuSchedule(Schedule):
         if shape.frontier_form == "blocks":
             word += code("due_bits = due[word]")
         if shape.spreads:
+            # A vertex may make others of its word due: read the word again behind each.
             body += code("pending = uint32(due[word] & ~done_bits)")
             word += code("done_bits = uint32(0)")
         if node.words:
@@ -124,9 +130,9 @@ class CpuSchedule(Schedule):
         return word + code(loop, BODY=each) + left
 
     def front(self, binding: Binding) -> Body:
-        """Return the numbers of features, and the work areas.
+        """Return the variables that number the features, and the work areas.
 
-        LLVM folds the numbers into constants.
+        LLVM replaces the variables by constants.
         """
         axis = binding.features
         if not axis.are_passed_as_values:

@@ -1,4 +1,9 @@
-"""Schedules of triangles of passed edges: intersect the rows of both ends."""
+"""Schedules of triangles of passed edges: intersect the rows of both ends.
+
+An edge passed if its edge function returned True (``edge_state[e] == 2``). Schedules
+differ in how threads find passed edges: in chunks of all edges, in words of a set, or
+on a list.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +23,8 @@ __all__ = [
 ]
 
 
-#: Edges that passed are on a list, and so many warps share the rows of each (CUDA). A
-#: warp alone takes a third of a millisecond for two rows of 5,000 neighbors.
+#: Warps that share the rows of an edge on the list of passed edges (CUDA). One warp
+#: takes a third of a millisecond for two rows of 5,000 neighbors.
 WARPS_AN_EDGE = 8
 
 
@@ -36,13 +41,13 @@ def passed_edges_intersected(on_gpu: bool, renumbered: bool) -> Mapping:
 
 
 class _PassedEdges(Intersection):
-    """Base: take each edge in one direction, and each triangle by one edge.
+    """Base: take each edge in one direction, and each triangle from one of its edges.
 
-    Sums go to memory at once: consecutive edges share no ends.
+    Sums are added to memory at each triangle: consecutive edges need not share ends.
     """
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, and the rows of all neighbors."""
+        """Return the names of the states of edges, and of the rows of all neighbors."""
         edges = ("edge_state", "edge_twin", "in_sources", "degree_order")
         return (*edges, "order_vertex", *rows.both.arrays, *rows.parts)
 
@@ -86,7 +91,11 @@ class _PassedEdges(Intersection):
 
 
 def _found(rows: Oriented) -> Body:
-    """Return a `continue` unless ``edge`` is the one that takes the triangle."""
+    """Return the statements in front of the function, for a triangle that was found.
+
+    They `continue` unless ``edge`` is its first passed edge, and sort its corners by
+    degree order.
+    """
     out: Body = []
     for name in ("to_low", "to_high"):
         out += rows.skipped(name)
@@ -174,13 +183,13 @@ class WarpEdgeSchedule(_PassedEdges):
 
 
 class ChangedWordSchedule(ChunkedEdgeSchedule):
-    """One thread takes the edges of a chunk of the set of passed edges."""
+    """One thread takes the edges of a chunk of the set of changed edges (CPU)."""
 
     name = "changed_words"
     lists = (GraphArray("chunks", "edge_word_chunks"),)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, the rows of all neighbors, and the set."""
+        """Return the names that the base has, and that of the set of changed edges."""
         return (*super().arguments(rows), "changed_edges")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -221,7 +230,7 @@ class ListedEdgeSchedule(WarpEdgeSchedule):
         return f"{lanes} lanes, searching the shorter of two rows in the longer"
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the states of edges, the rows of all neighbors, list and set."""
+        """Return the names that the base has, and those of the list and the set."""
         marked = () if rows.in_parts else ("changed_edges",)
         listed = ("passed_edges", "passed_count")
         return (*super().arguments(rows), *listed, *marked)

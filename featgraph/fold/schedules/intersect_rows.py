@@ -1,9 +1,9 @@
 """Schedules of all triangles: intersect rows of neighbors (0012).
 
-Rows of an undirected graph are oriented for that (`Oriented`): their edges lead to the
-end of higher degree. Vertices go by their degree order there, by which rows are sorted,
-so that they can be searched and merged; the rows of an `AdjacencyLayout` are in any
-order.
+They use oriented rows of an undirected graph (`Oriented`), in which edges lead to the
+end of higher degree. A vertex is named by its degree order there, its position in the
+order of degrees. Rows are sorted by it, so that they can be searched and merged; the
+rows of an `AdjacencyLayout` are in any order.
 
 On CUDA, lanes share the search of one row in another (`SearchSchedule`), and a block
 keeps a bitmap of a long row in shared memory (`BitmapSchedule`). On the CPU, a thread
@@ -48,26 +48,26 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SortedRows(Csr):
-    """Rows by degree order, ascending; a place is one in memory, and known by that."""
+    """CSR rows in ascending degree order; a place is an index into their arrays."""
 
     def start(self, vertex: str) -> str:
-        """Return the text of where the row of a vertex begins."""
+        """Return the text of the place at which the row of a vertex begins."""
         return f"{self.offsets}[{vertex}]"
 
     def stop(self, vertex: str) -> str:
-        """Return the text of where the row of a vertex ends."""
+        """Return the text of the place behind the row of a vertex."""
         return f"{self.offsets}[{vertex} + 1]"
 
     def end_at(self, place: str) -> str:
-        """Return the text of the degree order at a place."""
+        """Return the text of the degree order of the neighbor at a place."""
         return f"{self.ends}[{self._number(place)}]"
 
     def edge(self, place: str) -> str:
-        """Return the text of the edge at a place."""
+        """Return the text of the id of the edge at a place."""
         return self.edge_at(place)[2]
 
     def upper_place(self, place: str) -> str:
-        """Return, of the rows below, where the edge at a place is in those above."""
+        """Return, for a place in `Oriented.lower`, that of the edge in `upper`."""
         return f"{self.numbers}[{self._number(place)}]"
 
 
@@ -78,23 +78,22 @@ class Oriented:
     Attributes
     ----------
     upper, lower, both : SortedRows
-        Of each vertex, the neighbors of higher degree; those of lower, with the places
-        of these edges in `upper`; all.
+        Neighbors of each vertex: those of higher degree order; those of lower degree
+        order, with the places of their edges in `upper`; all.
     intrinsics : str
-        Module of bits.
+        Module of atomics, bit operations and shuffles.
     number_type : str
-        Type of numbers of edges; "" where Python's will do.
+        Type of edge ids; "" for plain Python integers.
     within : str
-        Test that edge ``{0}`` is one of those among which triangles are looked for; ""
-        where all are.
+        Test that triangles may have edge ``{0}``; "" if they may have all edges.
     reads_twins : bool
-        Whether that looks at both directions.
+        Whether `within` tests both directions of an edge.
     passed : str
-        Test that edge ``{0}`` passed, in either direction, where triangles run that
-        have such an edge, though rows are swept; "" where none has to.
+        Test that edge ``{0}`` passed, in either direction. Only triangles with such an
+        edge run then; "" if all triangles run.
     in_parts : bool
-        Whether these are the rows that a rank has of a graph in parts: some vertices
-        begin triangles there, and some are in the middle.
+        Whether a rank has the rows of a part of a graph only: it finds the triangles
+        whose first and second corners are in the sets of `parts`.
     """
 
     upper: SortedRows
@@ -109,13 +108,13 @@ class Oriented:
 
     @property
     def filtered_by(self) -> tuple[str, ...]:
-        """Names of the arrays that `within` takes, beside the property."""
+        """Names of the arrays that `within` and `passed` read, beside the property."""
         if self.passed:
             return ("edge_state", "edge_twin")
         return ("edge_twin",) if self.reads_twins else ()
 
     def vertex(self, order: str) -> str:
-        """Return the text of the vertex at a place by degree."""
+        """Return the text of the vertex with a degree order."""
         return f"order_vertex[{order}]"
 
     def order(self, vertex: str) -> str:
@@ -123,17 +122,17 @@ class Oriented:
         return f"degree_order[{vertex}]"
 
     def twin(self, edge: str) -> str:
-        """Return the text of the other direction of an edge."""
+        """Return the text of the id of an edge's twin, its other direction."""
         twin = f"edge_twin[{edge}]"
         return f"{self.number_type}({twin})" if self.number_type else twin
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the sets of vertices that begin triangles, and are in the middle."""
+        """Names of the sets of first corners, and of second corners."""
         return ("triangle_begins", "triangle_middles") if self.in_parts else ()
 
     def elsewhere(self) -> Body:
-        """Have a loop go on where a triangle is another rank's, or batch's, to find."""
+        """Return a `continue` for triangles that another rank or batch finds."""
         if not self.in_parts:
             return []
         begins, middles = self.parts
@@ -146,20 +145,24 @@ class Oriented:
         return f"{self.intrinsics}.test_bit(active, {vertex})"
 
     def is_within(self, edge: str) -> str:
-        """Return the test that triangles may have an edge; "" where they may."""
+        """Return the test that triangles may have an edge; "" if they may have all."""
         return self.within.format(edge)
 
     def skipped(self, edge: str) -> Body:
-        """Have a loop go on where triangles may not have an edge."""
+        """Return a `continue` for an edge that triangles may not have."""
         if not self.within:
             return []
         return when([f"not ({self.is_within(edge)})"], code("continue"))
 
     def found(self, other: str, mine: str, body: Body, is_within: bool = False) -> Body:
-        """Return `body` where the vertex at ``high`` closes a triangle that runs.
+        """Return `body` for a common neighbor of u and v, if their triangle runs.
 
-        It is at a place of u's row and at one of v's. Where `is_within`, the edge to v
-        may be one of its edges.
+        Parameters
+        ----------
+        other, mine : str
+            Places of the neighbor in the row of u, and in that of v.
+        is_within : bool
+            Whether the edge from v has passed the test `within` already.
         """
         out = code(
             f"e_uw = {self.upper.edge(other)}\n"
@@ -177,7 +180,7 @@ class Oriented:
         return out + when([*tests, runs], body)
 
     def some_active(self, vertex: str) -> Body:
-        """Find whether a vertex, or any in its row above, ``start`` on, is active."""
+        """Return the test that a vertex, or a neighbor of higher order, is active."""
         upper = self.upper
         active = self.is_active(self.vertex(upper.end_at("position")))
         return code(
@@ -225,13 +228,13 @@ def _placed(node: Intersect) -> tuple[str, ...]:
     return tuple(each for each in ("w", "e_vw") if each in node.may_wait)
 
 
-#: Words of the bitmap of a long row: it has the last vertices by degree, where the
-#: members of long rows are. Others are searched for.
+#: Words of the bitmap of a long row. It covers the last vertices in degree order, which
+#: are most members of long rows; others are found by binary search.
 BITMAP_WORDS = 4096
-#: Shared memory of a block for sums at the places of members; those beyond go to global
-#: memory at once. With the bitmap it makes 48 KiB.
+#: Shared memory of a block, in bytes, for sums at members of the row; sums that do not
+#: fit are added to global memory. With the bitmap and its counts, it makes 48 KiB.
 SUM_BYTES = 1 << 14
-#: Lanes that share what one vertex has behind a long row.
+#: Lanes that share the rest of one row ``u`` behind the vertex ``v`` of the block.
 BITMAP_LANES = 16
 
 
@@ -240,7 +243,7 @@ def rows_intersected(
 ) -> Mapping:
     """Return the mapping of a phase over all triangles.
 
-    If `requested` is no schedule of triangles, the default is chosen.
+    If `requested` is not one of `INTERSECTIONS`, the default is chosen.
     """
     requested = requested if requested in INTERSECTIONS else "auto"
     if not on_gpu:
@@ -253,10 +256,10 @@ def rows_intersected(
 
 
 class SearchSchedule(Intersection):
-    """Lanes share the shorter of the rest of row ``u`` behind ``v``, and row ``v``.
+    """Lanes share the shorter of two rows: row ``v``, and row ``u`` behind ``v``.
 
-    Each member is searched in the longer one by bisection. With hubs, long rows of
-    ``v`` are left to blocks.
+    Binary search finds each member in the longer one. With hubs, long rows ``v`` are
+    left to blocks.
     """
 
     name = "search"
@@ -274,7 +277,7 @@ class SearchSchedule(Intersection):
         return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, and the rows above."""
+        """Return the names of the active set, and of the arrays of upper rows."""
         sets = ("active", "all_active", "vertex_count")
         return (*sets, "order_vertex", *rows.upper.arrays, *rows.filtered_by)
 
@@ -291,7 +294,7 @@ class SearchSchedule(Intersection):
         return [*front, Areas(), *code(loop, BODY=node.body)]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return a sweep of rows: for each, all members but the last."""
+        """Return a sweep of rows ``u``: for each, all members ``v`` but the last."""
         upper = rows.upper
         own = binding.own.format("end - first")
         left = f" or not {own}" if own else ""
@@ -325,7 +328,7 @@ class SearchSchedule(Intersection):
 
 
 def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
-    """Return `body` for members of both the rest of row u and row v."""
+    """Return `body` for the members of row u behind v that are in row v, too."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
     return code(
@@ -346,8 +349,8 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
 class BitmapSchedule(Intersection):
     """A block takes one long row ``v``, with a bitmap of it in shared memory.
 
-    One load yields whether ``w`` is a member, and its position in the row. So sums at
-    members can wait in shared memory.
+    A load of a word and one of its count yield whether ``w`` is a member, and its place
+    in the row, so that sums at members can be in shared memory.
     """
 
     name = "bitmap"
@@ -365,7 +368,7 @@ class BitmapSchedule(Intersection):
         return Binding(True, FeatureAxis(1), walk, scopes)
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, the long rows, and the rows above and below."""
+        """Return the names of the active set, the long rows, upper and lower rows."""
         sets = ("active", "all_active", "hubs")
         arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return (*sets, *arrays, *rows.filtered_by)
@@ -376,7 +379,7 @@ class BitmapSchedule(Intersection):
         return [*front, Areas(), *node.body]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return the bitmap, and the loop over rows below with tests against it."""
+        """Return the bitmap, and a loop over lower neighbors with tests against it."""
         threads, places = binding.scopes["row"].lanes, _placed(node)
         each = code(
             f"v = {rows.vertex('row')}\n"
@@ -402,12 +405,12 @@ class BitmapSchedule(Intersection):
 
 
 def _areas(places: tuple[str, ...]) -> Body:
-    """Return arrays for as many members as fit shared memory."""
+    """Return arrays of sums for as many members as fit shared memory."""
     return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
 def _cleared(threads: int) -> Body:
-    """Return an empty bitmap, and the id of its first bit, ``base``."""
+    """Return an empty bitmap, and the degree order of its first bit, ``base``."""
     what: Body = [
         Comment("The last by degree: which are members, and the place of the first of"),
         Comment("a word."),
@@ -440,7 +443,7 @@ def _marked(rows: Oriented, threads: int) -> Body:
 
 
 def _below(rows: Oriented, groups: int, third: Body) -> Body:
-    """Return `third` for each vertex ``u`` below the row, one group of lanes each."""
+    """Return `third` for each lower neighbor ``u`` of ``v``, a group of lanes each."""
     upper, lower = rows.upper, rows.lower
     within = f"takes = takes and {rows.is_within('e_uv')}" if rows.within else ""
     each: Body = [
@@ -497,7 +500,7 @@ class _ChunkedRows(Intersection):
     does = "Sweep the rows of a chunk, and the triangles that begin there."
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
-        """Return the active set, and the rows above and below."""
+        """Return the names of the active set, and of upper and lower rows."""
         arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return ("active", "all_active", *arrays, *rows.filtered_by)
 
@@ -509,7 +512,10 @@ class _ChunkedRows(Intersection):
         ]
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
-        """Return a sweep of rows: for each, all vertices below with further members."""
+        """Return a sweep of rows ``v``: for each, the lower neighbors ``u``.
+
+        Neighbors whose rows have no member behind ``v`` are skipped.
+        """
         upper, lower, places = rows.upper, rows.lower, _placed(node)
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
         second = code(
@@ -570,7 +576,7 @@ class MarkSchedule(_ChunkedRows):
     """Mark the members of a row in an array over vertices: a test is one load."""
 
     name = "mark"
-    targets = ("cpu", "cuda")  # on a GPU in bits, for the rows of hubs
+    targets = ("cpu", "cuda")  # on a GPU, it requests `BitmapSchedule` for long rows
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -582,7 +588,7 @@ class MarkSchedule(_ChunkedRows):
         return [what, *code("place = np.zeros(order_vertex.size, np.int32)")]
 
     def before(self, rows: Oriented) -> Body:
-        """Mark the members in range."""
+        """Mark the members of the row."""
         edge = rows.upper.edge("position")
         within = code(f"e_vw = {edge}") + rows.skipped("e_vw") if rows.within else []
         return code(
@@ -609,7 +615,7 @@ class MarkSchedule(_ChunkedRows):
 
 
 class MergeSchedule(_ChunkedRows):
-    """Merge both sorted rows."""
+    """Merge row ``u`` behind ``v`` with row ``v``; both are sorted."""
 
     name = "merge"
     targets = ("cpu",)

@@ -1,8 +1,10 @@
 """Lanes of a warp share a vertex: its features, and edges side by side (FA).
 
-The first two functions find the vertices of a sparse set: packed from its words, or by
-a list. `VirtualWarpSchedule` has a given number of lanes for each vertex, and
-`ApartSchedule` gives each lane its own vertex, and shares long rows.
+`LaneSchedule` is the default of a GPU; `map_lanes` chooses its numbers. In
+`VirtualWarpSchedule` the user sets the number of lanes for each vertex. `ApartSchedule`
+gives each lane its own vertex, and the warp shares long rows. `each_packed` and
+`each_listed` find the vertices of a sparse set: packed from its words, or by a list.
+Other schedules of lanes use `shared`, `lanes_of` and `marked`, too.
 """
 
 from __future__ import annotations
@@ -104,40 +106,41 @@ def each_listed(node: Sweep, lanes: int, body: Body) -> Body:
 #: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
 #: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
 VERTEX_LANES = 8
-#: Where all edges would make fewer rows like the longest, not all of its time is hidden
-#: by others: lanes double until it is. The same with keys and sources, of which edges
-#: take about twice as long, for twice as many rows. On soc-Epinions1 (335
-#: rows of 1521 edges would be all), 16 lanes took 0.70 to 0.86 of what 8 did, and 32
-#: lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 rows) 8 were
-#: best. Both ways soc-Epinions1 has 509 rows of 1999, and segments took 0.84 of what 16
-#: lanes did (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
+#: If all edges make fewer than so many rows like the longest that is no hub, other rows
+#: do not hide the time of that one: the lanes of a vertex are doubled, which halves the
+#: time, until they do. An edge of a gather with keys and sources takes about twice
+#: as long, so the limit is twice as many rows. On soc-Epinions1 (335 rows of 1521
+#: edges), 16 lanes took 0.70 to 0.86 of the time of 8, and 32 lanes 0.58 for paths,
+#: whose keys have sources; on web-NotreDame (759 rows) 8 were fastest. With edges in
+#: both directions soc-Epinions1 has 509 rows of 1999 edges, and "warp_segmentation"
+#: took 0.84 of the time of 16 lanes (NVIDIA H200,
+#: bench/results/schedules-gpu-supersteps.jsonl).
 FEW_LONG_ROWS = 512
 #: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
 #: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
 #: times over two; four on a network of authors (16), eight on links of the web and on
-#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. Half as many, and half
-#: of the most, where gathers end with their first contribution: in searches, 4 lanes
-#: took 0.85 and 0.92 of what 8 did on R-MAT graphs, and 2 lanes 0.90 of what 4 did on a
-#: uniform one (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
+#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. If gathers end early,
+#: the share and `VERTEX_LANES` are halved: in searches, 4 lanes took 0.85 and 0.92 of
+#: the time of 8 on R-MAT graphs, and 2 lanes 0.90 of the time of 4 on a uniform one
+#: (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
 LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
-#: Shared memory that one block may use for matrices before they move to a scratch area
-#: in global memory.
+#: Shared memory of a block in bytes for matrices; larger ones are in scratch areas in
+#: global memory.
 SHARED_BYTES = 40_000
-#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
-#: as many for a column of its own.
+#: Largest K for which lanes sum the columns of a matrix in registers, K for a column.
 MOST_ROWS = 16
-#: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
-#: takes all of them: each feature needs all others, and shuffles bring one at a time.
+#: Largest K for which a lane that multiplies a row of an edge by a matrix has all
+#: features: each result needs all features, and a shuffle brings one at a time.
 MOST_MULTIPLIED = 8
-#: Rounds of a warp on the way together where functions of edges have shuffles; a round
-#: waits for a row from the second cache, and for ten shuffles and sums that need each
-#: other. A block has long rows then: its threads, and how many of these blocks fit a
-#: multiprocessor. ALS by conjugate gradients on ml-1m, ms an iteration: 2.9, 2.3 and
-#: 2.2 with 2, 4 and 8 rounds together (K = 128); 2.3 and 1.8 without the bound on
-#: blocks and with it; 1.2 and 0.8 where rows from 2048 and from 512 edges on were a
-#: block's (K = 32, NVIDIA H100, bench als-gpu).
+#: Where functions of edges have shuffles: rounds of a warp in flight, threads of the
+#: block of a long row, and resident ones of these blocks. A round waits for a row from
+#: the L2 cache, and for ten shuffles and sums that depend on each other. ALS by
+#: conjugate gradients on ml-1m, ms an iteration: 2.9, 2.3 and 2.2 with 2, 4 and 8
+#: rounds in flight (K = 128); 2.3 and 1.8 without and with the bound on blocks; 1.2 and
+#: 0.8 with a block for rows from 2048 and from 512 edges on (K = 32, NVIDIA H100, bench
+#: als-gpu).
 ROUNDS_TOGETHER, ROUND_THREADS, ROUND_BLOCKS = 4, 256, 2
 
 
@@ -151,16 +154,15 @@ class LaneSchedule(Schedule):
     finds_due = True
 
     def cost(self, work: Work) -> float:
-        """Return the cost that others are relative to; infinite for subclasses."""
+        """Return 1, the unit of costs; infinite for subclasses without their own."""
         return 1.0 if type(self) is LaneSchedule else math.inf
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
         """Return a mapping with bounds on registers, or for long rows in rounds.
 
-        Where a warp has one vertex, and lanes synchronize at each edge, it takes few
-        edges in each round, so a row can be long for it and yet be no hub. Warps are
-        independent and have rows of different lengths: small blocks let the next one
-        start early.
+        A warp that has one vertex, and synchronizes lanes at each edge, takes few edges
+        in a round, so long rows that are no hubs go to blocks, too. Blocks of a single
+        warp let the next one start when its own row has ended.
         """
         meets = work.pulls and work.meets_at_edges and not work.writes_edges
         is_whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
@@ -192,12 +194,12 @@ class LaneSchedule(Schedule):
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))
-        if mapping.hubs:  # what is left has rows no longer than a few blocks
+        if mapping.hubs:  # other rows are short enough for sequential sums
             return replace(binding, own="{} < hub_degree")
         return replace(binding, block=mapping.block, vertices=mapping.vertices)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
         front = code("thread = uint32(cuda.threadIdx.x)") if shape.reduces else []
@@ -214,7 +216,7 @@ class LaneSchedule(Schedule):
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
-            # Also without a set to test: warps at the end of the grid have no row.
+            # Also without a set: warps at the end of the grid have no vertex.
             own = f" >> {shift}" if shift else ""
             name = vertex if lanes == WARP else "index"
             out = code(f"{name} = int32(cuda.grid(1){own})")
@@ -224,12 +226,12 @@ class LaneSchedule(Schedule):
             return out + body
         count = WARP // lanes
         times = f" * {count}" if count > 1 else ""
-        # In 32 bits: in 64, the loop alone takes eight registers more.
+        # In 32 bits: a 64-bit loop takes eight registers more.
         out = code(
             f"first_vertex = int32((cuda.grid(1) >> 5){times})\n"
             f"stride = int32((cuda.gridsize(1) >> 5){times})"
         )
-        # Without a set each turn has a vertex, that of the first lanes.
+        # Without a set, the first lanes of a warp have a vertex in each iteration.
         leave = leave_idle(node, "continue") if node.words else []
         if count > 1:
             own = f"(cuda.laneid >> {shift})" if shift else "cuda.laneid"
@@ -256,8 +258,8 @@ def map_lanes(work: Work) -> Mapping:
     """Return the mapping of lanes to a vertex: features, and edges side by side."""
     width, size = work.width, work.size
     whole = piece_of(width, size)
-    # Lanes that take neighboring features read neighboring elements of a matrix; those
-    # that take several would read apart.
+    # Lanes with one feature each read neighboring elements of a matrix; lanes with
+    # several features would not.
     is_narrow = bool(work.matrices) or work.reads_matrices
     piece = 1 if is_narrow else whole
     if work.multiplies and width > MOST_MULTIPLIED:
@@ -284,7 +286,7 @@ def map_lanes(work: Work) -> Mapping:
 
 
 def leaves_matrices(mapping: Mapping, work: Work) -> bool:
-    """Whether matrices are areas in memory, one for each lane with a vertex."""
+    """Whether matrices are areas in memory, one for each group of lanes of an edge."""
     columns = work.pulls and mapping.shared_matrices and work.width <= MOST_ROWS
     return work.matrices > 0 and not columns
 
@@ -293,7 +295,7 @@ def _edges_at_a_time(lanes: int, work: Work) -> int:
     """Return the number of edges at a time that a typical degree keeps busy."""
     if not work.sweeps_edges:
         return 1
-    # Where shuffles keep a warp together, it waits for the vertex with most edges.
+    # With shuffles at edges, a warp waits for the vertex with most edges.
     if work.meets_at_edges and lanes > 1:
         at_a_time = max(1, int(work.typical_degree * LANES_A_DEGREE))
         return min(WARP // lanes, at_a_time)
@@ -309,7 +311,7 @@ def _edges_at_a_time(lanes: int, work: Work) -> int:
 
 
 def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
-    """Return the binding where lanes of a scope share a vertex."""
+    """Return the binding of a schedule in which the lanes of a scope share a vertex."""
     axis = FeatureAxis(
         shape.width,
         lanes=mapping.lanes_per_edge,
@@ -350,7 +352,10 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
 
 
 def lanes_of(binding: Binding, place: str) -> Body:
-    """Return statements that bind the features and edges of a lane."""
+    """Return statements that number the lane and its features, and declare areas.
+
+    `place` is the text of the number of the lane among those of its vertex.
+    """
     lanes, out = binding.features.lanes, code("")
     if lanes > 1:
         out += code(f"lane = cuda.laneid & {lanes - 1}")
@@ -367,11 +372,11 @@ def _want(node: Sweep, name: str) -> Body:
 
 
 def _wanted_only(node: Sweep) -> Body:
-    """Return the body under the test that the vertex is in the set."""
+    """Return the body of the test that the vertex is in the set, its only statement."""
     match node.body:
         case [ast.If(test=ast.Name(id=node.wanted), body=body, orelse=[])]:
             return body
-    raise ValueError(f"something is done whether or not {node.wanted}")
+    raise ValueError(f"a sweep has statements outside the test of {node.wanted}")
 
 
 def leave_idle(node: Sweep, end: str) -> Body:
@@ -387,7 +392,7 @@ def leave_idle(node: Sweep, end: str) -> Body:
     return agreed(when([test], out), "warp")
 
 
-#: Edges of a row that one lane takes alone.
+#: Longest row that one lane walks alone.
 ALONE = 8
 
 
@@ -406,9 +411,10 @@ class ApartSchedule(LaneSchedule):
         return replace(super().bind(mapping, shape), walk=walk)
 
 
+#: Option of "virtual_warp", and its values.
 LANES_OPTION = "lanes_per_vertex"
 LANES = (2, 4, 8, 16, 32)
-#: Features that a lane takes, at most, where more lanes would take fewer each.
+#: Most features of a lane in schedule "virtual_warp".
 MOST_FEATURES = 16
 
 

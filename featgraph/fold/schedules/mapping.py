@@ -1,7 +1,9 @@
-"""`Mapping`: the numbers of a schedule. `Work`: facts to choose by. Grids of launches.
+"""Numbers of schedules, and facts from which they are chosen.
 
-`LaunchSizes` are the counts that a grid depends on. `resident_blocks` and `bounded`
-bound the registers of a thread, so that enough blocks are resident.
+A `Mapping` has the numbers that code generation needs, such as lanes for each vertex. A
+`Work` has the facts about a phase that schedules choose by, and `LaunchSizes` the
+counts that the grid of a launch depends on. `resident_blocks` and `bounded` bound the
+registers of a thread, so that enough blocks are resident.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ __all__ = [
     "share_features", "stands_for", "vertices_together", "whole_piece",
 ]  # fmt: skip
 
+#: Lanes of a warp.
 WARP = 32
 #: Names of ways to intersect the neighbors of two vertices, in options.
 INTERSECTIONS = ("mark", "merge", "search")
-#: Up to here one thread keeps a named copy of every feature; above, features are loops
-#: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
-#: copies win over loops up to 16 and compile too slowly from 32 on.
+#: Largest K for which one thread has a variable for each feature; above, features are
+#: loops over small arrays (on the CPU vectors, where the function allows it). Measured
+#: on the CPU target: variables are faster than loops up to 16, and compile too slowly
+#: from 32 on.
 MOST_COPIES = 16
-#: Bytes in one load of a lane: the widest load instruction. A weighted sum over
+#: Bytes in one load of a lane, the widest load instruction. A weighted sum over
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
 PIECE_BYTES = 16
@@ -38,9 +42,9 @@ BLOCK_THREADS = 128
 #: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
 #: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
 HUB_THREADS = 512
-#: Features of all vertices that a lane of a reduce takes at a time: with four vertices,
-#: PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to 128
-#: features took 1.08 (NVIDIA H100, design note 0087).
+#: Features that a lane of a reduce has in flight, over several vertices: with four
+#: vertices, PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to
+#: 128 features took 1.08 (NVIDIA H100, design note 0087).
 REDUCED_TOGETHER = 4
 
 
@@ -65,7 +69,7 @@ class Mapping:
     hubs : bool
         Whether a second kernel takes vertices of high degree, one block each.
     hub_degree : int
-        Least degree for that kernel; 0 for the degree of hubs.
+        Least degree for that kernel; 0 for the degree of hubs of the graph.
     in_parts : bool
         Whether several blocks share the row of a vertex of very high degree; the last
         of them combines their results.
@@ -87,7 +91,7 @@ class Mapping:
     resident : int
         Resident blocks a multiprocessor, which bound registers; 0 for no bound.
     hub_resident : int
-        The same for blocks of hubs.
+        Resident blocks a multiprocessor of the kernel of hubs; 0 for no bound.
     column_width : int
         Features of a row in one load, if lanes sum matrix columns in registers; 0 for
         sums in memory.
@@ -170,10 +174,9 @@ class Mapping:
 
 
 def last_feature(width: int, at_once: int, j: int) -> int:
-    """Return the largest feature that is number `j` of some lane.
+    """Return the largest feature below `width` that is number `j` of some lane.
 
-    It is in the last load of `at_once` features, which is partial if `at_once` does not
-    divide the width.
+    Lanes past the end of a row use it in their indices, and so repeat the last load.
     """
     first = (width - 1) // at_once * at_once
     return min(first + j % at_once, width - 1)
@@ -336,27 +339,27 @@ def piece_of(width: int, size: int) -> int:
 def vertices_together(work: Work) -> int:
     """Return the vertices in flight of a lane in a reduce."""
     if not work.reduces or work.operates:
-        return 1  # lanes that meet take each vertex together
+        return 1  # lanes with shuffles process each vertex together
     return max(REDUCED_TOGETHER // work.width, 1)
 
 
-#: Scratch areas in global memory are kept below this; fewer blocks run then.
+#: Most bytes of scratch areas in global memory; a grid has fewer blocks if need be.
 SCRATCH_BYTES = 1 << 29
-#: Most blocks of a reduce; as many on all devices, so that results do not depend on
-#: them. Of 256, 512, 1024 and 2048, 1024 were fastest or within 0.03 ms: sums of 4.2M
+#: Most blocks of a reduce, on all devices, so that results do not depend on the device.
+#: Of 256, 512, 1024 and 2048, 1024 were fastest or within 0.03 ms: sums of 4.2M
 #: rows of 1, 8, 32 and 128 floats took 0.022, 0.057, 0.18 and 0.67 ms, with 256 blocks
 #: 0.045, 0.16, 0.60 and 2.2, cuBLAS 0.034, 0.048, 0.13 and 0.50 (NVIDIA H200,
 #: bench/results/reduce-gpu.jsonl). Benches set others, before anything is prepared.
 REDUCE_BLOCKS = 1024
-#: Threads of a block of a reduce, for that number.
+#: Threads of a block of a reduce.
 REDUCE_THREADS = 256
 #: Blocks to launch, if they have work, before threads loop over further vertices.
 LEAST_BLOCKS = 4096
-#: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
-#: of more would find less to pack.
+#: Most blocks of a kernel that packs due vertices, for each lane that shares a vertex:
+#: with more blocks, each warp would find fewer vertices to pack.
 PACKING_BLOCKS = 2112
-#: Blocks that share out the edges of a list, or of a set, evenly: some more than run at
-#: a time.
+#: Most blocks that share the edges of a list or a set evenly: a few more than are
+#: resident at a time.
 SHARING_BLOCKS = 2112
 
 
@@ -423,26 +426,26 @@ class LaunchSizes:
         return min(self.within(blocks, lanes), (1 << 31) - 1)
 
 
-#: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
-#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
-#: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread
-#: a vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
-#: the web). A thread that multiplies holds more, and is bound to 4 blocks: belief
-#: propagation 136 and 182 us (Delaunay); 148 with 8. Lanes that multiply took up to 1.1
-#: times longer, as did all on a road-like graph, whose typical degree is 2 (NVIDIA
-#: H200).
+#: Bytes of the accumulators of a lane, times the blocks of 128 threads that must be
+#: resident on a multiprocessor: at 16 bytes a lane 8 blocks, so 64 registers a thread.
+#: A superstep over all vertices, K = 4, with and without this bound: multi-manifold
+#: ranking 66 and 81 us (a thread a vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19),
+#: 105 and 171 us (lanes, links of the web). A thread that multiplies holds more, and is
+#: bound to 4 blocks: belief propagation 136 and 182 us (Delaunay); 148 with 8. Lanes
+#: that multiply took up to 1.1 times longer with the bound, as did all schedules on a
+#: road-like graph, whose typical degree is 2 (NVIDIA H200).
 RESIDENT_BYTES = 128
-#: The least typical degree for that.
+#: Least typical degree for which registers are bounded.
 LEAST_LOOPED = 4
-#: The same where lanes share the features of an edge, too, and there are no hubs: 55
-#: against 75 us on a network of authors (typical degree 16, label propagation, K = 16),
-#: but 152 against 117 on a Delaunay graph (4).
+#: The same where lanes share the features of an edge and there are no hubs: 55 against
+#: 75 us on a network of authors (typical degree 16, label propagation, K = 16), but 152
+#: against 117 on a Delaunay graph (4).
 LEAST_SHARED = 16
-#: Where so many lanes share the features of an edge, few edges of a hub go side by
-#: side, and threads of its block are to have the registers that those of other blocks
-#: have. Without a bound the linker leaves them 32, with which each load of a row waits
-#: for the one before: hubs of rmat-21-16 took 3.7 ms for 1.5 at K = 128, and all other
-#: vertices 3.2 ms (NVIDIA H100, docs/design/0040).
+#: From so many lanes that share the features of an edge on, blocks of hubs have the
+#: register bound of other blocks, since they process few edges of a hub side by side.
+#: Without a bound the linker leaves a thread 32 registers, with which each load of a
+#: row waits for the one before: hubs of rmat-21-16 took 3.7 ms in place of 1.5 at K =
+#: 128, and all other vertices 3.2 ms (NVIDIA H100, docs/design/0040).
 FEW_HUB_EDGES_LANES = 16
 
 
@@ -467,7 +470,7 @@ def resident_blocks(mapping: Mapping, work: Work) -> int:
         return 0
     if is_alone and work.multiplies:  # factors are in registers, too
         rows *= 2
-    # A double takes two registers.
+    # A float64 takes two registers.
     taken = max(rows * mapping.features_per_lane * work.size, PIECE_BYTES)
     blocks = RESIDENT_BYTES * 4 // (taken * work.size)
     return max(blocks // 2 if mapping.column_width else blocks, 1)
@@ -476,9 +479,10 @@ def resident_blocks(mapping: Mapping, work: Work) -> int:
 def bounded(mapping: Mapping, resident: int) -> Mapping:
     """Return a mapping with `resident` blocks a multiprocessor, also for hubs.
 
-    With many edges of a hub in flight, more of its blocks are worth as much as
-    registers (docs/design/0021). And with so many features a lane that only one block
-    would fit, the linker allows 64 registers by itself.
+    Hubs have no bound where a block has many edges in flight: more resident blocks are
+    worth as much as registers there (docs/design/0021). Nor have they one where lanes
+    have so many features that only one block would fit: the linker then allows 64
+    registers by itself.
     """
     blocks, of_hubs = resident * BLOCK_THREADS // HUB_THREADS, mapping.hub_resident
     few = mapping.lanes_per_edge >= FEW_HUB_EDGES_LANES

@@ -1,4 +1,8 @@
-"""The list of schedules, and checks of the options that name them."""
+"""The list of schedules, and checks of the options that name them.
+
+`SCHEDULES` has them by name. `check_target` and `check_own` refuse schedules that the
+target does not have, and options that belong to another schedule.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +66,7 @@ __all__ = [
     "names_for",
 ]  # fmt: skip
 
+#: All schedules, in the order in which error messages list them.
 _ALL: tuple[Schedule, ...] = (
     CpuSchedule(),
     ThreadSchedule(),
@@ -128,7 +133,7 @@ def check_target(name: str, target: str, functions: Iterable[Any] = ()) -> None:
     Raises
     ------
     PlanError
-        With a list of those that it has.
+        If it does not have it. The message lists the schedules of the target.
     """
     if name == "auto" or target in SCHEDULES[name].targets:
         return

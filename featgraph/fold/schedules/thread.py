@@ -1,4 +1,7 @@
-"""One thread owns a vertex with all its features (NFA)."""
+"""One thread owns a vertex with all its features (NFA), or an edge of a set.
+
+`ThreadSchedule` is the simplest schedule of a GPU; `map_threads` chooses its numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,26 +32,26 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["MOST_HELD", "EdgeWordSchedule", "ThreadSchedule", "map_threads"]
 
-#: Up to here one thread holds the elements of a matrix that it sums in registers, and
-#: solves a system there.
+#: Largest K for which one thread sums the elements of a matrix in registers, and solves
+#: a system there.
 MOST_HELD = 6
-#: Up to this typical degree one thread sums and solves small matrices faster than lanes
-#: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
-#: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
+#: Largest typical degree for which a thread sums and solves small matrices faster than
+#: lanes that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a
+#: network of authors; on graphs of higher degree 692 against 303 us (K = 4, H200).
 FEW_EDGES = 16
 #: Time of a thread over that of lanes, in these cases.
 COST = 1 / 4
-#: Up to so many bytes of features, one thread takes two of the edges that its vertex
-#: pulls at a time; with more, registers run out. Belief propagation on a Delaunay
-#: graph, links of the web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1,
-#: 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and 0.178; K = 8 on the first two: 0.30
-#: and 6.7 against 0.37 and 9.9 (NVIDIA H200).
+#: Most bytes of features for which one thread pulls along two edges at a time; with
+#: more, registers are spilled. Belief propagation on a Delaunay graph, links of the
+#: web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1, 34.8 and 0.194 ms
+#: against 0.263, 6.1, 41.9 and 0.178; K = 8 on the first two: 0.30 and 6.7 against 0.37
+#: and 9.9 (NVIDIA H200).
 PAIRED_BYTES = 32
-#: Edges that one thread gathers from at a time where each has a row of its own, up to
-#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against
-#: 2.2 on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
-#: ranking, K = 4). With a weight an edge, what the compiler makes of the plain loop was
-#: faster everywhere (NVIDIA H200).
+#: Edges that one thread gathers from at a time, and the largest K for that, on graphs
+#: with hubs whose edges have rows: 12.4 against 17.4 ms on kron-19, 1.9 against 2.2 on
+#: links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
+#: ranking, K = 4). If edges have a single weight, the code that the compiler makes of
+#: the plain loop was faster on all graphs (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
 #: Index of a thread in the grid, and the number of threads.
@@ -56,7 +59,7 @@ GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
 
 class ThreadSchedule(Schedule):
-    """Threads are independent; features are variables, or loops."""
+    """A thread takes a vertex; threads are independent, features variables or loops."""
 
     name = "thread"
     shares_features = False
@@ -90,8 +93,8 @@ class ThreadSchedule(Schedule):
             stride=mapping.stride,
             is_looped=mapping.is_looped,
         )
-        # With ``range`` each iteration tests for a next one in front of its loads. But
-        # for a ``while`` with 64-bit positions the compiler keeps an address in each
+        # With ``range``, each iteration tests for a next one in front of its loads. But
+        # for a ``while`` with 64-bit positions, the compiler keeps an address for each
         # array: 36 registers in place of 32 (`twins`, K = 8, sm_90). Pushes and edge
         # functions do enough work for an edge to hide the test.
         form = "while" if shape.pulls or shape.place_type != "int64" else "range"
@@ -105,7 +108,7 @@ class ThreadSchedule(Schedule):
         )  # fmt: skip
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         if shape.reduces:
             front = code("thread = uint32(cuda.threadIdx.x)")
             given = binding.block, node.body, GRID, binding.vertices
@@ -115,6 +118,8 @@ class ThreadSchedule(Schedule):
             for flag, words in node.marks:
                 body += when([flag], code(f"warp.set_bit({words}, v)"))
             return [Areas(), *self._each(node, shape, body)]
+        # `warp.set_bits` votes, so all lanes of a warp reach it: only the body is under
+        # the test.
         flags = dict.fromkeys(flag for flag, _ in node.marks)
         body = [s for flag in flags for s in code(f"{flag} = False")]
         body += when([f"warp.test_bit({node.words}, v)"], node.body)

@@ -37,38 +37,41 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BalancedPushSchedule", "WarpSegmentationSchedule"]
 
+#: Option of "warp_segmentation": edges of a lane in flight.
 OPTION = "edges_at_a_time"
-#: Edges that a lane has on the way: of one, two and four, four were 1.3 to 2.4 times
-#: faster than one with scalars (prototype, NVIDIA H200).
+#: Edges of a lane in flight: of one, two and four, four were 1.3 to 2.4 times faster
+#: than one with scalars (prototype, NVIDIA H200).
 AT_A_TIME = 4
-#: Values of a lane that edges on the way may take, each as many as it has features.
+#: Most values of a lane for edges in flight: each edge takes one for each feature.
 MOST_ON_THE_WAY = 8
-#: Rounds that a warp goes over the edges of its window, about, where each group of
-#: lanes takes one a round: with scalars 1024 edges, half of what one row may have that
-#: is no hub. Fewer leave lanes without a vertex on graphs whose degrees are alike.
+#: Approximate rounds of a warp over the edges of its window, if each group of lanes
+#: takes one edge a round: with scalars 1024 edges, half of the longest row that is no
+#: hub. Smaller windows have fewer vertices than groups on graphs of even degrees.
 ROUNDS = 32
 
-#: The least typical degree of a graph with many long rows, scalars a vertex. On graphs
-#: of 16 to 64 (uniform, R-MAT, web-NotreDame, kron21), components, circuits, heat,
-#: neural networks and PageRank took 0.72 to 0.95 of what lanes took; on a Delaunay
-#: graph (4), 1.35 to 1.76. Paths, whose keys have sources and of which each superstep
-#: has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12 on those of 16 and 32
-#: (NVIDIA H200, bench/results/schedules-gpu-supersteps.jsonl).
+#: Least typical degrees, without and with keys and sources, for which segments are
+#: chosen on a graph with many long rows (K = 1). On graphs of 16 to 64 (uniform, R-MAT,
+#: web-NotreDame, kron21), components, circuits, heat, neural networks and PageRank took
+#: 0.72 to 0.95 of the time of lanes; on a Delaunay graph (4), 1.35 to 1.76. Paths,
+#: whose keys have sources and whose supersteps have few vertices, took 0.83 to 0.86 on
+#: graphs of 64, 1.06 to 1.12 on those of 16 and 32 (NVIDIA H200,
+#: bench/results/schedules-gpu-supersteps.jsonl).
 LEAST_DEGREE, LEAST_DEGREE_OF_KEYS = 16, 64
 #: Time of segments over that of lanes, in these cases.
 COST = 0.84
-#: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
-#: which one walk alone took, the second one of long rows takes no more (sm_90).
+#: Resident blocks for windows of scalars, and bytes of a scalar. So many blocks leave a
+#: thread 48 registers, as many as the walk over a window took by itself; bounded to
+#: them, the second walk, along one long row, takes no more (sm_90).
 WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
 
 
 class WarpSegmentationSchedule(LaneSchedule):
-    """Groups of lanes have a vertex each, and take any edge of the warp.
+    """Each group of lanes owns a vertex, and processes edges of any vertex of the warp.
 
     A warp has a window of consecutive vertices: as many as it has groups of lanes, or
     fewer, so that windows have similar numbers of edges. Binary search in prefix sums
     of the degrees finds the vertex of an edge. Shuffles combine contributions to a row
-    into the lanes of its vertex. Vertices that are not due count as without edges. Hubs
+    into the lanes of its vertex. Rows of vertices that are not due count as empty. Hubs
     are left to blocks.
     """
 
@@ -95,12 +98,13 @@ class WarpSegmentationSchedule(LaneSchedule):
             return mapping
         if leaves_matrices(mapping, work):
             raise PlanError(
-                "the warp_segmentation schedule cannot have matrices in memory",
+                "the warp_segmentation schedule cannot hold matrices in memory",
                 where="schedule='warp_segmentation'",
                 fix="use schedule='lanes'",
             )
-        # Which features a lane has takes registers where some have none, too: with two
-        # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).
+        # In padded rows, the masks of features take registers, too: with two features a
+        # lane of 33, and four edges in flight, the walk of a random walker spilled
+        # (sm_90).
         padded = mapping.is_padded(work.width)
         fit = max(MOST_ON_THE_WAY // (mapping.features_per_lane + padded), 1)
         fit = 1 << (fit.bit_length() - 1)
@@ -117,7 +121,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         )
 
     def tune(self, mapping: Mapping, work: Work) -> Mapping:
-        """Return its mapping with bounds on registers, which two walks share."""
+        """Return its mapping with a bound on registers, for both walks of a kernel."""
         is_one = work.pulls and work.is_plain and not work.has_keys
         if is_one and mapping.window and work.width * work.size <= SCALAR_BYTES:
             return bounded(mapping, WINDOW_BLOCKS)
@@ -126,7 +130,7 @@ class WarpSegmentationSchedule(LaneSchedule):
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
     ) -> tuple[GraphArray, ...]:
-        """Return the list that cuts the vertices into windows."""
+        """Return the list of the first vertices of all windows."""
         if not mapping.window or frontier_form != "plain":
             return ()
         rows = WARP // mapping.lanes_per_edge
@@ -159,7 +163,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         return replace(binding, walk=alone, together=together, scopes=scopes)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         out = lanes_of(binding, "cuda.laneid")
         if shape.frontier_form != "plain" or binding.features.lanes == WARP:
             return out + self._each(node, binding, shape)
@@ -220,8 +224,8 @@ class BalancedPushSchedule(LaneSchedule):
             )
         if work.sweeps_edges:
             raise PlanError(
-                "balanced_push shares out the edges along which sources write, and "
-                "these gathers are pulled",
+                "the balanced_push schedule divides the edges that sources push along, "
+                "but these gathers are pulled",
                 where="schedule='balanced_push'",
                 expected="direction='push', and change_driven=False in a run",
                 fix="add direction='push', or use schedule='warp_segmentation'",

@@ -1,4 +1,9 @@
-"""Schedules over words of a set: ranges of words, or one word for each part."""
+"""Schedules over words of a set: ranges of words, or one word for each part.
+
+`WordRangesSchedule` is for set kernels whose output is in the order of vertices. The
+others are for reduces in a fixed tree, which depends neither on threads nor on the
+partition: the sum of a part, a word of 32 vertices or a single vertex, is a leaf.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,7 @@ class WordRangesSchedule(LaneSchedule):
         return replace(super().bind(mapping, shape), has_idle_lanes=True)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         wanted = f"everything or warp.test_bit({node.words}, index)"
         each = code(
             "index = int32(word * 32 + cuda.laneid)\n"
@@ -53,11 +58,10 @@ class WordRangesSchedule(LaneSchedule):
 
 
 class WordSchedule(LaneSchedule):
-    """Lanes take the vertices of one word one after the other, and share features.
+    """Lanes take the vertices of a part one after the other, and share features.
 
-    The result does not depend on the partition of other vertices: see
-    `featgraph.runtime.devices.fixed_trees`. A part is a word, or, with
-    ``together = 1``, a vertex.
+    A part is a word, or, with ``together = 1``, a vertex. Its sum does not depend on
+    the partition of other vertices: see `featgraph.runtime.devices.fixed_trees`.
     """
 
     name = "words"
@@ -79,7 +83,7 @@ class WordSchedule(LaneSchedule):
         return replace(binding, scopes=scopes, partial="part", leaves="is_part")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
         each = code(
@@ -126,7 +130,7 @@ class WordElementSchedule(ElementSchedule):
         return replace(super().bind(mapping, shape), partial="part")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, its body in it."""
+        """Return the loop over the vertices of `node`, around its body."""
         each = code(f"{node.vertex} = int32(first + place)") + node.body
         each = when(["part_bits >> uint32(place) & uint32(1) != 0"], each)
         return [Areas(), *_places(node, each), *node.behind]

@@ -1,10 +1,11 @@
 """Turn a user function into functions of the generated module.
 
-`form_of` chooses how its features are handled. Further functions split off what a
-kernel computes once for many calls: parts of an outer product, the rest of a function
-behind a return that differs between features, and the sums of a triangle function. A
-triangle function adds to properties of three vertices and three edges; a kernel visits
-many triangles of one vertex in a row, and adds their sum to memory once.
+`form_of` chooses how its features are handled, and `defined` returns its first tree.
+Passes call the others: `parts_of` splits an outer product into its factors,
+`apart` splits off the statements behind a return that differs between features,
+`with_keys` returns sources beside keys, and `with_sums` returns the sums of a triangle
+function. A triangle function adds to properties of three vertices and three edges; a
+kernel visits many triangles of one vertex in a row, and adds their sum to memory once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = [
 
 
 def form_of(context: Context, phase: Phase, function: Analysed) -> str:
-    """Return the form of a function: see `BodyFacts`."""
+    """Return the form in which a function handles its features: see `BodyFacts`."""
     if phase.kind.intersects:
         return "triangle"
     summed = function.outer_product is not None and function.into in phase.in_registers
@@ -90,7 +91,7 @@ def _is_taken(facts: BodyFacts, role: str) -> bool:
 
 
 def parts_of(facts: BodyFacts, node: Define) -> list[Define]:
-    """Return the functions of the column, the row and the scale of an outer product."""
+    """Split an outer product into functions of its column, its row and its scale."""
     parts = facts.function.outer_product
     if parts is None:
         raise TypeError(f"{node.name} is no outer product")
@@ -145,7 +146,7 @@ def _named(name: str) -> ast.expr:
 
 
 def _given(facts: BodyFacts, temporary: str) -> ast.expr:
-    """Return the argument for a temporary."""
+    """Return the argument that passes a temporary to the split-off function."""
     indices = ["v", "f"] if facts.is_wide(temporary) else ["v"]
     return Access(temporary, "now", list(map(_named, indices)))
 
@@ -157,7 +158,7 @@ def _united(
 
 
 def with_keys(facts: BodyFacts, node: Define) -> Define:
-    """Return (key, source) from the function of an argmin or argmax."""
+    """Make the function of an argmin or argmax return (key, source)."""
     node.body = _Returned(facts).over(node.body)
     return node
 
@@ -173,7 +174,7 @@ class _Returned(Rewriting):
 
 
 def with_sums(facts: BodyFacts, node: Define) -> Define:
-    """Add to local variables in place of memory, and return them."""
+    """Make a triangle function add to local variables, and return them."""
     sums = find_sums(facts.function, facts.analysis.signature)
     starts: Body = []
     for each in sums:

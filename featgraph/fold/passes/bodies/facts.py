@@ -1,7 +1,7 @@
-"""Facts about user functions that passes read, and the calls of the results.
+"""Facts about user functions that passes read, and signatures of the results.
 
-`Context` holds what all functions of a phase share, `BodyFacts` one function in one
-form, and `Callee` the signature by which kernels call it.
+A `Context` has the facts that the functions of a phase share, a `BodyFacts` those of
+one function in one form, and a `Callee` the signature by which kernels call it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Context:
     staged : dict
         Matrices of the whole graph that the kernel stages, by name.
     forwarded : dict
-        Edge properties whose next entries reach gathers in registers -> name there.
+        Edge properties whose next entries reach gathers in registers -> name of these.
     solved : tuple of str
         Matrices whose elements are named variables.
     ordered : tuple of str
@@ -51,7 +51,7 @@ class Context:
     restored : tuple of str
         Properties whose next entries are restored where a function returns False.
     indexed : dict
-        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+        Temporaries in memory -> template of an entry; ``{}`` stands for its indices.
     any_width : str
         Text of K where functions serve any K; "" elsewhere.
     watch : callable or None
@@ -104,7 +104,7 @@ class Context:
         )
 
     def values_of(self, function: Analysed) -> dict[str, str]:
-        """Map properties of edges taken by value to their arguments."""
+        """Map edge properties that are passed by value to the names of arguments."""
         found = {}
         for name in self.ordered:
             given = f"{name}_e"
@@ -181,12 +181,12 @@ class BodyFacts:
 
     @property
     def has_key(self) -> bool:
-        """Whether it returns (key, source), for an argmin or argmax."""
+        """Whether the function returns (key, source), for an argmin or argmax."""
         return bool(key_type(self.function, self.analysis))
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Names of its vertex, edge and data arguments."""
+        """Names of the vertex, edge and data arguments."""
         roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
         values = tuple(self.context.values_of(self.function).values())
         taken = [values if values and role == "e" else (role,) for role in roles]
@@ -194,30 +194,30 @@ class BodyFacts:
 
     @cached_property
     def temporaries(self) -> tuple[str, ...]:
-        """Gathered values among its arguments, in order."""
+        """Gathered values among the arguments, in order."""
         return temporaries_of(self.function, self.analysis)
 
     @cached_property
     def memory(self) -> Memory:
-        """Memory layout of its values."""
+        """Memory layout of the values that the function reads and writes."""
         return self.context.memory(self.function)
 
     @cached_property
     def staged(self) -> dict[str, Staged]:
-        """Staged matrices that it multiplies by."""
+        """Staged matrices that the function multiplies by."""
         used = shared_matrices_of(self.function, self.analysis)
         return {n: s for n, s in self.context.staged.items() if n in used}
 
     @property
     def leaves_early(self) -> bool:
-        """Whether lanes that returned early still run to the end, masked."""
+        """Whether it has early returns, behind which lanes run on, masked."""
         before = self.function.body[:-1]
         has_return = any(isinstance(n, ast.Return) for s in before for n in ast.walk(s))
         return self.predicated and has_return
 
     @property
     def live(self) -> str:
-        """Name of the predicate that a lane still runs the function."""
+        """Name of the predicate that the function has not returned for a lane."""
         return "live" if self.leaves_early else "writer"
 
     def is_wide(self, temporary: str) -> bool:
@@ -234,7 +234,7 @@ class BodyFacts:
         return self.predicated and needs_guard(node, helpers)
 
     def returned(self, value: ast.expr) -> ast.expr:
-        """Return the returned value; (key, source) for an argmin or argmax."""
+        """Return `value`, or (`value`, source) for an argmin or argmax."""
         key = key_type(self.function, self.analysis)
         return keyed(value, key, self._source) if key else value
 
@@ -264,7 +264,7 @@ class Callee:
     rows : tuple of Row
         Values of rows it takes behind the temporaries, loaded by the caller.
     matrices : tuple of str
-        Names of the matrices at hand that it takes last.
+        Names of the staged matrices that it takes last.
     vectors : bool
         Whether it is printed as vectors; a gather returns its contributions then.
     waits : bool
@@ -284,7 +284,7 @@ class Callee:
 
     @property
     def areas_and_matrices(self) -> list[str]:
-        """Last arguments, by their names in the kernel."""
+        """Names of the last arguments in the kernel: work areas, staged matrices."""
         areas = [f"{self.name}_work_{n}" for n in range(len(self.areas))]
         return [*areas, *self.matrices]
 
@@ -296,10 +296,10 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
     operator = combine_of(function)
     temporary = analysis.temporaries.get(function.into or "")
     type_ = temporary.type if temporary is not None else function.returns
-    # Truth values are combined as integers; their least and largest are 0 and 1. A key
-    # is an integer among others.
-    truths = function.returns == "bool" and not (operator.is_custom or operator.is_arg)
-    dtype = np.dtype("bool" if truths else {"real": analysis.real}.get(type_, type_))
+    # Booleans are combined as integers, but their least and largest values are 0 and 1.
+    # Keys, and values of custom combines, may be any integers.
+    is_bool = function.returns == "bool" and not (operator.is_custom or operator.is_arg)
+    dtype = np.dtype("bool" if is_bool else {"real": analysis.real}.get(type_, type_))
     value = identity_value(operator, dtype)
     return _number(value, "int32" if type_ == "bool" else type_, analysis.real)
 
@@ -322,7 +322,10 @@ def key_type(function: Analysed, analysis: Analysis) -> str:
 
 
 def keyed(value: ast.expr, key: str, source: Callable[[], ast.expr]) -> ast.expr:
-    """Return the pair (key, source) for a returned value."""
+    """Return the pair (key, source) for a returned value.
+
+    `NO_SOURCE` is the source of the identity.
+    """
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
         return ast.Tuple([inner, Cast("int32", ast.Constant(NO_SOURCE))], ast.Load())

@@ -1,9 +1,10 @@
-"""The common part of forms of a function, and of calls of operations in them.
+"""Base classes of the forms of a function, and of calls of operations in them.
 
-A form writes a function for several features at once: `Copies` (`unrolled`) has named
-copies, and `Loops` (`looped`) has loops over arrays. A `Call` is the context through
-which an operation emits statements into one; `operations.primitive` has its interface.
-Vectors (`vectorized`) have a form of their own: no work areas, and no inverses.
+A form writes a function for several features at once: `Copies` (`unrolled`) has a
+variable for each feature, and `Loops` (`looped`) has loops over arrays. Through a
+`Call`, an operation adds statements to the function; `operations.primitive` has its
+interface. SIMD vectors (`vectorized`) share none of this: they have no work areas and
+no inverses.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ class Form:
         self.facts, self.varying = facts, varying
         #: Columns of the work areas that operations have requested.
         self.areas: list[int] = []
-        #: Inverse -> the area that it is in.
+        #: Name of an inverse -> the work area that has its elements.
         self.matrices: dict[str, str] = {}
 
     @abstractmethod
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
-        """Return an expression for a feature, that of copy j."""
+        """Return an expression rewritten for the feature of copy j."""
 
     @abstractmethod
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements for all features."""
+        """Return statements rewritten for all features of a thread or lane."""
 
     def together(self, node: ast.If | ast.For | ast.While) -> ast.stmt:
-        """Return a branch or loop that is entered by all features or by none."""
+        """Return a branch or loop that all features enter, or none."""
         if isinstance(node, ast.For):
             node.iter = self.value(node.iter)
             node.target = self.value(node.target)
@@ -138,7 +139,7 @@ class Call:
         return varies(node, self.form.varying)
 
     def store_inverse(self, target: str, area: str) -> None:
-        """Let elements of the matrix `target` be those right of column K of an area."""
+        """Record that the inverse `target` stands right of column K of `area`."""
         self.form.matrices[target] = area
 
     def element(
@@ -170,7 +171,7 @@ class Call:
     def _entry(
         self, matrix: Whole, row: ast.expr, column: ast.expr, j: int
     ) -> ast.expr:
-        """Return an element of a matrix argument, or the variable that holds it."""
+        """Return an element of a stored matrix, or the variable that holds it."""
         if matrix.name in self.facts.context.solved:
             place = f"{ast.unparse(row)}_{ast.unparse(column)}"
             return ast.Name(f"{matrix.name}_{place}", ast.Load())

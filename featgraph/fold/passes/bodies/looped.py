@@ -1,10 +1,8 @@
 """Loops over features, for one thread that owns many of them.
 
-The body is cut at the collective calls. What varies and lives across a cut stands in a
-small array, one element a feature; the statements between two cuts share one loop,
-which also takes up the reduction that ends them.
-
-A collaborative operation is a loop over features, too.
+The body is cut at the collaborative calls. Each varying local is a small array with one
+element for each feature. The statements between two cuts share one loop, which also
+takes up a reduction behind them. Other operations have loops of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ __all__ = ["Loops", "looped"]
 
 
 def looped(facts: BodyFacts, node: Define) -> Define:
-    """Put loops over features between collective operations."""
+    """Put loops over features between collaborative calls."""
     loops = Loops(facts, node.varying)
     node.body = loops.body(node.body)
     node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)
@@ -50,7 +48,7 @@ def looped(facts: BodyFacts, node: Define) -> Define:
 
 
 class Loops(Form):
-    """Storage of local variables, and loops over all features."""
+    """The looped form: arrays of local variables, and loops over all features."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         super().__init__(facts, varying)
@@ -60,7 +58,8 @@ class Loops(Form):
             name: self.new_row(facts.function.variables.get(name, ""), "f")
             for name in sorted(varying - {"f"})
         }
-        #: Arrays of a contribution; argmin and argmax have a source, too.
+        #: Arrays into which a gather stores contributions; argmin and argmax also
+        #: store sources.
         self.contributions: list[str] = []
         if facts.returns_value:
             both = ["contribution", "contribution_source"]
@@ -85,7 +84,7 @@ class Loops(Form):
     # -- statements
 
     def body(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements; neighboring ones for each feature share a loop."""
+        """Return statements; neighboring ones that vary share a loop over features."""
         out: Body = []
         run: Body = []
         for node in body:
@@ -97,8 +96,8 @@ class Loops(Form):
                 out += self._each(run)
                 run = []
             if isinstance(node, ast.Assign) and is_collective(node.value):
-                waiting = self._elements(run) if joins else []
-                out += looped_call(self, node, waiting)
+                fused = self._elements(run) if joins else []
+                out += looped_call(self, node, fused)
                 run = []
             else:
                 out += self._structured(node)
@@ -112,7 +111,7 @@ class Loops(Form):
         return _Element(self).over(run)
 
     def _is_featurewise(self, node: ast.stmt) -> bool:
-        """Whether a statement varies, holds no collective and does not return."""
+        """Whether a statement varies, has no collaborative call and does not return."""
         if has_collective(node) or any(
             isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
         ):
@@ -182,18 +181,18 @@ class _Element(InForm):
         return self.generic_visit(node)
 
 
-def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
+def looped_call(loops: Loops, node: ast.Assign, fused: Body) -> Body:
     """Return the statements of ``target = operation(...)``.
 
     Parameters
     ----------
-    waiting : list of ast.stmt
-        Statements in front of it to fuse into its loop.
+    fused : list of ast.stmt
+        Statements in front of it, to fuse into its loop.
     """
     target = narrowed(node.targets[0], ast.Name).id
     operate = narrowed(node.value, Operate)
     loops.facts.fresh.begin()
-    call = _LoopedCall(loops, node, waiting)
+    call = _LoopedCall(loops, node, fused)
     primitive_of(operate).loop(operate, target, call)
     return call.body
 
@@ -201,16 +200,16 @@ def looped_call(loops: Loops, node: ast.Assign, waiting: Body) -> Body:
 class _LoopedCall(Call):
     """Context of an operation: see `operations.primitive.Looped`."""
 
-    def __init__(self, loops: Loops, node: ast.Assign, waiting: Body) -> None:
+    def __init__(self, loops: Loops, node: ast.Assign, fused: Body) -> None:
         super().__init__(loops, node)
-        self.loops, self.waiting = loops, waiting
+        self.loops, self.fused = loops, fused
 
     def all_features(self) -> AbstractContextManager[None]:
         return self.block(f"for f in range({self.width}):")
 
     def each(self, template: str, **parts: ast.expr) -> None:
         last = placed(code(template, **parts), self.node)
-        self.body += self.loops.over_features([*self.waiting, *last])
+        self.body += self.loops.over_features([*self.fused, *last])
 
     def element_of(self, target: str) -> str:
         return self.loops.arrays[target]

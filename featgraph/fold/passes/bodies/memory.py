@@ -1,16 +1,16 @@
 """Memory of properties: indices into arrays, and matrices staged in shared memory.
 
-Every ``d.name[...]`` of a user function becomes an index into an array here, and only
-here, for one target. `IndexChecks` is checked mode: it compares each index with the
-axis it addresses. A read out of range is reported and yields entry 0; a store or an
+`InMemory` turns every ``d.name[...]`` of a user function into an index into an array;
+`Memory` has the layout. `IndexChecks` is checked mode: it compares each index with the
+length of the axis. A read out of range is reported and yields entry 0; a store or an
 atomic out of range is reported and skipped.
 
 `Staged` is a matrix of the whole graph in shared memory or registers (CUDA).
-``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read its own row,
-K entries away from the row of the next lane. So each block copies the matrix to shared
-memory once, transposed so that neighboring lanes read neighboring entries, in pieces
-for all features of a lane. A small matrix is kept in registers by a lane that has all
-features. docs/design/0010-staged-matrices.md has the reasons.
+``fg.matvec(d.psi, x)`` reads all of d.psi for each edge. Lane f would read row f, so
+that the loads of neighboring lanes are K entries apart. Instead, each block copies the
+matrix to shared memory once, transposed, so that neighboring lanes read neighboring
+entries. A lane that has all features keeps a small matrix in registers.
+docs/design/0010-staged-matrices.md has the reasons.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ from featgraph.fold.tree.statements import (
 from featgraph.program.signature import GENERATED, Real
 
 __all__ = [
-    "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "at_hand",
-    "find_staged", "has_pieces", "reached", "shared_matrices_of",
+    "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "find_staged",
+    "has_pieces", "lowered", "shared_matrices_of", "stage_matrices",
 ]  # fmt: skip
 
+#: Operation of ``fg.atomic`` -> function of the module of atomics.
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
-#: Stands for the indices in the form of an entry.
+#: Placeholder for the indices in the template of an entry.
 _PLACE = "PLACE"
 
 
@@ -78,13 +79,13 @@ class Memory:
     seen : mapping
         Property -> field with its earlier values, for an incremental gather.
     indexed : mapping
-        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+        Temporaries in memory -> template of an entry; ``{}`` stands for its indices.
     widths : mapping
         Properties that have rows -> K.
     values : mapping
-        Properties of edges taken by value -> name of the argument.
+        Edge properties that are passed by value -> name of the argument.
     ends : tuple of str
-        Vertex and edge that a fault reports.
+        Texts of the vertex and the edge that the report of a bad index names.
     """
 
     cuda: bool
@@ -111,8 +112,8 @@ def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
     return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
 
 
-def reached(node: ast.expr, memory: Memory) -> ast.expr:
-    """Return an expression of the middle end lowered to Python."""
+def lowered(node: ast.expr, memory: Memory) -> ast.expr:
+    """Return a copy of an expression of the middle end, lowered to Python."""
     return cast("ast.expr", InMemory(memory).visit(copied(node)))
 
 
@@ -154,7 +155,8 @@ class InMemory(Rewriting):
         """Read a scalar of the State, or K."""
         if node.name == "feature_count":
             return ast.Constant(self.memory.width)
-        # A recorded launch has the same arguments each time: the device counts.
+        # A recorded launch is replayed with the same arguments, so on the GPU the
+        # number of the superstep is an array in device memory.
         entry = "[0]" if self.memory.cuda and node.name == "superstep" else ""
         return expression(f"d.{node.name}{entry}")
 
@@ -194,7 +196,7 @@ class InMemory(Rewriting):
 
     def visit_Checked(self, node: Checked) -> ast.expr:
         """Refuse a checked index outside an access."""
-        raise TypeError("an index is checked where it is used")
+        raise TypeError("a checked index stands outside an access to an array")
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         """Call an atomic."""
@@ -222,7 +224,7 @@ class InMemory(Rewriting):
 
     def visit_MathCall(self, node: MathCall) -> ast.expr:
         """Call a function of `math`, or a builtin."""
-        if node.of_real and self.memory.cuda:  # min and max there let NaN lose
+        if node.of_real and self.memory.cuda:  # min and max of CUDA drop NaN
             name = {"min": "lesser", "max": "greater"}[node.name]
             first, *others = (cast("ast.expr", self.visit(a)) for a in node.args)
             for other in others:
@@ -230,7 +232,7 @@ class InMemory(Rewriting):
             return first
         module = "" if node.name in {"abs", "min", "max"} else "math."
         if node.name in {"floor", "ceil"} and not self.memory.cuda:
-            module = "np."  # of `math`, it is an integer there
+            module = "np."  # those of `math` return integers
         return self._call(f"{module}{node.name}", node.args)
 
     def visit_Numeric(self, node: Numeric) -> ast.expr:
@@ -251,7 +253,7 @@ class InMemory(Rewriting):
         return expression(f"{self.memory.real}({text})")
 
     def visit_Identity(self, node: Identity) -> ast.expr:
-        """Put the identity of the combine."""
+        """Insert the text of the identity of the combine."""
         return expression(self.memory.identity)
 
     def _call(self, name: str, args: list[ast.expr]) -> ast.expr:
@@ -260,7 +262,7 @@ class InMemory(Rewriting):
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Return whether an index is a literal, which is in range."""
+    """Return whether an index is a literal of at least 0, which is not checked."""
     value = node.value if isinstance(node, ast.Constant) else None
     return type(value) is int and value >= 0
 
@@ -275,7 +277,7 @@ Site = tuple[str, str, int, str, int]
 
 @dataclass
 class IndexChecks(Rewriting):
-    """Put tests around indices and in front of stores.
+    """Add a bounds check to each index of a read, a store and an atomic.
 
     Attributes
     ----------
@@ -284,7 +286,7 @@ class IndexChecks(Rewriting):
     function, file : str
         The user's function and its file.
     sites : list of Site
-        Receives one site for each index.
+        List to which the site of each index is appended.
     """
 
     memory: Memory
@@ -315,7 +317,7 @@ class IndexChecks(Rewriting):
         return node
 
     def visit_Access(self, node: Access) -> Access:
-        """Check the indices of a read; arguments have none for their vertex."""
+        """Check the indices of a read; a temporary passed by value has no array."""
         is_given = node.name in self.memory.temporaries and node.version != INDEXED
         if is_given and len(node.indices) < 3:
             return node
@@ -447,7 +449,8 @@ def find_staged(
             turns.setdefault(name, set()).update(found)
             at_edges |= set() if function.kind.writes_vertices else {name}
     for name in [n for n in turns if n not in at_edges and turns[n] == {True}]:
-        # A vertex reads it once, in rows: the first cache brings these as fast.
+        # A vertex function reads the transpose once, row by row, at full width: that is
+        # as fast from the L1 cache as from shared memory.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]
     taken = analysis.emitted | set(analysis.signature) | GENERATED
@@ -474,8 +477,8 @@ def find_staged(
     return staged
 
 
-def at_hand(staged: dict[str, Staged], real: Real, threads: int) -> Body:
-    """Return the statements in front of a sweep that stage the matrices."""
+def stage_matrices(staged: dict[str, Staged], real: Real, threads: int) -> Body:
+    """Return the statements in front of a sweep that stage its matrices."""
     out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]
     for matrix in staged.values():

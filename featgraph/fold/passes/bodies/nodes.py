@@ -1,8 +1,8 @@
 """Nodes in trees of user functions, between passes.
 
-Statements are Python, for one feature, with expressions of the middle end. Collective
-statements, and those that later passes lower to Python, are the nodes below. As in
-nests, ``*x`` means x of all features of a lane.
+Most statements are Python statements for one feature, with the expressions of the
+middle end (`fold.tree.statements`). The nodes below are statements and expressions that
+later passes lower to Python. As in nests, ``*x`` means x of all features of a lane.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Row:
     key : (str, str)
         Array, and vertex or edge; equal for accesses of the same row.
     name : str
-        Name of the loaded tuple. If a lane takes several pieces, the offset of the
-        first feature of the piece follows.
+        Name of the loaded tuple. If a lane loads several pieces, the number of the
+        first feature of the piece is appended.
     index : str
-        The first index.
+        Text of the first index: the vertex or edge.
     register : str
-        Name of the copies of a row that is already in registers.
+        Name of the variables of a row that is already in registers; "" for others.
     """
 
     key: Key
@@ -134,7 +134,7 @@ class Masked(Node):
 
 @dataclass(eq=False)
 class LoadRows(Node):
-    """Loads of rows of which a function reads all features of a lane."""
+    """Load the features of a lane of some rows, in front of all other statements."""
 
     rows: tuple[Row, ...]
 
@@ -143,7 +143,7 @@ class LoadRows(Node):
 class GoOn(Node):
     """Call the split-off rest of a function for each feature, and return.
 
-    Calls continue after one that returns True.
+    A True result does not end the calls: the rest may store entries of each feature.
     """
 
     call: ast.expr
@@ -156,7 +156,7 @@ class _Expression(ast.expr):
 class AnyFeature(_Expression):
     """True if a condition holds for any feature of a lane.
 
-    With a mask, copies beyond the last feature are left out.
+    If `is_masked`, features past the end of the row do not count.
     """
 
     _fields = ("value",)
@@ -180,7 +180,7 @@ class Array(_Expression):
 
 
 class Place(_Expression):
-    """An index computed by passes, always in range."""
+    """An index that a pass computes: always in range, so it is not checked."""
 
     _fields = ("value",)
     value: ast.expr

@@ -2,8 +2,11 @@
 
 All lanes of a warp must take part in a shuffle. So lanes whose vertex is not due, or
 whose function has returned, execute the function to its end, without side effects:
-stores are masked, operands are the identity, and expressions that must not be evaluated
-by idle lanes (`needs_guard`) are put under a test.
+stores are masked, operands of collaborative calls are the identity, and expressions
+that idle lanes must not evaluate (`needs_guard`) stand under a test.
+
+`_Predication` rewrites control flow, `_Stores` masks stores and atomics, and
+`_LateStores` moves some stores of exclusive functions to the end.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ def predicated(facts: BodyFacts, node: Define) -> Define:
         node.varying |= {"result"}
         starts = code("result = NOTHING", NOTHING=facts.returned(Identity()))
     if facts.leaves_early:
+        # The argument `writer` is False in lanes whose call has no effect.
         starts += code("live = writer")
     if facts.padded:
         node.varying |= {"inside"}
@@ -87,10 +91,11 @@ class _Predication:
         self.bound: set[str] = set()
         #: Predicates that hold only where the function still runs.
         self.running: set[str] = set()
+        #: Whether the statement is in a loop whose rounds not all groups need.
         self.in_rounds = False
 
     def where(self, predicate: str, guarded: bool) -> list[str]:
-        """Return the tests of a predicate; if `guarded`, also that the lane is live."""
+        """Return the tests of a predicate; if `guarded`, also that a lane is live."""
         tests = [predicate] if predicate else []
         return tests + ([self.live] * (guarded and predicate not in self.running))
 
@@ -122,10 +127,10 @@ class _Predication:
             return self._branch(node, predicate)
         return self._loop(narrowed(node, ast.For), predicate)
 
-    # -- what each lane does by itself
+    # -- statements of single lanes
 
     def _locals(self, run: Body, predicate: str) -> Body:
-        """Return statements of single lanes, one branch for each condition."""
+        """Return statements of single lanes, with one branch for equal conditions."""
 
         def tests(node: ast.stmt) -> list[str]:
             return self.where(predicate, self.facts.needs_guard(node))
@@ -162,6 +167,10 @@ class _Predication:
         return out
 
     def _local(self, node: ast.stmt) -> Body:
+        """Return a statement without collaborative calls, for a lane that executes it.
+
+        Uniform branches and loops stay; the statements in them are rewritten.
+        """
         if any(isinstance(n, ast.Return) for n in ast.walk(node)):
             raise self.facts.function.declared.source.error(
                 "a return inside a loop, in a function with collaborative calls",
@@ -204,7 +213,7 @@ class _Predication:
             other = fresh("taken")
             out += _placed(_bound(other, _all(outer, expression(f"not {taken}"))), node)
             branches.append((other, node.orelse))
-        for name, body in branches:  # what returns in one leaves the other's lanes
+        for name, body in branches:  # a return in one does not affect the other's lanes
             if runs:
                 self.running.add(name)
             out += self.block(body, name)
@@ -233,6 +242,8 @@ class _Predication:
         out = _bound(first, expression(form, BOUND=start, RUNS=runs))
         out += _bound(last, expression(form, BOUND=stop, RUNS=runs))
         out += self._declared(node.body)
+        # Shuffles in the body need the whole warp: all groups run as many rounds as the
+        # longest loop has iterations.
         out += code(f"{rounds} = warp.group_max({last} - {first}, 32)")
         step, name = fresh("step"), narrowed(node.target, ast.Name).id
         body = code(f"{name} = {first} + {step}\n{inside} = {name} < {last}")
@@ -250,13 +261,15 @@ class _Predication:
         conditions = self.where(predicate, early or self.facts.needs_guard(value))
         if not self.facts.returns_value:
             verdict = value.elts[0] if isinstance(value, ast.Tuple) else value
-            # A lane without features may have read before another one has written.
+            # A lane without features may read an entry before another lane writes it,
+            # so its verdict must not count.
             apart = reads_what_it_changes(self.facts.function)
             masked = apart or varies(verdict, self.varying)
             value = AnyFeature(verdict, masked and self.facts.padded)
         lines = _bound("result", value)
         if predicate and early:
             lines += code("live = False")
+            # Some lanes have returned: no predicate implies any more that one runs.
             self.running.clear()
         _placed(lines, node)
         if not conditions:
@@ -264,7 +277,7 @@ class _Predication:
         return [ast.If(_all(conditions), lines, [])]
 
     def _go_on(self, node: GoOn) -> Body:
-        """Return the calls of the split-off rest, in lanes that still run."""
+        """Return the calls of the split-off rest, by lanes that still run."""
         if self.facts.returns_value:
             found = ast.If(_all([self.live]), _bound("result", node.call), [])
             return [found]
@@ -275,13 +288,17 @@ class _Predication:
 class _LateStores(Rewriting):
     """Move stores to entries without a feature behind all reads of them.
 
-    Lanes that share an edge read such an entry at different times (S11).
+    All lanes of an edge read such an entry, but not at the same time: a store of one
+    lane must not precede the load of another (exclusive functions).
     """
 
     def __init__(self, facts: BodyFacts, node: Define) -> None:
         self.facts, self.define = facts, node
+        #: Statements that initialize the variables below.
         self.starts: Body = []
+        #: Target of a store, and the variables of its value and of its condition.
         self.kept: list[tuple[ast.expr, str, str]] = []
+        #: Whether the statement is in a branch that differs between features.
         self.varies = False
 
     def visit_If(self, node: ast.If) -> ast.If:
@@ -293,7 +310,7 @@ class _LateStores(Rewriting):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | Body:
-        """Keep the value, and whether it is stored, for later."""
+        """Bind the value to store, and whether to store it, to variables."""
         [target] = node.targets
         if not isinstance(target, Access) or varies(target, self.define.varying):
             return node
@@ -310,7 +327,7 @@ class _LateStores(Rewriting):
         return _placed([*_bound(value, kept), *_bound(stores, live)], node)
 
     def stores(self) -> Body:
-        """Return the stores of kept values, behind a synchronization of the lanes."""
+        """Return the stores of these values, behind a synchronization of the lanes."""
         out: Body = code("warp.sync()") if self.kept else []
         for target, value, stores in self.kept:
             name = ast.Name(value, ast.Load())
@@ -329,11 +346,11 @@ class _Stores(Rewriting):
         return ast.copy_location(Masked(_tests(self.facts), [node]), node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """Mask a store: existing features, and lanes that still run."""
+        """Restrict a store to existing features, and to lanes that still run."""
         return self._masked(node) if isinstance(node.targets[0], Access) else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        """Mask an atomic: existing features, and lanes that still run."""
+        """Restrict an atomic to existing features, and to lanes that still run."""
         return self._masked(node)
 
 

@@ -30,7 +30,7 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.passes.bodies.facts import BodyFacts, Context
-from featgraph.fold.passes.bodies.memory import Memory, array_of, reached
+from featgraph.fold.passes.bodies.memory import Memory, array_of, lowered
 from featgraph.fold.passes.bodies.nodes import Define, GoOn, Key, LoadRows, Row
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.mapping import Mapping
@@ -61,9 +61,9 @@ __all__ = [
 
 
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
-    """Return whether rows of a property can be loaded in pieces.
+    """Return whether lanes can load rows of a property in pieces of several features.
 
-    Their stride is the padded one that the mapping assumes.
+    The property must have K features, whose rows have the stride of the mapping.
     """
     type_ = analysis.signature.get(name)
     if piece == 1 or type_ is None or type_.kind.value not in {"vertex", "edge"}:
@@ -140,11 +140,11 @@ def _find_rows(
         or function.is_scalar
     ):
         return ()
-    # All reads of what an exclusive function writes come before the first write.
+    # An exclusive function reads entries before its first write to them.
     written = set() if function.kind.exclusive else _written_rows(function.body)
     own = "e" if function.kind.writes_edges else "v"
     if function.kind.gathers:
-        own = ""
+        own = ""  # runs for each edge: a load behind a return might be wasted each time
     taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     taken |= {helper.name for helper in analysis.helpers}
@@ -163,7 +163,7 @@ def _find_rows(
         while name in taken:
             name += "_"
         taken.add(name)
-        index = ast.unparse(reached(node.indices[0], memory))
+        index = ast.unparse(lowered(node.indices[0], memory))
         found[key] = Row(key, name, index)
     return tuple(found.values())
 
@@ -203,6 +203,11 @@ def _certain(body: Body) -> Iterator[tuple[Access, bool]]:
 
 
 def _certain_in(node: ast.AST) -> Iterator[Access]:
+    """Yield the accesses of an expression that are always evaluated.
+
+    Those are in ``t`` of ``a if t else b``, in ``a`` of ``a and b``, and in ``a`` and
+    ``b`` of ``a < b < c``.
+    """
     if isinstance(node, Access):
         yield node
     children = list(ast.iter_child_nodes(node))
@@ -263,10 +268,11 @@ def can_store(facts: BodyFacts, node: ast.stmt) -> bool:
 def with_sunk_stores(facts: BodyFacts, node: Define) -> Define:
     """Move the last stores of next entries under the verdict, where that is safe."""
     function = facts.function
-    # Lanes must find the same verdict.
-    parts = facts.predicated and reads_what_it_changes(function)
-    goes_on = isinstance(node.body[-1], GoOn)
-    if not facts.context.cuda or facts.context.checked is not None or goes_on or parts:
+    # Lanes that read entries which other lanes write may find different verdicts.
+    may_disagree = facts.predicated and reads_what_it_changes(function)
+    if not facts.context.cuda or facts.context.checked is not None:
+        return node
+    if may_disagree or isinstance(node.body[-1], GoOn):
         return node
     *before, last = node.body
     verdict = _verdict(last)
@@ -290,7 +296,7 @@ def with_sunk_stores(facts: BodyFacts, node: Define) -> Define:
 
 
 def _verdict(node: ast.stmt) -> ast.expr | None:
-    """Return the verdict in the last return, beside entries of the edge."""
+    """Return the verdict of the last return, without the entries of an edge."""
     value = node.value if isinstance(node, ast.Return) else None
     return value.elts[0] if isinstance(value, ast.Tuple) else value
 
@@ -397,7 +403,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     if any(temporaries_of(g, plan.analysis) for g in gathers):
         return {}  # a second pass over the edges reads them from memory
     if len({takes_active(g) for g in gathers}) > 1:
-        return {}  # so do gathers that go over the edges apart
+        return {}  # so do gathers with a walk of their own
     signature = plan.analysis.signature
     names = {n for n in phase.restores if signature[n].kind is PropertyKind.EDGE}
     if names & set(phase.copies) or names != _written(context, phase, edges[0]):
@@ -417,9 +423,9 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
 
 
 def stores_rows(context: Context, function: Analysed) -> bool:
-    """Return whether a function without collective calls has named copies.
+    """Return whether a function without collaborative calls is unrolled for its stores.
 
-    It has if it is straight-line code whose assignments can be stored in pieces.
+    It must be straight-line code, with an assignment that vector stores can do.
     """
     if not function.kind.writes or function.is_scalar:
         return False
@@ -429,7 +435,7 @@ def stores_rows(context: Context, function: Analysed) -> bool:
 
 
 def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
-    """Return properties written exactly once on every path and never read back."""
+    """Return properties whose next entry is written once on every path and not read."""
     memory = context.memory(function)
     if function.is_scalar or not (
         function.collective or stores_rows(context, function)
@@ -493,16 +499,16 @@ def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
 
 
 def returning_entries(facts: BodyFacts, node: Define) -> Define:
-    """Return next entries from an edge function in place of storing them."""
+    """Make an edge function return next entries in place of storing them."""
     forwarded = facts.context.forwarded if facts.function.kind.writes_edges else {}
     if not forwarded:
         return node
-    # Without other copies, a lane's only one has its number as well.
+    # A single copy is named like copy 0 of several.
     names = {n: own if facts.count > 1 else f"{own}_0" for n, own in forwarded.items()}
     types = {name: _stored_type(facts, name) for name in names}
     straight = all(isinstance(s, ast.Assign) for s in node.body[:-1])
     starts: Body = []
-    for name, own in {} if straight else names.items():  # it may leave early
+    for name, own in {} if straight else names.items():  # an early return needs values
         zero = Cast(types[name], ast.Constant(0))
         starts.append(ast.Assign([ast.Name(own, ast.Store())], zero))
     node.varying |= set(names.values())

@@ -2,7 +2,11 @@
 
 A thread that owns all features (CPU, or one thread a vertex on CUDA) has one variable
 for each feature and keeps the control flow of the user. Where lanes share features, a
-lane has variables for its own. Collective operations reduce over these variables.
+lane has variables for its own features, and `predication` has replaced control flow by
+predicates. Collaborative operations reduce over these variables.
+
+`Copies` rewrites statements and expressions; `_UnrolledCall` is the context through
+which operations add theirs, and `_Columns` chooses how they read matrices.
 """
 
 from __future__ import annotations
@@ -83,7 +87,7 @@ def _features(copies: Copies) -> Body:
 
 
 class Copies(Form):
-    """Copies of names and expressions of a function, one for each feature."""
+    """The unrolled form: a copy of each varying name and statement for each feature."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         super().__init__(facts, varying)
@@ -110,7 +114,7 @@ class Copies(Form):
         return cast("ast.expr", _Copied(self, j).visit(copied(node)))
 
     def values(self, node: ast.expr) -> list[ast.expr]:
-        """Return an expression for all features of a lane."""
+        """Return an expression for each feature of a lane."""
         return [self.value(node, j) for j in range(self.facts.count)]
 
     # -- statements
@@ -120,6 +124,7 @@ class Copies(Form):
         return [new for node in body for new in self._statement(node)]
 
     def _statement(self, node: ast.stmt) -> Body:
+        """Return the copies of one statement, by its kind."""
         if isinstance(node, ast.Assign) and is_collective(node.value):
             return unrolled_call(self, Collective(node), node)
         if isinstance(node, Collective):
@@ -154,6 +159,7 @@ class Copies(Form):
     def _return(self, value: ast.expr) -> Body:
         """Return the values of all features, or their common verdict."""
         entries: list[ast.expr] = []
+        # An edge function returns forwarded entries behind its verdict.
         if isinstance(value, ast.Tuple) and self._has_all(value):
             entries = [e for x in value.elts[1:] for e in self._all(x)]
             value = value.elts[0]
@@ -221,7 +227,7 @@ class Copies(Form):
         out: Body = []
         for first in range(0, facts.count, facts.piece):
             pieces = range(first, first + facts.piece)
-            # Nothing reads entries that are stored behind a row.
+            # The last store may extend into the padding of a row, which is not read.
             values = [self.value(node.value, min(j, facts.count - 1)) for j in pieces]
             store = code(
                 f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.mapping.stride}, "
@@ -297,7 +303,8 @@ def unrolled_call(copies: Copies, node: Collective, at: ast.stmt) -> Body:
     if not node.is_masked:
         primitive_of(operate).unroll(operate, target, call)
         return call.body
-    # A group that only accompanies others keeps the result of its own last iteration.
+    # All groups of a warp run as many iterations as the longest loop. A group whose own
+    # loop has ended keeps the result of its last iteration.
     found = call.fresh("found")
     primitive_of(operate).unroll(operate, found, call)
     with call.block(f"if {node.predicate}:"):
@@ -310,9 +317,9 @@ def unrolled_call(copies: Copies, node: Collective, at: ast.stmt) -> Body:
 
 
 class _Columns(Call):
-    """Entries of matrices in global memory, shared memory or registers.
+    """Access to matrices in global memory, shared memory or registers.
 
-    A product takes columns, with one entry for each feature of a lane.
+    A product reads a matrix column by column, one entry for each feature of a lane.
     """
 
     def __init__(self, copies: Copies, node: ast.stmt) -> None:
@@ -322,8 +329,8 @@ class _Columns(Call):
     def in_whole_tiles(self, matrix: ast.expr) -> str:
         """Return the array of a matrix made of whole tiles; else "".
 
-        Sums of a block are padded to tiles; matrices of the whole graph are as they
-        were given.
+        Matrices that a block sums are padded to tiles; those of the whole graph are
+        not.
         """
         facts = self.facts
         if not isinstance(matrix, Whole) or facts.needs_guard(matrix):
@@ -338,8 +345,8 @@ class _Columns(Call):
     def column(self, node: Operate) -> Column:
         """Return the entries A[f, i] for column i, one for each copy.
 
-        For a transposed matrix, these are A[i, f]. Loads they need are added at the
-        first use.
+        For a transposed matrix, these are A[i, f]. Loads that all columns share are
+        added here, in front of the product.
         """
         matrix, transpose = node.args[0], node.option("transpose")
         turned: bool | str
@@ -380,9 +387,9 @@ class _Columns(Call):
         return lambda i: [element(j, i) for j in range(self.facts.count)]
 
     def takes_rows(self, matrix: ast.expr) -> bool:
-        """Whether one lane loads a small matrix of a vertex or edge row by row.
+        """Whether a lane loads a small matrix of a vertex or edge into registers.
 
-        Only a thread that has all features does, with one load for each row.
+        A thread that has all features does, with one vector load for each row.
         """
         facts, context = self.facts, self.facts.context
         if not isinstance(matrix, Whole) or not matrix.indices:
@@ -436,10 +443,11 @@ class _Columns(Call):
         return found
 
     def _first_row(self, staged: Staged, turned: bool | str) -> str:
-        """Add the offset of the staged copy to multiply by; return its name.
+        """Bind the offset of the staged copy to multiply by; return its name.
 
-        Loaded from constant places, the whole matrix would be kept in
-        registers: with 8 x 8 entries 132 of them for belief propagation, not 104.
+        `warp.anew` hides the constant from the compiler, which would otherwise keep the
+        whole matrix in registers: belief propagation with 8 x 8 entries took 132
+        registers in place of 104.
         """
         first = self.facts.fresh("first")
         if isinstance(turned, bool):
@@ -453,7 +461,7 @@ class _Columns(Call):
         return first
 
     def _staged_column(self, staged: Staged, first: str, i: ast.expr) -> list[ast.expr]:
-        """Return column i of a matrix in shared memory; lanes read neighbors."""
+        """Return column i of a matrix in shared memory, in neighboring entries."""
         [name] = staged.names
         row = expression(f"{first} + I", I=i)
         if staged.piece > 1:

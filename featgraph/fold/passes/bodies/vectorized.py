@@ -1,11 +1,14 @@
 """Functions as statements over SIMD vectors of features (CPU).
 
-As in `unrolled` there are named copies, but each is a vector of neighboring features:
-``p_16`` holds features 16 to 31 of ``p``. LLVM does not vectorize the equivalent loop
-where arrays may alias, or where it unrolled the loop first. A gather returns its
-contributions, so that sums over edges stay in registers. The form `looped` takes
-functions with values that are no real numbers, control flow that differs between
-features, or operations without a vector form.
+As in `unrolled` there are several variables for a name, but each is a vector of
+neighboring features: ``p_16`` holds features 16 to 31 of ``p``. LLVM does not vectorize
+the equivalent loop where arrays may alias, or where it unrolled the loop first. A
+gather returns its contributions, so that sums over edges stay in registers. Functions
+with values that are no real numbers, control flow that differs between features, or
+operations without a vector form have the form `looped` instead.
+
+`vector_form` and `column_form` decide; `Vectors` and `InVectors` rewrite statements and
+expressions.
 """
 
 from __future__ import annotations
@@ -43,13 +46,14 @@ from featgraph.program.signature import Real
 
 __all__ = ["column_form", "pieces", "vector_form", "vectorized"]
 
+#: Comparisons that vectors have.
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
 #: Functions of real numbers that `featgraph.device.vectors_cpu` has.
 _MATH = {"abs": "absolute", "fabs": "absolute", "isfinite": "is_finite"}
 
 
 class VectorTypes:
-    """Test which expressions can be vectors of real numbers, and which masks.
+    """Tests of expressions: those that can be vectors of real numbers, or masks.
 
     Parameters
     ----------
@@ -236,8 +240,9 @@ class InVectors(Rewriting):
         return expression(form, **parts)
 
 
+#: Bytes of the largest vector: an AVX-512 register.
 _VECTOR_BYTES = 64
-#: Up to so many vectors a row. More would not stay in registers, and compile slowly.
+#: Most vectors of a row. More would be spilled from registers, and compile slowly.
 MOST_VECTORS = 16
 
 
@@ -307,6 +312,11 @@ class _Fitting(VectorTypes):
         return all(self._fits(statement) for statement in body)
 
     def _fits(self, node: ast.stmt) -> bool:
+        """Return whether a statement has a vector form.
+
+        Branches must be uniform, values real numbers or masks, and returns either a
+        verdict or a contribution.
+        """
         if isinstance(node, ast.If):
             if varies(node.test, self.varying):
                 return False
@@ -352,7 +362,7 @@ def vectorized(facts: BodyFacts, node: Define) -> Define:
 
 
 class Vectors:
-    """Vectors of names and expressions of a function."""
+    """Rewriting of the statements of a function, with vectors for varying names."""
 
     def __init__(self, facts: BodyFacts, varying: frozenset[str]) -> None:
         self.facts, self.varying = facts, varying
@@ -379,7 +389,11 @@ class Vectors:
         return out
 
     def of_any_width(self, body: Sequence[ast.stmt]) -> Body:
-        """Return statements for the vectors of `pieces`, for any K."""
+        """Return statements for rows of any K, the same vectors as those of `pieces`.
+
+        A loop processes vectors of 64 bytes. Behind it, each set bit of K adds one
+        smaller vector, so that no load reads beyond the row.
+        """
         k = self.facts.context.any_width
         size = _VECTOR_BYTES // self.facts.context.real.itemsize
         self.facts.fresh.begin()
@@ -398,7 +412,7 @@ class Vectors:
         return self.body([copied(statement) for statement in body[:-1]])
 
     def _returned(self, value: ast.expr) -> ast.expr:
-        """Return the vectors of a contribution, or the common verdict."""
+        """Return the vectors of a contribution, or the verdict of all features."""
         if not _has_verdict(self.facts.function):
             return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
         if not varies(value, self.varying):
@@ -408,6 +422,7 @@ class Vectors:
         return votes[0] if len(votes) == 1 else ast.BoolOp(ast.Or(), votes)
 
     def _assign(self, node: ast.Assign) -> Body:
+        """Return an assignment, once for each vector if its target varies."""
         [target] = node.targets
         out: Body = []
         if is_collective(node.value):

@@ -1,4 +1,9 @@
-"""Accumulators of gathers and reduces: start, contribution, memory, patches."""
+"""Accumulators of gathers and reduces, and the texts of the statements on them.
+
+An `Accumulator` returns the statements that initialize it, combine a contribution, load
+and store an entry, or combine into memory by an atomic. A `Patch` has those of
+incremental gathers, which replace the old contribution of an edge by the new one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ __all__ = [
     "Patch",
     "accumulator_of",
     "change_name",
-    "found",
+    "final_test",
     "indexed_forms",
     "was_packed",
 ]
@@ -26,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Accumulator:
-    """Accumulator of one gather or reduce, and its statements.
+    """The accumulator of one gather or reduce.
 
     Attributes
     ----------
@@ -62,12 +67,12 @@ class Accumulator:
 
     @property
     def is_arg(self) -> bool:
-        """Whether it is an argmin or argmax: a key and its source."""
+        """Whether the combine is an argmin or argmax, of a key and its source."""
         return self.rules.is_arg
 
     @property
     def size(self) -> int:
-        """Values of one entry."""
+        """Number of values in one entry."""
         return math.prod(self.shape)
 
     @property
@@ -111,6 +116,8 @@ class Accumulator:
     ) -> list[str]:
         """Return the statements that combine `value` into memory by an atomic."""
         if self.is_arg:
+            # Key and source are packed into 64 bits, so that the least word wins for
+            # both orders.
             kind = "float32" if self.type == "real" else "int32"
             pack = f"pack_{self.rules.order}_{kind}"
             return [
@@ -168,9 +175,7 @@ class Accumulator:
 def source_name(name: str) -> str:
     """Return the name of the source in a (key, source) pair.
 
-    ``best_3`` becomes ``best_source_3``.
-
-    An element ``best[f]`` becomes ``best_source[f]``.
+    ``best_3`` becomes ``best_source_3``, and ``best[f]`` becomes ``best_source[f]``.
     """
     array, bracket, indices = name.partition("[")
     stem, _, copy = array.rpartition("_")
@@ -207,7 +212,7 @@ def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
     return gather_identity(function, analysis)
 
 
-def found(accumulator: Accumulator, name: str) -> str:
+def final_test(accumulator: Accumulator, name: str) -> str:
     """Return the test that no further contribution changes an accumulator."""
     if accumulator.is_arg:
         return f"{source_name(name)} >= 0"
@@ -292,7 +297,8 @@ class Patch:
                 f"{name} += patch",
                 f"{change} += abs(patch)",
             ]
-        # A contribution that was the extremum retreats: another one may be it now.
+        # If the old contribution was the extremum, and the new one is not, another edge
+        # may have the extremum: the aggregate must be recomputed.
         order = {"min": "<=", "max": ">=", "": ""}[self.accumulator.rules.order]
         lines = [f"contributed, retreated = {new}, {old}"]
         if order:

@@ -2,6 +2,11 @@
 
 Sequential summation of n terms has an error of up to n roundings. Summation in blocks
 of b terms, added pairwise in the order of their positions, has b + log2(n / b).
+
+`in_blocks_of` cuts a walk over edges into blocks, and `Blocks` lowers the statements
+between and behind them. `finished` and `finished_by_blocks` return the last step of a
+reduce, on the CPU and on a GPU: it combines the partial results of all chunks or blocks
+of threads.
 """
 
 from __future__ import annotations
@@ -20,13 +25,14 @@ __all__ = [
     "finished_by_blocks",
     "in_blocks_of",
     "levels",
-    "waiting",
+    "partial_sums",
 ]
 
-#: Elements of a result that a block of a GPU combines together: what a load from memory
-#: brings, 32 bytes. Of fewer than `MANY` it takes one, with more threads.
+#: Neighboring elements of the result of a reduce that a block of threads combines at a
+#: time: 8 float32 are one memory transaction of 32 bytes. For a result of fewer than
+#: `MANY` elements, it combines one at a time, with all threads on its rows.
 TOGETHER, MANY = 8, 512
-#: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
+#: Entries of the array of partial sums on the CPU: enough for rows of 2**40 edges.
 CPU_LEVELS = 32
 
 
@@ -41,7 +47,7 @@ def levels(facts: NestFacts) -> int:
     return CPU_LEVELS if facts.target is Target.CPU else 1
 
 
-def waiting(facts: NestFacts, name: str) -> str:
+def partial_sums(facts: NestFacts, name: str) -> str:
     """Return the name of the array of partial sums; no user name can equal it."""
     return f"block_sums_{facts.summed.index(name)}"
 
@@ -79,9 +85,9 @@ def finished(
 ) -> tuple[Body, bool]:
     """Return the code that combines rows of `partials`, and whether NumPy runs it.
 
-    Rows are added in place: each to the one half of all rows further on. The function
-    is compiled only if compiled loops call it: for these few operations, compiling
-    takes 0.3 s of the first call.
+    Row i is combined with row i + n / 2 of n rows, in place, until one row is left.
+    The function is compiled only if compiled loops call it: for these few operations,
+    compiling takes 0.3 s of the first call.
     """
     each: Body
     rules = accumulator.rules
@@ -106,8 +112,8 @@ def finished(
 def added_by_chunks(accumulator: Accumulator) -> Body:
     """Return the code that combines the rows of blocks to one for each chunk.
 
-    Neighbors are combined pairwise, as `Blocks` does within a chunk: each has the same
-    number of rows, a power of two, of which the last ones may be empty.
+    Neighboring rows are combined pairwise, as `Blocks` does within a chunk. Each chunk
+    has the same number of rows, a power of two; its last rows may be empty.
     """
     pairs = code(accumulator.update("partials[::2]", "partials[1::2]"))
     pairs += code("partials = partials[::2]")
@@ -117,10 +123,11 @@ def added_by_chunks(accumulator: Accumulator) -> Body:
 def finished_by_blocks(home: Home, threads: int) -> Body:
     """Return the kernel body that combines the rows of `partials` pairwise.
 
-    A block combines one entry of all rows; of `MANY` entries, as many neighboring ones
-    as one memory transaction loads. Each row is combined in place with the one half of
-    all rows further on. This works for any combine, and the result depends only on the
-    number of rows; shuffles exist for some combines only, and for 32 rows.
+    A block of threads combines one element of all rows; from `MANY` elements on,
+    `TOGETHER` neighboring ones, which one memory transaction loads. Row i is combined
+    in place with row i + n / 2 of n rows. This works for any combine, and the result
+    depends only on the number of rows; shuffles exist for some combines only, and for
+    32 rows.
     """
     size, accumulator = home.part_size, home.accumulator
     reduced = home.reduced("f", "partials[0, f]")
@@ -142,9 +149,10 @@ def finished_by_blocks(home: Home, threads: int) -> Body:
 
 
 def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
-    """Combine each row with the one half of all rows further on, down to one.
+    """Return the loop that combines row i of n rows with row i + n / 2, down to one.
 
-    `first` is the range of rows combined one by one; "" for all at once.
+    `first` is the range of rows combined one by one; "" combines all at once (NumPy).
+    `behind` follows on each round.
     """
     if first:
         update = accumulator.update("partials[row, f]", "partials[row + half, f]")
@@ -170,6 +178,7 @@ class Blocks(Rewriting):
         if self.levels == 1:
             out = when(["block_count > 0"], taken)
         else:
+            # As in a binary counter: carry while the bit of the level is set.
             level = taken + code("block_level += 1")
             test = "block_count >> block_level & 1"
             out = code("block_level = 0")
@@ -195,7 +204,7 @@ class Blocks(Rewriting):
         for base in node.names:
             accumulator = self.facts.accumulators[base]
             if home_of(self.facts, base).is_staged:
-                continue  # the matrix has them
+                continue  # earlier sums are in the matrix
             name = element(accumulator, f"{node.prefix}{base}")
             place = self._place(accumulator)
             line = text.format(place=place, name=name)
@@ -208,4 +217,4 @@ class Blocks(Rewriting):
         level = "block_level, " if self.levels > 1 else ""
         shape = home_of(self.facts, accumulator.name).shape
         own = {"one": "0", "element": "0", "wide": "j"}.get(shape, "i, j")
-        return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"
+        return f"{partial_sums(self.facts, accumulator.name)}[{level}{own}]"

@@ -2,6 +2,8 @@
 
 All lanes of a warp must execute shuffles and votes. So idle lanes execute the same
 statements on a valid vertex and edge, and masks exclude their values from results.
+Walks over edges without warp operations need no masks: `Diverge` lowers their bodies.
+`Converge` lowers the nests of phases, and `ConvergeRows` those of set kernels.
 """
 
 from __future__ import annotations
@@ -68,16 +70,16 @@ from featgraph.fold.tree.statements import (
 
 __all__ = ["Converge", "ConvergeRows"]
 
-#: Nodes that take what a function contributes.
+#: Nodes that combine the contribution of an edge or a vertex.
 TAKES = (Contribute, Patch, Push)
-#: An accumulator that an edge fills: its name, and its prefix.
+#: An accumulator into which an edge is combined: its name, and its prefix.
 Filled = tuple[str, str]
-#: Lanes that share an entity.
+#: Vertex or edge of a node -> the scope of the lanes that share it.
 SCOPES = {"v": "vertex", "e": "edge"}
 
 
 class ConvergeRows(Rewriting):
-    """Lower sweeps and walks over edges without warp operations inside."""
+    """Lower sweeps whose walks over edges have no warp operations."""
 
     def __init__(self, facts: RowFacts) -> None:
         self.layout, self.binding = facts.layout, facts.binding
@@ -109,7 +111,7 @@ class ConvergeRows(Rewriting):
         return node
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue; lanes whose vertex is not alive get no edges and store nothing."""
+        """Keep the body; lanes whose vertex is not alive get no edges."""
         out: Body = []
         if any(isinstance(n, ForEdges | Incremental) for n in node.body):
             out += self.layout.narrowed("alive")
@@ -127,7 +129,7 @@ class Converge(ConvergeRows):
     def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
         self.facts, self.wanted = facts, ""
-        #: Entity -> the test that a lane's own is swept.
+        #: "v" or "e" -> the test that the vertex or edge of a lane is swept.
         self.masks = {"e": "inside_edge"}
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
@@ -149,7 +151,7 @@ class Converge(ConvergeRows):
     # -- functions
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue; skip gathers if no lane that takes part is alive.
+        """Keep the body; skip gathers if no lane of the warp or block is alive.
 
         In a sweep over all vertices, many have nothing to gather.
         """
@@ -235,12 +237,17 @@ class Converge(ConvergeRows):
         return self._edges(node, self.binding.walk)
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        """Return the walk of the lanes of a vertex over its edges, in a form that fits.
+
+        In batches, if the block adds staged factors; in rounds that all lanes begin
+        together, if functions have warp operations; else each lane for itself.
+        """
         takes = [n for n in every(node.body) if isinstance(n, Contribute)]
         staged = [n.function for n in takes if _is_staged(self.facts, n)]
         if staged:
             return self._in_batches(node, walk, staged)
         if _meets(self.facts, node.body):
-            # A lane that left would be missed in the shuffles of those that go on.
+            # A lane that left the walk would be missing in shuffles of other lanes.
             body = self._masked(_Endless().over(node.body), "inside_edge")
             walk = replace(walk, form="rounds")
             lanes = self.binding.scopes["vertex"].lanes
@@ -254,8 +261,11 @@ class Converge(ConvergeRows):
             walk = replace(walk, numbers_late=is_seldom(node))
             body = Diverge(self.facts).over(node.body)
             for stop in (n for n in every(body) if isinstance(n, Stop)):
-                walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
-                # Lanes that share features have found their own, and no others.
+                # A walk over several edges at a time has a second loop for the rest: a
+                # break would leave the first loop, and enter that one.
+                walk = replace(walk, at_a_time=1)
+                # Lanes that share features test their own features only, so each leaves
+                # for itself.
                 alone = self.binding.features.lanes == 1 and walk.lanes > 1
                 alone = alone and not node.summed
                 walk = replace(walk, ends_together=alone)
@@ -263,10 +273,10 @@ class Converge(ConvergeRows):
         return in_blocks_of(self.facts, node, walk, body)
 
     def _in_batches(self, node: ForEdges, walk: Walk, staged: list[str]) -> Body:
-        """Stage a batch of edges, some by each lane, which the whole block then adds.
+        """Stage the factors of a batch of edges, which the whole block then adds.
 
-        All loads of a batch are issued before the first store to shared memory. Other
-        contributions of the same edges follow behind.
+        A lane stages `walk.at_a_time` edges. All loads of a batch are issued before the
+        first store to shared memory. Other contributions of these edges follow behind.
         """
         walk = replace(walk, form="batches")
         does = Together([], [], {})
@@ -313,7 +323,7 @@ class Converge(ConvergeRows):
         return does
 
     def _masked(self, body: Body, mask: str) -> Body:
-        """Return a body that all lanes execute, with effects in lanes of `mask`."""
+        """Return a body that all lanes execute; those of `mask` have side effects."""
         out: Body = []
         takes: Body = []
         for node in body:
@@ -332,6 +342,7 @@ class Converge(ConvergeRows):
                 node.mask = mask
                 out.append(node)
             elif isinstance(node, TAKES):
+                # All lanes execute shuffles in the call; only the combine is masked.
                 out += _called(self.facts, node, mask)
                 takes.append(node)
             else:
@@ -341,8 +352,8 @@ class Converge(ConvergeRows):
     def _entered(self, node: Only, mask: str, loads: Sequence[ast.stmt] = ()) -> Body:
         """Return calls for lanes of `mask`; a warp without such lanes skips them.
 
-        `loads` stand behind the test: `messages` took 40 registers with them in front
-        of it, and takes 38 (K = 3, sm_90).
+        `loads` stand behind the test: in front of it, `messages` took 40 registers in
+        place of 38 (K = 3, sm_90).
         """
         runs = self.masks["e"] = "runs_edge"
         test, some = (
@@ -410,7 +421,7 @@ class Converge(ConvergeRows):
 
 
 class _Parted(Rewriting):
-    """Keep the staged contributions of the n-th edge of a lane, or all others."""
+    """Keep the staged contributions of edge `number` of a lane, or all others."""
 
     def __init__(self, facts: NestFacts, number: int | None = None) -> None:
         self.facts, self.number, self.found = facts, number, False
@@ -423,12 +434,12 @@ class _Parted(Rewriting):
         return node if self.number is None else Stage(node.function, self.number)
 
     def visit_Stop(self, node: Stop) -> Body:
-        """Go on."""
+        """Drop the early exit: lanes of a batch stay together."""
         return []
 
 
 def _called(facts: NestFacts, node: Contribute | Patch | Push, mask: str) -> Body:
-    """Return calls by all lanes, of a function with shuffles."""
+    """Return the calls of a function with shuffles, which all lanes execute."""
     if not facts.shuffles(node.function):
         return []
     name = facts.filled(node.function).name
@@ -440,9 +451,9 @@ def _called(facts: NestFacts, node: Contribute | Patch | Push, mask: str) -> Bod
 
 
 def _agrees(facts: NestFacts, function: str) -> bool:
-    """Whether each lane of an edge computes the verdict of all features alone.
+    """Whether each lane of an edge computes the same verdict, for all features.
 
-    A lane may see its own writes before other lanes do.
+    It does not where a lane may read an entry that another lane writes.
     """
     own = facts.functions[function]
     apart = own.returns_varying or reads_what_it_changes(own)
@@ -450,12 +461,12 @@ def _agrees(facts: NestFacts, function: str) -> bool:
 
 
 def _is_staged(facts: NestFacts, node: Contribute) -> bool:
-    """Whether lanes stage contributions that the block adds."""
+    """Whether lanes stage the factors of a contribution, which the block adds."""
     return home_of(facts, facts.filled(node.function).name).is_staged
 
 
 def _brought(function: str) -> Body:
-    """Return statements that stage products of vertices and add each batch."""
+    """Return statements that stage the product of a vertex, and add each batch."""
     return [Stage(function, 0), AddStaged(function)]
 
 
@@ -468,7 +479,7 @@ class _Endless(Rewriting):
     """Remove early exits of a walk."""
 
     def visit_Stop(self, node: Stop) -> Body:
-        """Go on."""
+        """Drop the early exit."""
         return []
 
 
@@ -485,10 +496,10 @@ def _runs(body: Body) -> bool:
 
 
 def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
-    """Return statements of a lane for its n-th edge in flight.
+    """Return starts, contributions and accumulators of a lane's n-th edge in flight.
 
-    They initialize the accumulators of the edge, whose names have the prefix
-    ``round_n_``, and combine the edge into them.
+    The edge has accumulators of its own, whose names have the prefix ``round_n_``: its
+    row may be that of another lane.
     """
     body = _Endless().over(copied(part) for part in node.body)
     starts: Body = []
@@ -505,7 +516,10 @@ def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[F
 
 
 def _lent(facts: NestFacts, node: ForEdges) -> dict[str, bool]:
-    """Return the gathered values of a vertex that functions read at its edges."""
+    """Map gathered values that functions read at edges to whether they are booleans.
+
+    A lane reads the values of the vertex of its edge from another lane, by a shuffle.
+    """
     lent = dict[str, bool]()
     loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
     takes = [n for n in every(node.body) if isinstance(n, TAKES)]

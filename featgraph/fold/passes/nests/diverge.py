@@ -77,7 +77,7 @@ class PulledEdges(Rewriting):
         self.facts = facts
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Start without a passed edge, and test for one behind the edges."""
+        """Initialize the flag that an edge of the vertex has passed."""
         if not any(isinstance(part, Pull) for part in node.edges.body):
             return [node]
         node.edges.body = self.over(node.edges.body)
@@ -121,7 +121,7 @@ class StoreForwarding(Rewriting):
         return node
 
     def _at_once(self, name: str) -> int:
-        """Return how many features of a row are loaded at once."""
+        """Return the number of features in one load of a row."""
         piece, width = self.facts.binding.features.vector_width, self.facts.phase.width
         return (
             piece if is_piecewise(self.facts.plan.analysis, name, width, piece) else 1
@@ -170,7 +170,7 @@ class DivergeRows(Rewriting):
         self.binding = facts.binding
 
     def visit_Then(self, node: Then) -> Body:
-        """Continue where the verdict is True."""
+        """Put the body under the test of the verdict."""
         return when(["alive"], self.over(node.body))
 
     def visit_Only(self, node: Only) -> Body:
@@ -190,7 +190,7 @@ class DivergeRows(Rewriting):
 
 
 class Diverge(DivergeRows):
-    """Lower tests to branches: lanes are independent."""
+    """Lower tests of a phase to branches: lanes are independent."""
 
     def __init__(self, facts: NestFacts) -> None:
         super().__init__(facts)
@@ -244,7 +244,7 @@ class Diverge(DivergeRows):
         return found_due(self.facts)
 
     def visit_Reached(self, node: Reached) -> Body:
-        """Note that an edge is from an active source."""
+        """Set the flag that an edge leads from an active source."""
         return code("is_reached = True")
 
     def visit_Ordered(self, node: Ordered) -> Body:
@@ -261,10 +261,10 @@ class Diverge(DivergeRows):
         return [node] if several or node.what == "collect" else []
 
     def visit_Ahead(self, node: Ahead) -> Body:
-        """Put it in front of all other statements of its edge.
+        """Put the loads and functions of an edge in front of its other statements.
 
-        Loads stand behind the test, as where lanes meet: with them in front of it a
-        thread took 94 registers for 90 (`messages`, K = 4, sm_90).
+        Loads stand behind the test: in front of it, a thread took 94 registers in place
+        of 90 (`messages`, K = 4, sm_90).
         """
         runs = code("runs_edge = TEST", TEST=node.pulled.test)
         node.pulled.test = expression("runs_edge")
@@ -301,6 +301,10 @@ class Diverge(DivergeRows):
         return out + [s for f, s in stores.items() if f in node.patched]
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        """Return the walk of a lane over the edges of its vertex.
+
+        Several edges are in flight only if no branch delays the loads of the next edge.
+        """
         walk = replace(walk, numbers_late=is_seldom(node))
         several = walk.at_a_time > 1 and not self._is_looped(node.body)
         pairs = self._pairs(node.body) if several else None

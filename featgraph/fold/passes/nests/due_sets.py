@@ -1,7 +1,9 @@
 """Nests of kernels over sets of vertices and rows of edges, such as frontier expansion.
 
 They depend on the layout of edges and on no program, so one module serves all programs
-on a layout. Loops over bits alone belong to the runtime.
+on a layout. `KERNELS` lists them: a `SetKernel` has a nest and a schedule, which
+`PASSES` turn into statements. Loops over the words of a set alone, without rows, are in
+the runtime.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from featgraph.fold.tree.statements import Body, Rewriting, code, every, express
 
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
-#: Placeholders for the names of rows along any kind of edges.
+#: Names of the arrays of rows in kernels that walk any kind of edges.
 _ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
-#: Threads of a block that has a hub, and of all others (CUDA).
+#: Threads of a block that takes a hub, and of all others (CUDA).
 _HUB_THREADS, _THREADS = 512, 256
 
 
@@ -101,7 +103,7 @@ class SetKernel:
 
 @dataclass(frozen=True)
 class SetFacts:
-    """Facts about such a kernel for passes: see `RowFacts`."""
+    """Facts about a set kernel that passes read: see `RowFacts`."""
 
     kernel: SetKernel
     traits: GraphTraits
@@ -161,7 +163,13 @@ class SetFacts:
         return frozenset(n.id for n in every(self.body) if isinstance(n, ast.Name))
 
     def arrays(self, along: str = "") -> tuple[str, ...]:
-        """Return its arrays of rows: by its own names, or those of a graph."""
+        """Return the arrays of rows that it reads: its arguments, or names in a graph.
+
+        Parameters
+        ----------
+        along : str
+            Kind of edges whose arrays in a graph are named; "" for the arguments.
+        """
         own = self.layout.arrays
         names = self._names
         if not along:
@@ -179,20 +187,20 @@ class SetFacts:
 
 
 def nest(facts: SetFacts, tree: Body) -> Body:
-    """Return the statements of the kernel for the words that it goes through."""
+    """Build the nest of the kernel, with the bounds of the words that it sweeps."""
     words = facts.kernel.words
     bounds = f"first_word, last_word = 0, {words}.size" if words else ""
     return tree + code(bounds) + facts.kernel.nest(facts)
 
 
 def share(facts: SetFacts, tree: Body) -> Body:
-    """Have a lane that has no edges leave, or go along where lanes meet."""
+    """Lower walks: for independent lanes, or for lanes of a warp that stay together."""
     one = _Shared if facts.binding.meets else DivergeRows
     return one(facts).over(tree)
 
 
 def sweep(facts: SetFacts, tree: Body) -> Body:
-    """Put the loops over vertices around the work for one."""
+    """Put the loops over vertices around the statements for one vertex."""
     return _Swept(facts).over(tree)
 
 
@@ -228,7 +236,7 @@ class _Swept(Rewriting):
         return [part for part in swept if not isinstance(part, Areas)]
 
 
-# -- what they do
+# -- nests
 
 
 def _reach(facts: SetFacts) -> Body:
@@ -241,7 +249,10 @@ def _reach(facts: SetFacts) -> Body:
 
 
 def _reach_few(facts: SetFacts) -> Body:
-    """Return the same for few edges, which lists words of `due`, or gives up."""
+    """Return the nest of `_reach` for few edges, which also lists the words of `due`.
+
+    It returns -1 in place of their number if there are more than `most` edges.
+    """
     out = code("edges = 0")
     count: Body = [Degree("u", "degree"), *code("edges += degree")]
     out.append(Sweep("u", "active", "is_active", count))
@@ -268,7 +279,7 @@ def _reach_few(facts: SetFacts) -> Body:
 
 
 def _find(facts: SetFacts) -> Body:
-    """Return the nest in which inactive vertices search an active source (pull)."""
+    """Return the nest in which inactive vertices search for an active source (pull)."""
     found = Only(expression(facts.test("active", "u")), code("is_due = True\nbreak"))
     body = [*code("is_due = False"), ForEdges("v", [found])]
     marks = (("is_due", "due"),)
@@ -276,7 +287,11 @@ def _find(facts: SetFacts) -> Body:
 
 
 def _find_together(facts: SetFacts) -> Body:
-    """Return the same with lanes searching together, with a common early exit."""
+    """Return the nest of `_find` for lanes that share a row, with a common early exit.
+
+    A lane that finds a source sets the bit of the vertex in `due`, which all lanes read
+    before each edge.
+    """
     test = facts.test("active", "u")
     found = code("warp.set_bit(due, v)\nbreak")
     each = code(f"if {facts.test('due', 'v')}:\n    break")
@@ -285,12 +300,12 @@ def _find_together(facts: SetFacts) -> Body:
 
 
 def _targets(facts: SetFacts) -> Body:
-    """Return the nest in which vertices search an edge that passed."""
+    """Return the nest in which vertices search for an in-edge that passed."""
     found = Only(expression("edge_state[e] == 2"), code("is_target = True\nbreak"))
     body: Body = [ForEdges("v", [found])]
     if facts.target == "cpu":
-        # Where most vertices have none, going past the loop saves a quarter of the time
-        # (two cores of an AMD EPYC, 2026-11-23).
+        # Where most vertices have no edges, the test in front of the loop saves a
+        # quarter of the time (two cores of an AMD EPYC, 2026-11-23).
         body = [Degree("v", "degree"), Only(expression("degree > 0"), body)]
     body = [*code("is_target = False"), *body]
     return [Sweep("v", "", "is_own", body, marks=(("is_target", "targets"),))]
@@ -320,8 +335,8 @@ def _refresh(facts: SetFacts) -> Body:
 
 
 def _refresh_all(facts: SetFacts) -> Body:
-    """Return the same as a sweep over all edges; copies of a warp are coalesced."""
-    # Without a branch, unlike `warp.test_bit`: loads for other edges go on beside it.
+    """Return the nest of `_refresh` over all edges, with coalesced copies of a warp."""
+    # `warp.test_bit` has a branch, behind which loads of other edges would wait.
     bit = "words[u >> 5] >> uint32(u & 31)"
     first = code(f"is_stale = ({bit} & uint32(1) != 0) & inside_edge")
     own = "int64(e)" if facts.traits.wide_offsets else "int32(e)"
@@ -344,7 +359,10 @@ def _count_rows(facts: SetFacts) -> Body:
 
 
 def _list_rows(facts: SetFacts) -> Body:
-    """Return the nest that lists these vertices, with prefix sums of edges."""
+    """Return the nest that lists the vertices that `_count_rows` counts.
+
+    With each vertex it stores the number of edges of all vertices before it.
+    """
     each = [
         Degree("v", "degree"),
         *code(
@@ -365,13 +383,15 @@ def _list_rows(facts: SetFacts) -> Body:
 
 _CPU, _LANES, _BLOCK = CpuSchedule(), LaneSchedule(), BlockSchedule()
 _PARTS, _APART, _RANGES = PartSchedule(), ApartSchedule(), WordRangesSchedule()
+#: Arguments of `_count_rows` and `_list_rows`; ``everything`` stands for all vertices.
 _SHARED = ("words", "everything", "vertex_count", "counts", "edges")
 _REACH = "Add the ends of the edges of active vertices to `due`"
 _FIND = "Set `due` to the active vertices and those with an active source"
 _COUNT = "the degrees of the vertices in `words`"
 _REFRESH = "Copy the rows of the edges out of the vertices in `words`"
 _TARGETS = "Add the vertices with an in-edge that passed last to `targets`."
-#: Target -> its kernels, by name. Rows lead out of what is active, or into what looks.
+#: Target -> name -> kernel. The rows of "reach" are the out-edges of active vertices,
+#: those of "find" the in-edges of the vertices that search.
 KERNELS: dict[str, dict[str, SetKernel]] = {
     target: {kernel.name: kernel for kernel in kernels}
     for target, kernels in {

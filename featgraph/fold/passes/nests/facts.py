@@ -3,8 +3,8 @@
 `NestFacts` has the functions of a kernel, their accumulators and its schedule.
 `LAYOUTS` are the layouts that edges may have in memory, by name: CSR, and runs of slots
 in a pool, for a graph that changes, where two arrays hold begin and end of each run.
-The last functions return the calls of user functions: for one feature, or for all of a
-lane.
+`call_for_one` and `call_for_all` return the call of a user function for one feature, or
+for all features of a lane.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "shape_of",
 ]
 
-#: Additions that the compiler of a GPU never contracts, by the type of their terms.
+#: Type of the terms -> addition that the compiler of a GPU never contracts to an FMA.
 _ADDS = {
     Real.FLOAT32: "cuda.libdevice.fadd_rn", Real.FLOAT64: "cuda.libdevice.dadd_rn",
 }  # fmt: skip
@@ -72,7 +72,7 @@ class RowFacts(Protocol):
         """Layout of the edges that it walks."""
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return the layout of another kind of rows; "" for `layout`."""
+        """Return the layout of the rows along some edges; "" for `layout`."""
 
 
 def shape_of(accumulator: Accumulator) -> str:
@@ -81,7 +81,7 @@ def shape_of(accumulator: Accumulator) -> str:
 
 
 def element(accumulator: Accumulator, name: str = "") -> str:
-    """Return the text of an element of an accumulator, or of its companion."""
+    """Return the text of an element of an accumulator, or of `name` of its shape."""
     index = {"one": "", "wide": "[f]", "matrix": "[i, f]"}[shape_of(accumulator)]
     return f"{name or accumulator.name}{index}"
 
@@ -152,7 +152,7 @@ class NestFacts:
     def accumulators(self) -> dict[str, Accumulator]:
         """Accumulators of all gathers and reduces of the program, by name.
 
-        One more is the flag that an edge of a vertex passed, which lanes combine.
+        The flag ``edge_passed`` is one more: lanes combine it like a gathered value.
         """
         analysis = self.plan.analysis
         passed = Accumulator("edge_passed", "bool", Combine("any"), "", "False", ())
@@ -179,7 +179,7 @@ class NestFacts:
         return layout_of(self.plan, self.phase)
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return the layout of another kind of rows, without edge ids."""
+        """Return the layout of the rows along other edges, without edge ids."""
         if not along:
             return self.layout
         rows = rows_along(along, finds_edges=False)
@@ -271,7 +271,7 @@ class NestFacts:
             return rows
         type_ = self.plan.analysis.signature[name]
         has = f"d.{name}[{{0}}]{'' if type_.dtype == 'bool' else ' != 0'}"
-        # Where directions of an edge may differ, it is one of them in both.
+        # If the two directions of an edge may have different values, both must hold.
         twins = () if type_.shared else (has.format(rows.twin("{0}")),)
         within = " and ".join([has, *twins])
         return replace(rows, within=within, reads_twins=not type_.shared)
@@ -307,7 +307,12 @@ class NestFacts:
         return how is not None and how.is_constant
 
     def renews_aside(self, functions: tuple[str, ...]) -> bool:
-        """Whether aggregates are recomputed in a branch, beside other lanes."""
+        """Whether a whole warp recomputes aggregates, into accumulators of their own.
+
+        It must where lanes of other vertices take part in its walk or its shuffles:
+        each lane then selects the recomputed value, or the patched one. Elsewhere
+        aggregates are recomputed in a branch.
+        """
         binding = self.binding
         alone = not binding.walk.own and not any(map(self.shuffles, functions))
         alone = alone and binding.together is None
@@ -320,7 +325,7 @@ class NestFacts:
         """Whether a function has shuffles: all lanes of an edge must call it."""
         return self.callees[function].is_collective and self.binding.features.lanes > 1
 
-    # -- gathered values that a function is given
+    # -- gathered values among the arguments of functions
 
     def base(self, name: str) -> str | None:
         """Return the accumulator behind a temporary, its sources or an entry."""
@@ -365,7 +370,7 @@ class NestFacts:
         }
 
 
-#: The array with the edge of each edge's reverse.
+#: The array with the id of each edge's twin.
 TWINS = "edge_twin"
 
 
@@ -373,19 +378,20 @@ TWINS = "edge_twin"
 class _Runs(WalkedByPlace):
     """Rows that are runs of slots in a pool, in any order; a place is a slot.
 
-    The start of an empty row is a slot of the pool. Slots in no row have some vertex
-    and some number, too.
+    Idle lanes may load any slot: the start of an empty row is a slot of the pool, and
+    slots that belong to no row have a valid vertex and number.
 
     Attributes
     ----------
     prefix : str
         The first part of the names of its arrays.
     ends : str
-        The vertex at the other end of each slot's edge.
+        Array of the vertex at the other end of each slot's edge.
     numbers : str
-        The number of each edge; "" where it is the slot, or none is used.
+        Array of the edge id of each slot; "" if the id is the slot, or is not used.
     twins : str
-        The number of each twin, where rows lead to the other ends of twins.
+        Array of the id of each edge's twin, for rows of an undirected graph that lead
+        to the other ends of twins; "" for others.
     """
 
     prefix: str
@@ -524,7 +530,7 @@ def call_for_all(
 
 
 def call_of_part(facts: NestFacts, callee: Callee, part: str, feature: str = "") -> str:
-    """Return the text of a call: "row", "column" or "scale" of an outer product."""
+    """Return the call of a `part` of an outer product: "row", "column" or "scale"."""
     args = [feature] * bool(feature) + _roles(facts, callee)
     args += [_entry(facts, name) for name in callee.temporaries]
     if part == "column":

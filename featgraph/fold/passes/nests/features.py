@@ -1,4 +1,8 @@
-"""Distribute features over lanes: copies of statements, or loops."""
+"""The last pass: copies of statements for the features of a lane, or loops.
+
+Up to here, ``x[f]`` is feature f of a value of a lane, and ``*x`` all of its features.
+`Unrolled` replaces them by the variables of the lane, or by elements of small arrays.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +81,8 @@ class Unrolled(Rewriting):
 
     def _copy(self, node: Features, j: int, i: int | None = None) -> Body:
         """Return the body of `node` for feature j of the lane, in row i of a matrix."""
-        is_there = node.guarded or node.drops
-        feature = _Feature(self.axis, node.rows, j, i, is_there=is_there)
+        ignores = node.guarded or node.drops
+        feature = _Feature(self.axis, node.rows, j, i, ignores_padding=ignores)
         return self.over(feature.visit(copied(s)) for s in node.body)
 
     def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
@@ -126,7 +130,7 @@ class Unrolled(Rewriting):
         for j in range(0, axis.per_lane, node.at_once):
             names, place = self._of_row(node, j)
             store = f"{node.array}[{place}] = {names[0]}"
-            if node.at_once > 1:  # what is stored behind a row, nothing reads
+            if node.at_once > 1:  # the last store may extend into the padding of a row
                 names += names[-1:] * (node.at_once - len(names))
                 store = f"warp.store_row({node.array}, {place}, ({', '.join(names)}))"
             out += when([axis.inside(j)], code(store))
@@ -147,16 +151,15 @@ class Unrolled(Rewriting):
             line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
             return code(f"{target} = False") + _loop("f", axis.count, [line])
         apart = bool(axis.inside(0)) and axis.per_lane > 1
-        # Features that are loaded at once are there together, or none of them is, but
-        # for what such a load finds behind the row.
+        # Features of one load are inside the row together, or none of them is. Only the
+        # last load of a row may extend into its padding.
         together = axis.vector_width if node.rows else 1
         out: Body = []
         for first in range(0, axis.per_lane, together):
             part = self._loads(Features("wide", [], node.rows), first)
             for j in range(first, min(first + together, axis.per_lane)):
-                value = _Feature(axis, node.rows, j, is_there=True).visit(
-                    copied(node.value)
-                )
+                feature = _Feature(axis, node.rows, j, ignores_padding=True)
+                value = feature.visit(copied(node.value))
                 if j or apart:
                     one = ast.AugAssign(ast.Name(target), ast.BitOr(), value)
                     behind = together > 1 and axis.instead(j) is not None
@@ -219,12 +222,12 @@ class _Feature(ast.NodeTransformer):
         j: int,
         i: int | None = None,
         *,
-        is_there: bool = False,
+        ignores_padding: bool = False,
     ) -> None:
         self.axis, self.rows = axis, {r.name: r for r in rows}
         self.j, self.i = j, i
-        #: Whether lanes without that feature are kept out, or do no harm.
-        self.is_there = is_there
+        #: Whether lanes without that feature are masked, or may compute on padding.
+        self.ignores_padding = ignores_padding
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Return the variable of feature j, or its index in memory."""
@@ -248,7 +251,7 @@ class _Feature(ast.NodeTransformer):
         if row is None or not row.array:
             return ast.Name(axis.name(name, j))
         other = axis.instead(j)
-        if other is None or self.is_there:
+        if other is None or self.ignores_padding:
             return _loaded(axis, row, j)
         return expression(
             f"warp.select({axis.inside(j)}, OWN, OTHER)",

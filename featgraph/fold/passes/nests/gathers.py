@@ -1,9 +1,12 @@
 """Passes over gathers: the edges they walk, early exits, accumulators, and parts.
 
-Rows of hubs may be cut into parts for several blocks. Each block stores the result of
-its part, then increments a counter of the row (release). The block that finds all
-others counted (acquire) combines the parts in order, so the result does not depend on
-which block is last, and continues as if the whole row were its own.
+The classes are passes: `ChangeDriven`, `ActiveSources`, `EarlyExit`, `LeaveEarly` and
+`Accumulators`, in the order in which they run.
+
+Rows of hubs may be cut into parts for several blocks (`_joined`). Each block stores the
+result of its part, then increments a counter of the row (release). The block that finds
+all others counted (acquire) combines the parts in order, so the result does not depend
+on which block is last, and continues as if the whole row were its own.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import math
 from functools import partial
 
 from featgraph.fold.analysis.gathers import in_blocks, memory_dtype, takes_active
-from featgraph.fold.passes.bodies.memory import reached
+from featgraph.fold.passes.bodies.memory import lowered
 from featgraph.fold.passes.bodies.stores import leaving_test
 from featgraph.fold.passes.nests.facts import NestFacts, element, shape_of
 from featgraph.fold.passes.nests.homes import Home, home_of
@@ -66,7 +69,7 @@ class _OfGathers(Rewriting):
 
 
 class ChangeDriven(_OfGathers):
-    """Keep aggregates in memory, and add changes of changed sources (0003)."""
+    """Keep aggregates in memory, and patch them with changes of sources (0003)."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
         """Separate incremental gathers from the others."""
@@ -93,7 +96,7 @@ class ChangeDriven(_OfGathers):
 
 
 class ActiveSources(_OfGathers):
-    """Restrict gathers declared so to edges from active vertices."""
+    """Restrict gathers with ``sources="active"`` to edges from active vertices."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
         """Test the source of an edge, and whether it makes the vertex due."""
@@ -121,11 +124,11 @@ class EarlyExit(_OfGathers):
     """Leave the edges of gathers when no further edge changes the result."""
 
     def visit_Gathers(self, node: Gathers) -> Gathers:
-        """Leave the loop behind the contributions to all of them."""
+        """Add an exit behind the contributions, if all gathers of the walk may stop."""
         filled = [self.facts.filled(f).name for f in node.functions]
         if all(name in self.facts.phase.stops for name in filled):
             body = node.edges.body
-            for inner in body:
+            for inner in body:  # contributions may stand under a test
                 body = inner.body if isinstance(inner, Only) else body
             body.append(Stop(node.functions))
         return node
@@ -166,7 +169,7 @@ class LeaveEarly(_OfGathers):
             n.name in own for n in ast.walk(test) if isinstance(n, Access)
         ):
             return None
-        return reached(test, facts.context.memory(rest[0]))
+        return lowered(test, facts.context.memory(rest[0]))
 
 
 class Accumulators(_OfGathers):
@@ -197,7 +200,7 @@ class Accumulators(_OfGathers):
             ]
         rest = filled
         if facts.binding.joins:
-            # Staged values are in memory then, where parts are left.
+            # A staged matrix must be in memory first: parts are stored from there.
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
             out += _joined(facts, filled)
@@ -209,7 +212,7 @@ class Accumulators(_OfGathers):
     def visit_Incremental(self, node: Incremental) -> Body:
         """Sum patches in blocks, like the aggregates that they change.
 
-        Single entries are shared after both ways, patching and recomputing.
+        Single entries are broadcast behind both branches, patching and recomputing.
         """
         node.patch.summed = summed(self.facts, node.patched)
         anew = self.over(node.anew)
@@ -219,7 +222,7 @@ class Accumulators(_OfGathers):
 
 
 def announced(facts: NestFacts, function: str) -> Comment:
-    """Return a comment that describes a gather."""
+    """Return the comment in front of a gather, which names its combine."""
     accumulator, how = facts.filled(function), facts.incremental(function)
     note = "" if how is None else ", change-driven"
     if how is not None and how.is_constant:
@@ -244,8 +247,9 @@ def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
     return Gathers(functions, edges, prefix)
 
 
-#: Where blocks count that they have left a part: at the place of the row's first one.
+#: Array of the counters of stored parts, one for each row, at its first part.
 MET = "joined_met"
+#: Shape of an accumulator -> indices of its elements behind the number of a part.
 _INDEX = {"one": "", "wide": ", f"}
 
 
@@ -265,7 +269,10 @@ def part_arrays(facts: NestFacts) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _joined(facts: NestFacts, filled: list[str]) -> Body:
-    """Return the statements that combine parts; all blocks but the last return."""
+    """Return the statements that combine the parts of a row, in the last block.
+
+    All other blocks continue with their next part.
+    """
     homes = [home_of(facts, name) for name in filled]
     staged = [home for home in homes if home.is_staged]
     others = [home for home in homes if not home.is_staged]
@@ -321,7 +328,7 @@ def _left(facts: NestFacts, home: Home) -> Body:
 
 
 def _taken(facts: NestFacts, home: Home) -> Body:
-    """Combine all parts, distributed over lanes like edges."""
+    """Combine the results of all parts, which lanes share like edges."""
     accumulator, walk = home.accumulator, facts.binding.walk
     value = _entry(facts, home, "joined_place")
     line = accumulator.update(element(accumulator), value)

@@ -42,10 +42,10 @@ from featgraph.program.signature import Real
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
-#: that takes Numba.
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here,
+#: since it imports Numba.
 VECTOR_BYTES = 64
-#: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
+#: Rows of a batch of outer products; with 64 float32 features 8 KB, in the L1 cache.
 _BATCH = 32
 
 
@@ -53,7 +53,7 @@ _BATCH = 32
 class Area:
     """A small array: its name, its shape, and the dtype of an entry.
 
-    One that is `aligned` begins with a cache line, and is zero (CPU).
+    An `aligned` array begins at a cache line, and is filled with zeros (CPU).
     """
 
     name: str
@@ -65,7 +65,7 @@ class Area:
 class Home:
     """Default: variables of a lane in registers, or arrays that it loops over."""
 
-    #: Whether lanes bring what edges contribute, and all of a block add it together.
+    #: Whether lanes stage the factors of contributions, which the whole block adds.
     is_staged = False
 
     def __init__(self, facts: NestFacts, accumulator: Accumulator) -> None:
@@ -89,7 +89,7 @@ class Home:
         return False
 
     def areas(self) -> list[Area]:
-        """Return the arrays that it needs."""
+        """Return the arrays that the home needs."""
         accumulator, facts = self.accumulator, self.facts
         if accumulator.is_matrix and self.name not in facts.phase.loads:
             return row_of(facts, self.name, accumulator)
@@ -98,11 +98,11 @@ class Home:
         return []
 
     def start(self, node: Start) -> Body:
-        """Set it to the identity."""
+        """Set the accumulator to the identity."""
         return [node]
 
     def take(self, node: Contribute) -> Body:
-        """Combine a contribution into it."""
+        """Combine a contribution into the accumulator."""
         return [node]
 
     def front(self) -> Body:
@@ -118,11 +118,11 @@ class Home:
         raise NotImplementedError
 
     def put_by(self) -> Body:
-        """Store the sum of a block of terms with earlier ones, if this home stages."""
+        """Add the sum of a block of terms to those before, if this home stages."""
         raise NotImplementedError
 
     def settle(self) -> Body:
-        """Store the sum of contributions in the accumulator."""
+        """Move the combined contributions to the accumulator, behind the walk."""
         return []
 
     def finish(self) -> Body:
@@ -251,8 +251,8 @@ class InRegisters(Home):
     """Matrix elements in variables: all, or the columns of a lane.
 
     In memory, every element would be read and written for each edge. Factors of outer
-    products are computed once for all elements; symmetric ones are summed on and below
-    the diagonal only.
+    products are computed once for all elements; of symmetric products, only the
+    elements on and below the diagonal are summed.
     """
 
     def __init__(
@@ -354,11 +354,11 @@ class InTiles(Home):
             raise TypeError(f"{function.name} is no outer product")
         self.function, self.parts = function, function.outer_product
         self.callees = facts.callees[function.name]
-        # No user can have given these names.
+        # No user name can equal these.
         number = facts.phase.tiles.index(self.name)
         self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
         self.columns = self.rows = f"tile_columns_{number}"
-        #: Whether rows and columns are the same numbers.
+        #: Whether rows equal columns, so that one buffer holds both.
         self.is_shared = self.parts.is_square
         if not self.is_shared:
             self.rows = f"tile_rows_{number}"
@@ -396,7 +396,7 @@ class InTiles(Home):
         return code(loop, BODY=each)
 
     def _vectors(self) -> Body:
-        """Return the same, vector by vector; row and column are equal."""
+        """Return statements that buffer a symmetric product, vector by vector."""
         out = code(f"column = {self._part('column')}")
         split = pieces(self.facts.phase.width, self.facts.context.real)
         for j, (first, size) in enumerate(split):
@@ -414,7 +414,7 @@ class InTiles(Home):
         return row if self.parts.scale is None else f"{self.scale} * {row}"
 
     def settle(self) -> Body:
-        """Add the buffered rows."""
+        """Add the buffered products to the matrix."""
         return code(
             f"tiles.add_products({self.name}, {self.rows}, {self.columns}, "
             f"{self.count}, {self.parts.symmetric})"
@@ -431,10 +431,11 @@ class InTiles(Home):
 def _is_one_triangle(home: Home) -> bool:
     """Return whether only one triangle of a symmetric matrix is read.
 
-    Its only uses are `fg.solve` (positive definite) and its diagonal. In loops,
-    `solve` reads the upper triangle: copying it down crosses cache lines, which for 64
-    features and more costs as much as the solution. In tiles it reads the lower one,
-    and the other would be half of the stores of a block.
+    That holds if functions only read its diagonal, or solve with it (`fg.solve`,
+    positive definite). On the CPU, `solve` then reads the upper triangle: copying it to
+    the lower one crosses cache lines, which for 64 features and more costs as much as
+    the solution. In tiles of a block it reads the lower triangle, and the upper one
+    would be half of the stores.
     """
     facts = home.facts
     statements = [s for f in facts.functions.values() for s in f.body]
@@ -465,7 +466,7 @@ class StagedRows:
         self.zero = f"{real}(0.0)"
         self.padded = padded_to_tiles(facts.phase.width)
         self.is_symmetric = self.parts.symmetric
-        # No user can have given these names.
+        # No user name can equal these.
         number = facts.phase.tiles.index(name)
         self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
         own = ("share", "row", "column")
@@ -491,13 +492,13 @@ class StagedRows:
         """Groups of threads that have all tiles."""
         return self.mapping.lanes_per_vertex // self.tiles
 
-    def front(self, waiting: int) -> Body:
-        """Return the buffers for `waiting` rows, and the tile of a thread.
+    def front(self, row_count: int) -> Body:
+        """Return the buffers for `row_count` rows, and the tile of a thread.
 
         Padding of the rows is zero, so it adds nothing.
         """
         k, real, out = self.facts.phase.width, self.facts.context.real, code("")
-        shape = (waiting, self.padded)
+        shape = (row_count, self.padded)
         for name in dict.fromkeys((self.columns, self.rows)):
             out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
             if k < self.padded:
@@ -639,10 +640,11 @@ class InBlockTiles(_InTiles):
 
 
 class InShareTiles(_InTiles):
-    """The same over all vertices: each block stores tiles of its share.
+    """A sum of outer products over all vertices, by blocks that each take a share.
 
-    The buffer is double: while a batch is added, the next one is stored, so there is
-    one barrier for each batch.
+    A block stores the tiles of its share in a row of partial results. The buffer of
+    factors is double: while a batch is added, the next one is stored, so there is one
+    barrier for each batch.
     """
 
     def areas(self) -> list[Area]:
@@ -687,16 +689,17 @@ class InShareTiles(_InTiles):
 
     @property
     def part_size(self) -> int:
-        """Entries of a partial result: those of its tiles."""
+        """Entries of all tiles in a partial result."""
         return self.mapping.part_size
 
     def reduced(self, entry: str, value: str) -> Body:
-        """Store an entry of the tiles in the matrix, and mirror it."""
+        """Store an entry of the tiles in the matrix; mirror that of a symmetric one."""
         leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
         own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
         return code(f"block_tiles.{leave}(reduced, {own})")
 
     def _left(self, adds: str) -> Body:
+        """Add the copies of the tiles of all shares, and store the sum of the block."""
         rows, out = self.rows, code("")
         if rows.shares > 1:
             own = f"{rows.share}, {rows.shares}, tile_place, {rows.tiles}"
@@ -708,7 +711,7 @@ class InShareTiles(_InTiles):
 
 
 def _adds(facts: NestFacts, name: str) -> str:
-    """Return the test that the matrix holds earlier blocks of terms."""
+    """Return the test that the matrix already has sums of earlier blocks of terms."""
     in_blocks = facts.binding.block and name in facts.summed
     return "block_count > 0" if in_blocks else "False"
 
@@ -734,7 +737,7 @@ def home_of(facts: NestFacts, name: str) -> Home:
             return InRows(facts, accumulator)
         if facts.binding.at_vertices:
             return AtVertices(facts, accumulator)
-    return Home(facts, accumulator)
+    return Home(facts, accumulator)  # also if an earlier phase has filled it
 
 
 def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:

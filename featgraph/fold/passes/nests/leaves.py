@@ -17,7 +17,7 @@ from featgraph.fold.passes.bodies.stores import arrays_of_copy, is_piecewise
 from featgraph.fold.passes.nests.accumulators import (
     Accumulator,
     change_name,
-    found,
+    final_test,
     was_packed,
 )
 from featgraph.fold.passes.nests.accumulators import Patch as PatchText
@@ -90,15 +90,15 @@ class Sums(Rewriting):
 
     def __init__(self, facts: NestFacts) -> None:
         self.facts, self.intrinsics = facts, facts.intrinsics
-        #: Corner or edge -> the index at which its sums wait; "" for registers.
-        self.waiting: dict[str, str] = {}
+        #: Corner or edge -> index of its sums in arrays; "" if they are in registers.
+        self.index_of: dict[str, str] = {}
 
     def visit_Waits(self, node: Waits) -> Body:
         """Initialize sums; add them to memory behind the body."""
-        outer = self.waiting
-        self.waiting = {**outer, **dict.fromkeys(node.at, node.index)}
+        outer = self.index_of
+        self.index_of = {**outer, **dict.fromkeys(node.at, node.index)}
         body = self.over(node.body)
-        self.waiting = outer
+        self.index_of = outer
         own = self._at(node.at)
         if node.index or not own:
             return body
@@ -122,7 +122,7 @@ class Sums(Rewriting):
         call = f"{node.function}({', '.join((*ROLES, 'd'))})"
         out = code(f"{names} = {call}" if names else call)
         for each in self.facts.sums:
-            index = self.waiting.get(each.role)
+            index = self.index_of.get(each.role)
             if index is None:
                 out += self._settled(each, each.more)
             elif index == "":
@@ -138,6 +138,7 @@ class Sums(Rewriting):
             for each in own:
                 out += code(f"{each.name} = np.zeros({node.size}, np.{each.dtype})")
             return out
+        # All arrays together fit the shared memory.
         count = node.size_bytes // sum(np.dtype(each.dtype).itemsize for each in own)
         start = code("")
         for each in own:
@@ -159,9 +160,8 @@ class Sums(Rewriting):
         for each in own:
             at = f"{each.name}[{node.index}]"
             taken = code(f"{each.more} = {at}") + self._settled(each, each.more)
-            if (
-                self.facts.target is Target.CUDA
-            ):  # a block has one row, and as many places at most
+            if self.facts.target is Target.CUDA:
+                # Sums at places that do not fit the array are in memory: see `_put`.
                 taken = when([f"{node.index} < {each.name}.shape[0]"], taken)
             else:
                 taken += code(f"{at} = 0")
@@ -173,7 +173,7 @@ class Sums(Rewriting):
         return [each for each in self.facts.sums if each.role in roles]
 
     def _put(self, each: Sum, index: str) -> Body:
-        """Add to an entry of a row array, or to memory if it does not fit."""
+        """Add to an entry of an array along a row, or to memory if it does not fit."""
         if self.facts.target is Target.CPU:
             return code(f"{each.name}[{index}] += {each.more}")
         shared = code(f"warp.atomic_add({each.name}, {index}, {each.more})")
@@ -183,7 +183,7 @@ class Sums(Rewriting):
     def _settled(self, each: Sum, value: str) -> Body:
         """Add a sum to memory, if it is not zero."""
         add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
-        # Sums of ranks go into outboxes: owners mark the entries that have arrived.
+        # On several ranks sums go into outboxes, and the owners of edges mark them.
         notes = each.into in self.facts.phase.marks
         if notes and not self.facts.oriented.in_parts:
             for edge in (each.role, self.facts.oriented.twin(each.role)):
@@ -203,7 +203,7 @@ def place_of(accumulator: Accumulator) -> str:
     return {"one": "v", "wide": "v, f", "matrix": "v, i, f"}[shape_of(accumulator)]
 
 
-#: Stems of what a gather contributes, as it is and as it was.
+#: Names of a contribution: the current one, and that at the last update.
 _BOTH = ("contribution", "contribution_seen")
 
 
@@ -268,6 +268,7 @@ class Leaves(Rewriting):
     def visit_Verdict(self, node: Verdict) -> Body:
         """Call a vertex function: for each feature, or for all of them."""
         facts, callee = self.facts, self.facts.callees[node.function]
+        # With forwarded entries, the call returns the verdict and the entries.
         sends = callee.function.kind.writes_edges and bool(facts.context.forwarded)
         left = "result" if sends else node.target
         first = code(f"{node.target} = result[0]") if sends else []
@@ -288,7 +289,7 @@ class Leaves(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Leave the loop over edges when all accumulators are final."""
         filled = [self.facts.filled(f) for f in node.functions]
-        tests = [expression(found(a, element(a))) for a in filled]
+        tests = [expression(final_test(a, element(a))) for a in filled]
         leave = code("if all_found:\n    break") if node.leaves else []
         return [AllFound(tests), *leave]
 
@@ -433,7 +434,10 @@ class Leaves(Rewriting):
 
 
 def _seen(facts: NestFacts, function: str) -> Callee:
-    """Return an incremental gather that reads the values of the last update."""
+    """Return the variant of an incremental gather that reads values of the last update.
+
+    Its result is the contribution that the aggregate contains.
+    """
     how = facts.incremental(function)
     if how is None or how.seen is None:
         raise KeyError(f"{function} is not patched")
@@ -441,7 +445,7 @@ def _seen(facts: NestFacts, function: str) -> Callee:
 
 
 def _copied_entry(facts: NestFacts, name: str, entity: str, commits: bool) -> Body:
-    """Return the copy of an entry of any width, by the lanes that share it."""
+    """Return the copy of an entry of any shape, by the lanes that share it."""
     item = facts.plan.analysis.signature[name].item_shape
     axis, (to, from_) = facts.binding.features, arrays_of_copy(name, commits)
     lanes, piece = axis.lanes, axis.vector_width

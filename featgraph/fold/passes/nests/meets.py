@@ -1,15 +1,17 @@
 """Synchronization of lanes, and the memory areas of kernels.
 
-`Meets` lowers `Meet` nodes: shuffles and votes in a warp, barriers and shared arrays in
-a block. `DeclareAreas` declares the shared, local and global arrays that a kernel uses.
+`Meets` lowers `Meet` nodes: to shuffles and votes in a warp, to barriers and shared
+arrays ("boxes", an element for each thread) in a block. `DeclareAreas` declares the
+shared, local and global arrays that a kernel uses; `scratch_of` returns those that are
+arguments, since the runtime allocates them.
 """
 
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
-from featgraph.fold.passes.bodies.memory import at_hand
+from featgraph.fold.passes.bodies.memory import stage_matrices
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
-from featgraph.fold.passes.nests.blocks import levels, waiting
+from featgraph.fold.passes.nests.blocks import levels, partial_sums
 from featgraph.fold.passes.nests.facts import NestFacts, element, partials_of
 from featgraph.fold.passes.nests.homes import (
     VECTOR_BYTES,
@@ -66,7 +68,8 @@ class Meets(Rewriting):
             return [Features(home.shape, [*boxed, *combined, *barrier])]
         names = home.names(prefix)
         fours = accumulator.rules.by_fours
-        # Four take as many shuffles as two where a vertex has eight edges at a time.
+        # With eight edges of a vertex at a time, combining four values together takes
+        # as many shuffles as combining two.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
         out: Body = []
         for first in range(0, len(names), step):
@@ -77,8 +80,9 @@ class Meets(Rewriting):
     def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
         """Combine the values of a round, row by row (segmented scan).
 
-        Each lane combines values of preceding lanes of its row; after 5 steps the
-        last lane of a row has the result, and lanes of the row read it by a shuffle.
+        Each lane combines values of preceding lanes of its row; after at most 5 steps
+        the last lane of a row has the result, which the lanes that own the row read by
+        a shuffle.
         """
         accumulator = self.facts.accumulators[name]
         lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
@@ -149,14 +153,15 @@ class Meets(Rewriting):
     def _collected(self, scope: Scope, name: str) -> Body:
         """Store accumulated values, by the first lane of each feature.
 
-        One feature after the other: with all of them stored behind the last barrier,
-        compilers kept the words of every box until then, 138 registers for 76 where a
-        thread has 33 features, and 38 for 30 where a lane has 2 (sm_90).
+        Each feature is stored before the next one is combined. With all stores behind
+        the last barrier, the compiler kept all values until then: 138 registers in
+        place of 76 for a thread with 33 features, 38 in place of 30 for a lane with 2
+        (sm_90).
         """
         facts, axis = self.facts, self.axis
         accumulator, home = facts.accumulators[name], home_of(facts, name)
         if home.is_staged:
-            return []  # its tiles are there
+            return []  # its `finish` has stored the tiles
         one, k = element(accumulator), facts.phase.width
         places = {"one": "0", "wide": "f", "element": "element"}
         place = places.get(home.shape, f"i * {k} + f")
@@ -212,7 +217,7 @@ def _shuffled(
     Raises
     ------
     TypeError
-        If the combine has no shuffle: a schedule let lanes share edges all the same.
+        If the combine has no shuffle, though the schedule lets lanes share edges.
     """
     if not accumulator.rules.shuffle:
         raise TypeError(f"no shuffle combines {names[0]} over {lanes} lanes")
@@ -236,7 +241,7 @@ def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
 def group_areas(facts: NestFacts) -> list[Area]:
     """Return the matrices shared by the lanes of an edge.
 
-    On the CPU a thread has no partners; work areas have another form there.
+    On the CPU, a thread does not share a vertex: they are its work areas.
     """
     if facts.target is Target.CPU:
         return _works(facts)
@@ -264,7 +269,7 @@ def _waiting(facts: NestFacts) -> list[tuple[Area, bool]]:
         shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
         several = levels(facts)
         shape = shape if several == 1 else (several, *shape)
-        area = Area(waiting(facts, name), shape, facts.context.real)
+        area = Area(partial_sums(facts, name), shape, facts.context.real)
         found.append((area, alone and home == "matrix"))
     return found
 
@@ -305,7 +310,9 @@ class DeclareAreas(Rewriting):
         """Return the declarations; a kernel without areas has none."""
         facts, out = self.facts, code("")
         if facts.target is Target.CUDA:
-            out += at_hand(facts.context.staged, facts.context.real, facts.threads)
+            out += stage_matrices(
+                facts.context.staged, facts.context.real, facts.threads
+            )
         for n, area in enumerate(group_areas(facts)):
             out += self._of_group(area, n)
         waits = [area for area, in_group in _waiting(facts) if not in_group]
@@ -368,7 +375,7 @@ class DeclareAreas(Rewriting):
                 found.append(Area(array, (max(counts), k), dtype))
         for accumulator in _accumulators_of_vertex(facts):
             if accumulator.is_matrix and facts.target is Target.CUDA:
-                continue  # of its group
+                continue  # one for a group: see `group_areas`
             own = home_of(facts, accumulator.name).areas()
             found += own
             if own and accumulator.name in facts.phase.incremental:

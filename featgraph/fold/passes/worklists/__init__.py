@@ -1,1 +1,4 @@
-"""Compiled loops over supersteps of few vertices (worklists)."""
+"""Compiled loops over supersteps of few vertices (worklists).
+
+`common` has the parts that both targets share, `cpu` and `cuda` the loops.
+"""

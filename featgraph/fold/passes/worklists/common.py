@@ -1,9 +1,11 @@
-"""Common part of compiled loops over supersteps of few vertices (0018, 0042).
+"""Base class of compiled loops over supersteps of few vertices (0018, 0042).
 
-A superstep pushes along the edges out of the active vertices (the worklist). A vertex
-visited for the first time runs the functions in front of the gathers, and contributions
-are combined in memory. Then visited vertices that were not stopped run the functions
-behind the gathers. Only lists of vertices pass from one superstep to the next.
+A superstep pushes along the out-edges of the active vertices (the worklist). A vertex
+that it visits for the first time runs the functions in front of the gathers, and
+contributions are combined in memory. Then visited vertices that have not stopped run
+the functions behind the gathers. Only lists of vertices pass from one superstep to the
+next. `Worklist` has the parts that both targets share: the test that a vertex goes on,
+contributions, and functions behind all edges.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.access import next_dropped
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.passes.bodies.facts import Callee, Context
-from featgraph.fold.passes.nests.accumulators import found
+from featgraph.fold.passes.nests.accumulators import final_test
 from featgraph.fold.passes.nests.facts import NestFacts, element, layout_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import along_to_push
@@ -44,7 +46,8 @@ class Worklist:
     pushed : Phase
         The phase, with edges in push direction.
     repeats : bool
-        Whether the first functions are idempotent, so that they may run repeatedly.
+        Whether the functions in front of the gathers write nothing, so that they may
+        run several times for a vertex.
     of_an_edge : NestFacts
         Facts for `tried_at_once`: accumulators of one edge are in registers.
     """
@@ -69,11 +72,11 @@ class Worklist:
         self.of_an_edge = replace(self.facts)
 
     def front(self) -> Body:
-        """Return the numbers of features, and the work areas."""
+        """Return the declarations of the features and of the work areas of a lane."""
         return [Areas()]
 
     def goes_on(self) -> Body:
-        """Return the body of the test that a vertex continues to its gathers."""
+        """Return the body of the test that vertex `v` goes on to its gathers."""
         dropped = self.copied(next_dropped([f.body for f in self.before]))
         runs = self.runs(self.before) + when(["not alive"], dropped)
         return self.front() + runs + code("return alive")
@@ -87,10 +90,10 @@ class Worklist:
         facts = self.of_an_edge
         filled = [facts.filled(f.name) for f in self.gathers]
         out = self.front() + [Start(a.name) for a in filled] + self.contributes()
-        return [*out, AllFound([expression(found(a, element(a))) for a in filled])]
+        return [*out, AllFound([expression(final_test(a, element(a))) for a in filled])]
 
     def settled(self) -> Body:
-        """Return the functions of a vertex behind all edges, without restores."""
+        """Return the functions of a vertex behind its edges, without restores."""
         return [*(Settle(str(f.into)) for f in self.gathers), *self.runs(self.behind)]
 
     def dropped(self) -> Body:
@@ -99,13 +102,16 @@ class Worklist:
         return self.copied(next_dropped(bodies))
 
     def runs(self, functions: Sequence[Analysed]) -> Body:
-        """Return vertex functions, each under the verdict of the one before."""
+        """Return vertex functions, each run if the one before returned True."""
         first, *rest = functions
         kind = f"{first.kind} function {first.declared.name}"
         behind: Body = [Then(self.runs(rest))] if rest else []
         return [Comment(kind), Run(first.name), *behind]
 
     def copied(self, dropped: frozenset[str], commits: bool = False) -> Body:
-        """Return copies of entries of a vertex; empty if it has none of these."""
+        """Return the copies of the entries of a vertex in `dropped` properties.
+
+        If `commits`, next entries are copied to the current buffer.
+        """
         names = self.facts.of_vertices(tuple(sorted(dropped)))
         return [Copy(names, "v", commits)] if names else []

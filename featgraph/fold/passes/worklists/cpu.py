@@ -1,6 +1,9 @@
 """The worklist loop of the CPU: one thread processes edges sequentially (0018).
 
-Accumulators are rows in memory, one for each visited vertex.
+Accumulators are rows in memory, one for each visited vertex. ``marks[v]`` is 0 for a
+vertex not visited in the superstep, -1 for one that has stopped, and else one more than
+the number of its row. The list ``due`` has visited vertices in the order of their rows
+and, from its end, stopped ones. The strings below are parts of the generated loop.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from featgraph.fold.tree.statements import Body, code, expression, noted, when
 
 __all__ = ["CpuWorklist"]
 
+#: Append `v` to the committed vertices.
 _PASSED = """
 passed[passed_count] = v
 passed_count += 1
 """
+#: Give `v` the next row of accumulators.
 _MET = """
 row = due_count
 due[row] = v
@@ -28,16 +33,20 @@ due_count += 1
 met = due_count
 marks[v] = met
 """
+#: Mark `v` as stopped, so that further edges to it do nothing.
 _STOPPED = """
 marks[v] = -1
 stopped_count += 1
 due[due.size - stopped_count] = v
 """
 _GOES_ON = "goes_on_0(chunk, v, d)"
-#: Active vertices whose rows lie between one that is read and one that is prefetched:
-#: rows of active vertices are anywhere in memory. `bfs` on coAuthorsDBLP took 21 ms in
-#: place of 27 on one shared core, with 4, 8 and 16 alike (AMD EPYC, 2026-11-29).
+#: Distance in the list of active vertices between the one whose row is read and the one
+#: whose row is prefetched: these rows are scattered in memory. `bfs` on coAuthorsDBLP
+#: took 21 ms in place of 27 on one shared core, with distances of 4, 8 and 16 (AMD
+#: EPYC, 2026-11-29).
 AHEAD = 8
+#: The loop. It ends after `most` supersteps, if no vertex is active, or if the edges to
+#: walk exceed `most_edges` in a superstep, or `most_work` in all.
 _LOOP = """
 number, work = 0, 0
 passed_count, far_count = sizes[1], 0
@@ -60,6 +69,7 @@ sizes[1], sizes[2], sizes[3] = source_count, far_count, work
 limits[number] = limit
 END
 """
+#: With near and far vertices: list the near ones as sources, let the others wait.
 _SPLIT = """
 if key == {key}:
     source_count, far_count, limit = queue.split(
@@ -77,7 +87,7 @@ class CpuWorklist(Worklist):
     overwrites : bool
         Whether current and next buffers are the same.
     at_once : bool
-        Whether one edge can settle a vertex.
+        Whether one edge can settle a vertex: see `settled_at_once`.
     """
 
     def __init__(
@@ -95,23 +105,24 @@ class CpuWorklist(Worklist):
         return [InRows(facts, facts.filled(f.name)) for f in self.gathers]
 
     def front(self) -> Body:
-        """Return the numbers of features, and the work areas."""
+        """Return the declarations of the features and of the work areas."""
         return CpuSchedule().front(self.facts.binding)
 
     @property
     def stops(self) -> bool:
-        """Whether vertices may be marked without a row."""
+        """Whether vertices may be marked as stopped, which gives them no row."""
         return self.at_once or not self.repeats
 
     def superstep(self) -> Body:
         """Return a superstep from ``sources`` to ``passed``, the committed vertices."""
+        # Unsigned: an index that may be negative costs a test.
         takes: Body = code("row = int64(uint32(met - 1))")
         takes += self.contributes()
         takes = [Only(expression("met > 0"), takes, seldom=not self.at_once)]
         edges = ForEdges("u", [*self._meet_by_edge(), *takes])
         out = self.front() + code("due_count, passed_count = 0, 0")
         out += code("stopped_count = 0") if self.stops else []
-        out += _each_source("v", self._meet())
+        out += _each_source("v", self._meet())  # active vertices are due, too
         out += _each_source("u", [*self._prefetch(), edges])
         loop = "for row in range(due_count):\n    BODY"
         out += code(loop, BODY=self._commit())
@@ -121,7 +132,7 @@ class CpuWorklist(Worklist):
         return out + code("return passed_count")
 
     def _prefetch(self) -> Body:
-        """Prefetch the begin of the row of an active vertex further on in the list."""
+        """Prefetch the begin of the row of an active vertex `AHEAD` in the list."""
         layout = self.facts.layout
         ahead = code(f"ahead = sources[min(place + {AHEAD}, source_count - 1)]")
         fetch = code(f"cpu.prefetch({layout.ends}, start)")
@@ -146,11 +157,12 @@ class CpuWorklist(Worklist):
         """
         if not self.at_once:
             return code("met = marks[v]") + when(["met == 0"], self._meet())
-        # Few vertices have marks, or none: then they are not loaded.
+        # Few vertices have marks; while none has, they are not loaded.
         met = code("met = 0")
         met += when(["due_count + stopped_count > 0"], code("met = marks[v]"))
         at_once = code("all_found, alive = settled_0(chunk, u, v, e, d)")
-        again = when([_GOES_ON], code(_STOPPED))  # it must not, in this superstep
+        # A settled vertex that still goes on must not be settled a second time.
+        again = when([_GOES_ON], code(_STOPPED))
         passed = when(["alive"], code(_PASSED))
         at_once += when(["all_found"], passed + again, self._row())
         return met + when(["met == 0"], when([_GOES_ON], at_once))
@@ -164,7 +176,7 @@ class CpuWorklist(Worklist):
         return when([test], self._row(), [] if self.repeats else code(_STOPPED))
 
     def _row(self) -> Body:
-        """Assign a row of accumulators to `v`."""
+        """Give `v` a row of accumulators, and initialize it."""
         return code(_MET) + [Start(str(f.into)) for f in self.gathers]
 
     def _commit(self) -> Body:
@@ -183,12 +195,12 @@ class CpuWorklist(Worklist):
         Parameters
         ----------
         call : str
-                Call with argument `now`.
+            Call of the superstep, with the argument `now`.
         other : str
             ``d`` with current and next buffers exchanged.
         unlike : list of str
-            Tests, never True, that rows have another length. Behind them the compiler
-            can use the constant length in index computations.
+            Tests, never True, that rows have another length. Behind them, lengths are
+            constants for the compiler in computations of indices.
         """
         layout, plan = self.facts.layout, self.facts.plan
         exchange, buffers = code(""), code("")

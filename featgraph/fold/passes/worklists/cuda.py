@@ -1,13 +1,16 @@
 """The worklist loop of a GPU: one kernel runs many supersteps (0042).
 
-Warps take equal shares of the edges out of the active vertices. A vertex visited for
+Warps take equal shares of the out-edges of the active vertices. A vertex visited for
 the first time is appended to a list; accumulators are entries in memory, at the vertex.
 Behind a grid barrier, listed vertices run the functions behind the gathers, and commit
 to both buffers: no other vertex reads these entries until the next barrier.
 
-If any one contribution settles a vertex (0082, the methods ``..._at_once``), it runs
-the rest within the edge. Then a superstep has one barrier, accumulators stay in
-registers, and there is no list of visited vertices.
+If any one contribution settles a vertex (0082, the methods ``..._at_once``), the thread
+of that edge runs the functions behind the gathers at once. Then a superstep has one
+barrier, accumulators stay in registers, and there is no list of visited vertices.
+
+The strings below are parts of the generated kernel; ``queues`` is
+`featgraph.device.queue_cuda`.
 """
 
 from __future__ import annotations
@@ -24,10 +27,14 @@ from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
 __all__ = ["CudaWorklist"]
 
+#: Chunks of 32 edges, vertices or words that a warp takes: its first one, and the
+#: stride.
 _WARPS = """
 first_chunk = int32(cuda.grid(1) >> 5)
 chunk_stride = int32(cuda.gridsize(1) >> 5)
 """
+#: Walk all edges, a lane each. Lanes past the last edge repeat it, with ``inside_edge``
+#: False.
 _EACH_EDGE = """
 chunk = first_chunk
 while chunk * 32 < edge_count:
@@ -40,12 +47,12 @@ while chunk * 32 < edge_count:
 
 
 def _in_warps(worklist: Worklist) -> Body:
-    """Return the numbers of features, and the chunks of a warp."""
+    """Return the declarations of a lane, and the first chunk and stride of its warp."""
     return worklist.front() + code(_WARPS)
 
 
 def _each_edge(worklist: Worklist, body: Body) -> Body:
-    """Return a walk over the edges, from ``u`` to ``v``."""
+    """Return a walk of warps over the out-edges of the sources, ``u`` to ``v``."""
     layout = worklist.facts.layout
     edge = layout.row("u") + layout.at_place("u", Walk("together"), "start", body)
     return agreed(code(_EACH_EDGE, EDGE=edge), "warp")
@@ -57,6 +64,7 @@ def _degree(worklist: Worklist) -> Body:
     return layout.row("v") + code(f"out_degree = int64({layout.degree})")
 
 
+#: The loop with one grid barrier (``queues.meet``) a superstep.
 _LOOP_AT_ONCE = """
 step_number, meets = int64(0), int64(0)
 BEGIN
@@ -80,7 +88,7 @@ def _ends_if_again(number: str) -> Body:
     return when(["goes_on_0(v, d)"], code(f"queues.end_behind(lists, {number})"))
 
 
-#: The last warps have fewest edges.
+#: Warps take sources in reverse order: the last warps have fewest edges.
 _EACH_SOURCE = """
 chunk = int32(chunk_stride - 1 - first_chunk)
 while chunk * 32 < rows + leaf_count:
@@ -91,6 +99,8 @@ while chunk * 32 < rows + leaf_count:
     queues.append(is_met, v, lists, step_number)
     chunk += chunk_stride
 """
+#: Run the functions behind the gathers for each listed vertex. All lanes of a warp stay
+#: in the loop, since appending to a list takes votes.
 _EACH_MET = """
 met_count = int32(lists.words[queues.DUE + (step_number & (queues.TURNS - 1))])
 chunk = first_chunk
@@ -103,6 +113,7 @@ while chunk * 32 < met_count:
     APPEND
     chunk += chunk_stride
 """
+#: Walk the words of the active set, a lane each.
 _EACH_ACTIVE = """
 first_word = first_chunk * 32
 while first_word < lists.active.size:
@@ -113,6 +124,7 @@ while first_word < lists.active.size:
     WORD
     first_word += chunk_stride * 32
 """
+#: Take a bit of the word of each lane, until no lane of the warp has one left.
 _EACH_BIT = """
 while warp.group_any(word != 0, 32):
     is_active = word != 0
@@ -124,7 +136,7 @@ while warp.group_any(word != 0, 32):
         DEGREE
     APPEND
 """
-#: Where vertices wait: what lists one, or has it wait.
+#: With near and far vertices: append `v` to the sources, or to the waiting vertices.
 _NEAR_OR_FAR = """
 is_near = False
 if {flag}:
@@ -132,6 +144,8 @@ if {flag}:
 queues.wait({flag}, is_near, v, lists, far_lists, {far_side})
 queues.append_row(is_near, v, out_degree, lists, {step_number})
 """
+#: Move the limit if no vertex is near, between grid barriers: find the first waiting
+#: key, set the limit, list the vertices within it.
 _REFILL = """
 if queues.wants_more(lists, far_side, step_number):
     FIRST
@@ -143,6 +157,7 @@ if queues.wants_more(lists, far_side, step_number):
     far_side = 1 - far_side
 return meets, far_side
 """
+#: Reduce the first (least signed) key of all waiting vertices.
 _FIRST = """
 first, some = float64(math.inf), False
 far_count = lists.words[queues.FARS + far_side]
@@ -153,6 +168,8 @@ for place in range(cuda.grid(1), far_count, cuda.gridsize(1)):
         first = min(first, first_key_0(v, d, lists, far_lists))
 queues.note_first(some, first, lists, far_lists)
 """
+#: List waiting vertices within the limit as sources; others go to the other of two
+#: lists (``far_side``).
 _EACH_FAR = """
 chunk = first_chunk
 while chunk * 32 < far_count:
@@ -172,6 +189,7 @@ while chunk * 32 < far_count:
     queues.append_row(is_near, v, out_degree, lists, step_number)
     chunk += chunk_stride
 """
+#: The loop with barriers behind the walk over edges, and behind the commits.
 _LOOP = """
 step_number, meets = int64(0), int64(0)
 BEGIN
@@ -200,7 +218,7 @@ class CudaWorklist(Worklist):
     Attributes
     ----------
     at_once : bool
-        Whether one edge settles a vertex, with one barrier a superstep.
+        Whether any one edge settles a vertex, so that a superstep has one barrier.
     """
 
     def __init__(
@@ -224,7 +242,7 @@ class CudaWorklist(Worklist):
         return bool(self.facts.plan.facts.queue_keys)
 
     def near(self) -> Body:
-        """Return the body of the test that some key of `v` is within the limit."""
+        """Return the body of the test that a key of `v` is within the limit."""
         test = "is_near = is_near or not sign * float64(ENTRY) > limit"
         out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
         out += code(
@@ -240,13 +258,13 @@ class CudaWorklist(Worklist):
         return self.front() + out + self._keys(test) + code("return first")
 
     def refill(self) -> Body:
-        """Return the body that moves the limit if no vertex is near."""
+        """Return the body that moves the limit and lists vertices if none is near."""
         move = code(_EACH_FAR, DEGREE=when(["is_near"], _degree(self)))
         parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
         return _in_warps(self) + code(_REFILL, **parts)
 
     def _keys(self, test: str) -> Body:
-        """Return `test` for each entry of the property by which vertices wait."""
+        """Return `test` for each entry of the property that has the keys of `v`."""
         out, facts = code(""), self.facts
         for number, name in enumerate(facts.plan.facts.queue_keys):
             shape = facts.plan.analysis.signature[name].item_shape
@@ -268,7 +286,7 @@ class CudaWorklist(Worklist):
         return code((counts if flag == "alive" else "") + text)
 
     def begin(self) -> Body:
-        """Return the body that lists initially active vertices."""
+        """Return the body that lists the initially active vertices."""
         append, found = self._append("is_active", "0", "0"), _degree(self)
         if self.at_once:
             found += _ends_if_again("-1")
@@ -277,7 +295,10 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + agreed(words, "warp")
 
     def meet(self) -> Body:
-        """Return the body that lists sources, and targets of their edges."""
+        """Return the body that lists the sources, and the targets of their edges.
+
+        Each of them runs the functions in front of the gathers, by one thread.
+        """
         meets = self._claims("inside_edge") + code(
             "queues.append(is_met, v, lists, step_number)"
         )
@@ -285,15 +306,15 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + _each_edge(self, found) + self._each_source()
 
     def push(self) -> Body:
-        """Return the body that contributes along edges to vertices that continue."""
+        """Return the body that contributes along edges to vertices that go on."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
         return _in_warps(self) + _each_edge(self, when(wanted, self.contributes()))
 
     def gather(self) -> Body:
         """Return the body that lists vertices and contributes in one walk.
 
-        The test of a vertex has the same result in all threads, so none of them waits
-        for the first.
+        The test that a vertex goes on has no side effects and the same result in all
+        threads, so no barrier separates the test from contributions.
         """
         claim = code("is_met = queues.claim(lists, v)") + self.contributes()
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
@@ -316,6 +337,7 @@ class CudaWorklist(Worklist):
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _ends_if_again("step_number")
         ends = when(["alive"], commits, self.dropped())
+        # An atomic claims `v`: one thread only finds `is_met` behind it.
         settles = code("is_met = queues.settles(lists, v, step_number)")
         out += when(["is_met"], settles) + when(["is_met"], self.settled() + ends)
         return out + code("return alive")
@@ -329,7 +351,7 @@ class CudaWorklist(Worklist):
         return _in_warps(self) + _each_edge(self, body)
 
     def commit(self) -> Body:
-        """Return the body that listed vertices run behind all edges."""
+        """Return the body that runs listed vertices behind all edges."""
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
@@ -378,7 +400,7 @@ class CudaWorklist(Worklist):
         return front + loop
 
     def _claims(self, inside: str) -> Body:
-        """Return the test whether `v` continues, by the first thread that visits it."""
+        """Return the statements by which the first thread that visits `v` lists it."""
         goes_on = "goes_on_0(v, d)"
         if self.repeats:
             tests = [inside, goes_on if self.before else ""]
