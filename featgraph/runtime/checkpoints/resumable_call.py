@@ -364,7 +364,7 @@ class Call:
         return 1 if self._writer is None else self._writer.agreement.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
-        """Whether all ranks write a checkpoint now, `supersteps` after the last call."""
+        """Whether all ranks write a checkpoint, `supersteps` after the last call."""
         if self._found is not None or self._writer is None:
             return False
         is_free = self._every == 0 or self._writer.is_free

@@ -328,7 +328,7 @@ class SliceArrays(Mapping[str, Any]):
         return found
 
     def _find(self, name: str) -> Any:
-        """Return an array of the slice, or of the graph if it belongs to no cut rows."""
+        """Return an array of the slice, or of the graph if rows are not those cut."""
         cut = self._cut
         own = cut.rows
         if name.split(" ")[0] in {own.hubs, own.hub_parts, own.joined_parts}:
