@@ -1,9 +1,11 @@
 """Intrinsics that the CUDA dialect lacks; `featgraph.cuda.dialect` offers them.
 
-Each is a typing function for ``numba.extending.intrinsic``: from the typing context and
-the argument types, it returns a signature and a code generator, or None if the types do
-not match. The PTX has its memory order and scope; ``~{memory}`` keeps the compiler from
-moving other loads and stores across it.
+Each public function is the typing function of an intrinsic (see
+``numba.extending.intrinsic``): from the typing context and the argument types, it
+returns a signature and a code generator, or None if the types do not match. The table
+in `featgraph.cuda.dialect` describes the intrinsics. Memory order and scope are part of
+the PTX instruction; the clobber ``~{memory}`` keeps the compiler from moving other
+loads and stores across it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ __all__ = ["INTRINSICS"]
 
 
 def _vectors(array: Any, width: Any, count: Any) -> Any:
-    """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
+    """Return the LLVM type of a vector, its entries and its bytes.
+
+    None if the row cannot be accessed by whole vectors.
 
     A vector has at most 16 bytes, and is aligned to its size: `count` divides the row's
     `width`, the column is a multiple of `count`, and arrays are aligned to 256 bytes.
@@ -41,7 +45,7 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
 
 
 def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
-    """Yield a pointer to each vector of a piece of a row."""
+    """Yield (pointer, entries, bytes) of each vector of a piece of a row."""
     ir: Any = import_whole("llvmlite.ir")
     arrays: Any = dialect_module("np.arrayobj")
     array, width, count = types[0], types[3].literal_value, types[4].literal_value
@@ -130,7 +134,8 @@ def anew(typing: Any, index: Any) -> Any:
     return types.uint32(index), generate
 
 
-#: Letters of PTX for the registers of numbers, by their bits.
+#: Letters of the constraints for registers in inline PTX: of floats by kind and bits,
+#: and of all other numbers by their bits.
 _REGISTERS = {("Float", 32): "f", ("Float", 64): "d"}
 _WORDS = {32: "r", 64: "l"}
 
@@ -163,7 +168,7 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
 def _pointer_to(
     context: Any, builder: Any, signature: Any, args: Any, kind: Any
 ) -> Any:
-    """Return a pointer into global memory from an address."""
+    """Emit the conversion of an address to a pointer into global memory."""
     types: Any = dialect_module("types")
     wide = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.inttoptr(wide, kind.as_pointer(addrspace=1))
@@ -235,7 +240,7 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
 
 
 def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return a pointer to entry `args[1]` of the data of an array."""
+    """Emit code for a pointer to entry ``args[1]`` of the array ``args[0]``."""
     arrays: Any = dialect_module("np.arrayobj")
     types: Any = dialect_module("types")
     array, index = signature.args[:2]
@@ -288,6 +293,7 @@ def fence(typing: Any) -> Any:
 
 
 def _ir() -> Any:
+    """Return the module with LLVM's IR, imported at the first use."""
     return import_whole("llvmlite.ir")
 
 

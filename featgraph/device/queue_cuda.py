@@ -569,7 +569,7 @@ def wants_more(lists, side, number):
 
 @device_function
 def note_first(some, first, lists, far):
-    """Lower the first waiting key to the smallest `first` of lanes with a set `some`."""
+    """Lower the first waiting key to the least `first` of lanes with a set `some`."""
     bits = warp.group_bits(some, 32)
     if bits != 0:  # the whole warp
         first = warp.group_min(first, 32)
