@@ -34,6 +34,7 @@ __all__ = [
 
 Array = Any
 Words = npt.NDArray[np.int64]
+#: Result of `ArrayWords.find`.
 _Known = tuple[weakref.ref[Array], ParameterType, Words, int]
 #: Number of words of an array before its shape: two null pointers, size, bytes of an
 #: item, address.

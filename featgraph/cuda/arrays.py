@@ -305,6 +305,7 @@ class _Staging:
             self._events += [streams().make_event() for _ in range(missing)]
 
 
+#: Ordinal of a GPU -> its pieces of page-locked memory.
 _stagings: dict[int, _Staging] = {}
 _making = threading.Lock()
 

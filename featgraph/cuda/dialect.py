@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     uint32: Any
     uint64: Any
 
+#: Major and minor version, such as (9, 0).
 ComputeCapability = tuple[int, int]
 
 #: Names of the dialect's number types.

@@ -196,6 +196,7 @@ def _places() -> _FewBytes:
     return _FewBytes()
 
 
+#: Ordinal of a GPU -> its pieces of page-locked memory.
 _landings: dict[int, _Landing] = {}
 _making = threading.Lock()
 

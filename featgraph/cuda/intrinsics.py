@@ -75,6 +75,7 @@ def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
 def load_row(
     typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any
 ) -> Any:
+    """Load `count` entries, from `column` on, of a row of `width` entries; a tuple."""
     if _vectors(array, width, count) is None:
         return None
     types: Any = dialect_module("types")
@@ -97,6 +98,7 @@ def load_row(
 def store_row(
     typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any, values: Any
 ) -> Any:
+    """Store a tuple where `load_row` would load it."""
     if _vectors(array, width, count) is None:
         return None
     types: Any = dialect_module("types")
@@ -122,6 +124,7 @@ def store_row(
 
 
 def anew(typing: Any, index: Any) -> Any:
+    """Copy an index by a volatile instruction, through which nothing is inferred."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -141,6 +144,7 @@ _WORDS = {32: "r", 64: "l"}
 
 
 def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
+    """Return ``first if test else second`` by one instruction, never by a branch."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
     bits = getattr(first, "bitwidth", 0)
@@ -175,6 +179,7 @@ def _pointer_to(
 
 
 def load_at(typing: Any, address: Any, kind: Any) -> Any:
+    """Load a number of type `kind` from an address."""
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
@@ -188,6 +193,7 @@ def load_at(typing: Any, address: Any, kind: Any) -> Any:
 
 
 def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
+    """Store a value, cast to the type `kind`, at an address."""
     types: Any = dialect_module("types")
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
@@ -204,6 +210,7 @@ def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
 
 
 def acquire_at(typing: Any, address: Any) -> Any:
+    """Load an int64 from an address, in acquire order and system scope."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -221,6 +228,7 @@ def acquire_at(typing: Any, address: Any) -> Any:
 
 
 def raise_at(typing: Any, address: Any, value: Any) -> Any:
+    """Store an int64 at an address, relaxed and in system scope."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -250,6 +258,7 @@ def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any
 
 
 def acquire(typing: Any, array: Any, index: Any) -> Any:
+    """Load an entry of 32 or 64 bits, in acquire order and GPU scope."""
     bits = getattr(array.dtype, "bitwidth", 0)
     if bits not in _WORDS:
         return None
@@ -269,6 +278,7 @@ def acquire(typing: Any, array: Any, index: Any) -> Any:
 
 
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Prefetch the cache line of an entry into the L1 cache."""
     types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -282,6 +292,7 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 def fence(typing: Any) -> Any:
+    """Order all memory operations before it against all after it, in GPU scope."""
     types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -301,6 +312,7 @@ def _ir() -> Any:
 
 
 def clock_ns(typing: Any) -> Any:
+    """Return the global timer of the GPU, in ns."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -312,6 +324,7 @@ def clock_ns(typing: Any) -> Any:
 
 
 def set_condition(typing: Any, handle: Any, value: Any) -> Any:
+    """Set the condition of a conditional node of a CUDA graph, by its handle."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 

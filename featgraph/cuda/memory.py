@@ -206,7 +206,7 @@ class _Pool:
         return reserved - used
 
     def _free(self, address: int) -> None:
-        """Free memory, on any thread; do nothing in a forked child: it has no context."""
+        """Free memory, on any thread; do nothing in a forked child (no context)."""
         api = self._api
         is_exposed = address in _exposed
         _exposed.discard(address)

@@ -138,7 +138,8 @@ def _declared(module: Any, form: Any, name: str) -> Any:
     return functions.get_or_insert_function(module, form, name)
 
 
-# -- arithmetic: from the entries of tuples to the entries of a tuple
+# -- arithmetic: functions that emit code. They take and return the entries of tuples,
+# as LLVM values, and are named like the intrinsics in the table above.
 
 
 def _plus_product(lines: _Lines, tile: Values, a: Values, b: Values) -> Values:

@@ -37,6 +37,7 @@ from featgraph.device import linalg, warp
 #: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
 #: its registers even as float64.
 SIDE = 8
+#: Entries of a tile.
 _ENTRIES = SIDE * SIDE
 
 

@@ -234,6 +234,7 @@ def atomic_or(array, index, value):
 
 @intrinsic
 def _exchange_if(typing_context, array, index, expected, desired):
+    """Compare and swap: return the old value, and whether it was replaced."""
     if not _is_element(array, index):
         return None
     dtype = array.dtype

@@ -252,6 +252,7 @@ def exchange_if(array, index, expected, desired):
 
 @overload(exchange_if)
 def _choose_exchange(array, index, expected, desired):
+    """Choose the implementation: compare-and-swap takes integers only."""
     dtype = array.dtype
 
     def exchange_integers(array, index, expected, desired):

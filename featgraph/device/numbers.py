@@ -33,6 +33,7 @@ from numba import int64, uint64
 # 2**63, the first number beyond int64, is exact in both real types, so that comparisons
 # need no conversion.
 _LIMIT = np.float32(2.0**63)
+# The range of int64, and the largest shift that keeps a bit.
 _LEAST, _MOST = -0x7FFFFFFF_FFFFFFFF - 1, 0x7FFFFFFF_FFFFFFFF
 _LAST_BIT = 63
 

@@ -12,6 +12,7 @@ from numba import float64, int64, njit
 
 __all__ = ["refresh", "split"]
 
+# The functions allocate nothing, and need no reference counts of Numba (_nrt).
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
 

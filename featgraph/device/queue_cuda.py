@@ -72,6 +72,7 @@ __all__ = [
     "Lists",
 ]
 
+#: Arrays of a loop, and arrays of waiting vertices: see the docstring of the module.
 Lists = namedtuple("Lists", "active left sources begins chunks due marks words")
 Far = namedtuple("Far", "vertices waits limits")
 
@@ -110,6 +111,7 @@ FEW_CHUNKS = 4
 #: Number of lower bits of a word of `ROWS` that count edges. One atomic addition takes
 #: places for rows and for their edges, so that `begins` ascend with the rows.
 EDGE_BITS = 40
+#: Mask of these bits.
 EDGES = (1 << EDGE_BITS) - 1
 
 

@@ -57,6 +57,8 @@ class Vector(types.Type):
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
+    """The LLVM type of a `Vector`: elements of a mask have one bit."""
+
     def __init__(self, manager, type_):
         bits = ir.IntType(1)
         elements = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
@@ -73,6 +75,7 @@ def _is_mask(type_):
 
 
 def _spread(builder, value, size):
+    """Emit a vector of `size` times a value."""
     vector = ir.VectorType(value.type, size)
     nothing, index = ir.Constant(vector, ir.Undefined), ir.IntType(32)
     one = builder.insert_element(nothing, value, ir.Constant(index, 0))
@@ -140,6 +143,7 @@ for _names, _emitted in (
 
 
 def _comparison(symbol):
+    """Return the emitter of a comparison; with NaN, only ``!=`` is true."""
     ordered = symbol != "!="
 
     def emit(builder, a, b):
@@ -157,6 +161,8 @@ for _name, _symbol in (
 
 @infer_global(operator.neg)
 class _Negative(AbstractTemplate):
+    """The type of ``-a``: that of the vector `a`."""
+
     def generic(self, arguments, keywords):
         if len(arguments) == 1 and _is_real(arguments[0]):
             return signature(arguments[0], arguments[0])
@@ -195,6 +201,8 @@ def _holds(array, index):
 
 
 def _make_load(size):
+    """Make the intrinsic `load_N` of a size."""
+
     @intrinsic
     def load(typing_context, array, index):
         if not _holds(array, index):
@@ -215,6 +223,8 @@ def _make_load(size):
 
 
 def _make_store(size):
+    """Make the intrinsic `store_N` of a size."""
+
     @intrinsic
     def store(typing_context, array, index, vector):
         if not _holds(array, index) or vector != Vector(array.dtype, size):
@@ -234,6 +244,8 @@ def _make_store(size):
 
 
 def _make_spread(size):
+    """Make the intrinsic `spread_N` of a size."""
+
     @intrinsic
     def spread(typing_context, number):
         if not isinstance(number, types.Float):
@@ -309,6 +321,8 @@ def total(typing_context, a):
 
 
 def _make_vote(name, doc):
+    """Make an intrinsic that reduces a mask to a bool, by LLVM's reduction `name`."""
+
     @intrinsic
     def vote(typing_context, mask):
         if not _is_mask(mask):
@@ -329,6 +343,8 @@ all_of = _make_vote("vector.reduce.and", "Return whether all elements are true."
 
 
 def _make_logic(emit):
+    """Make an intrinsic that combines two masks."""
+
     @intrinsic
     def logic(typing_context, a, b):
         if not _is_mask(a) or a != b:

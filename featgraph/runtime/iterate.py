@@ -306,6 +306,7 @@ def _limit(settings: dict[str, Any]) -> int:
 
 
 def _checked_foldmaps(steps: Any) -> list[FoldMap]:
+    """Return the foldmaps of a run as a list; StateError if they are none."""
     given: Any = steps if isinstance(steps, list | tuple) else [steps]
     foldmaps: list[FoldMap] = list(given)
     if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
@@ -418,6 +419,7 @@ class LoopOrder:
         self._begin(run_state, watched)
 
     def _begin(self, run_state: RunState, watched: Watched) -> None:
+        """Make the loops of a run state."""
         if self._most > len(run_state.runs):  # the test may read all edges
             commit_in_place(run_state.runs)
         if self.moves is not None:

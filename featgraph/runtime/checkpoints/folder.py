@@ -41,15 +41,20 @@ from featgraph.program.saved import STATES, ManifestFormat, NewerFormatError
 
 __all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
 
+#: Format of a checkpoint's manifest: file, kind, version, most bytes.
 _FORMAT = ManifestFormat(
     "checkpoint.json", "checkpoint", 1, 1 << 28,
     fix="remove it, or choose another folder to begin anew",
     fix_newer="install a newer featgraph, or choose another folder to begin anew",
 )  # fmt: skip
 _wrong = _FORMAT.wrong
+#: Names of folders: of a checkpoint, and of one that is being written or removed.
 _NUMBER = re.compile(r"[0-9]{8,}")
 _BESIDE = re.compile(r"\.(new|old)-[0-9a-f]{16}")
+#: Number of whole checkpoints that are kept: the second is used if the newest is
+#: damaged.
 _KEPT = 2
+#: Folders of a checkpoint; each has a saved State.
 _PARTS = {"state", "record", "round", "round_record"}
 
 

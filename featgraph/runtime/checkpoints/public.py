@@ -149,6 +149,7 @@ def require_sets(name: str, value: Any) -> list[ActiveSet]:
     return given
 
 
+#: Expected values of options, for errors.
 _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
 #: Default of ``every=``.
@@ -244,6 +245,7 @@ def check_names(
 
 # -- checkpoints of calls
 
+#: Kinds of parameters that can be passed by name.
 _BY_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.KEYWORD_ONLY,
@@ -504,6 +506,7 @@ def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | No
 
 @contextmanager
 def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
+    """Hide the call from runs within the block, and count the run at its end."""
     with ExitStack() as ends:
         if checkpoint is not None:
             single = Identity("iterate", is_single=True)

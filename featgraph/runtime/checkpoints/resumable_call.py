@@ -228,6 +228,7 @@ def refuse_other(where: str, stored: Mapping[str, Any], now: Mapping[str, Any]) 
 
 
 Array = npt.NDArray[Any]
+#: Folder and record of a checkpoint.
 Found = tuple[Path, dict[str, Any]]
 
 #: The call in progress; None within its runs of `iterate`.

@@ -45,6 +45,7 @@ _LISTS = {
     "watched": np.float64,
     "thresholds": np.float64,
 }
+#: Lists in `Run` with entries of `_WORDS`.
 _WORD_LISTS = ("directions", "aggregates")
 
 

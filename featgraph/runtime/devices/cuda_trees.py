@@ -136,6 +136,7 @@ Array = Any
 #: A level with up to this many entries is combined by one block, with all levels above
 #: it: a launch per level would take longer.
 _ONE_BLOCK = 1 << 10
+#: Most blocks of a launch for one level; each thread takes more entries beyond that.
 _MOST_BLOCKS = 1 << 12
 #: Combine of two nodes -> argument `is_product` of the kernels.
 _IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}

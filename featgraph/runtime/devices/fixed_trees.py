@@ -34,6 +34,7 @@ __all__ = [
     "nodes_of",
 ]
 
+#: Children of an inner node, and vertices of a leaf: the bits of a word of a set.
 BRANCHES = 32
 Rows = npt.NDArray[Any]
 

@@ -264,6 +264,7 @@ def checked_near_far(given: Any) -> NearFar | None:
 
 
 def _check_key(name: str, state: State) -> None:
+    """Raise PlanError if a property cannot be a key."""
     type_ = state.signature.get(name)
     is_vertex = type_ is not None and type_.kind is PropertyKind.VERTEX
     if type_ is None or not is_vertex or not type_.iterated or type_.dtype == "bool":

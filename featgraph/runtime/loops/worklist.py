@@ -175,6 +175,7 @@ _MOST_PER_VERTEX = 8
 #: single supersteps are not compiled: in the second or more that compiling takes, one
 #: thread follows as many edges.
 _MOST_ALONE = 1 << 24
+#: No limit of edges: the loop runs every superstep.
 _ANY_EDGES = 1 << 62
 #: Most edges, and most supersteps, of one call: Python handles interrupts in between.
 _MOST_WORK = 1 << 25

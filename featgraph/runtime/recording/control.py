@@ -40,15 +40,18 @@ __all__ += ["unpack"]
 DONE, LIMIT, ENDS, BEGUN, LAST, LATE, MOST_LATE, MOST, VERTICES, NODE = range(10)
 # The side of the bound (a float64) on which a tested value ends the run.
 SIDE, BOUND = 10, 11
+#: Number of words of the header.
 HEADER = 12
+#: Values of the word `SIDE`.
 BELOW, ABOVE = 1, 2
 #: Words of a superstep: the foldmap that runs, the smallest and largest number of its
 #: pending vertices that lead to the recorded choices, and the 1-based index of the
 #: superstep's value that is tested, or 0.
 TURN, LEAST, LARGEST, TESTED = range(4)
+#: Number of words of a superstep.
 OF_A_STEP = 4
-#: Words of a log entry before the values of the superstep: the number of committed
-#: vertices, and the time.
+#: Number of words of a log entry before the values of the superstep: the number of
+#: committed vertices, and the time in ns.
 OF_AN_ENTRY = 2
 #: Number of pending vertices if all are pending, without a set.
 EVERYTHING = -1

@@ -20,6 +20,7 @@ from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
 
+#: Name of a driver call, or "turn", with its arguments: see `cuda_trace`.
 Operation = tuple[Any, ...]
 #: Operations of a superstep, and operations after it that may run concurrently with the
 #: next superstep.

@@ -44,6 +44,7 @@ __all__ = [
 #: argument is a function that lets the other ranks of this process send, or None if
 #: each rank has a process of its own.
 TURN = "turn"
+#: The calls of a superstep, each as a tuple of its name and arguments.
 Operations = tuple[tuple[Any, ...], ...]
 #: Number of words -> sets of that size; sets without another reference are reused.
 Pools = dict[int, list[Any]]

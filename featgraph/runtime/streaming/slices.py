@@ -120,6 +120,7 @@ def cut_rows(
 
 
 Words = Any
+#: Most blocks of the small kernels of this file, which loop over entries.
 _MOST_BLOCKS = 1 << 12
 #: Name of the list of a slice's vertices in `Ring.kept`.
 _LISTED = "listed"
@@ -398,6 +399,7 @@ def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
 
 Array = Any
 Given = dict[str, Any]
+#: Function that returns the entries for a slice, and their arguments.
 SliceRun = tuple[Callable[[str], list[BoundEntry]], Given]
 
 

@@ -335,9 +335,10 @@ class _AllBlocks:
         self._device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
+#: Device -> the exchange of runs on one rank, made once.
 _alone: Any = cache(_Alone)
 
-
+#: The context of `losses_on` on one rank.
 _NO_LOSSES = nullcontext()
 
 

@@ -607,6 +607,7 @@ def trianglemap(*functions: Any) -> FoldMap:
 
 
 def _of_kind(declared: type[UserFunction], functions: tuple[Any, ...]) -> FoldMap:
+    """Return the foldmap of functions, all of which must be of one kind."""
     for function in functions:
         if not isinstance(function, declared):
             raise UserFunctionError(
