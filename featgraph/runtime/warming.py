@@ -209,7 +209,7 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
     """
     dialect.require()
     if given is None and not dialect.is_available():
-        raise DeviceError("no GPU was found", fix="--cc 9.0, or that of another GPU")
+        raise DeviceError("no GPU was found", fix="give --cc, such as --cc 9.0")
     cc = given or tuple(dialect.cuda.get_current_device().compute_capability)
     known = dialect.dialect_module("cudadrv.nvrtc").get_supported_ccs()
     if cc not in known:

@@ -108,7 +108,8 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
     """Return the smallest ``sign * key`` of the vertices in `words`.
 
-    It is at most `MOST`; -inf if a key is NaN, and inf for the empty set.
+    Infinite keys count as `MOST`. The result is -inf if a key is NaN, and inf for the
+    empty set.
     """
     first = np.inf
     for word in range(words.size):

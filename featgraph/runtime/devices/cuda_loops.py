@@ -157,7 +157,7 @@ def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore
 def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-def]
     """Lower ``extremes[1]`` to the smallest ``sign * key`` of the vertices in `words`.
 
-    It is at most `MOST`, and -inf if a key is NaN.
+    Infinite keys count as `MOST`, and NaN as -inf.
     """
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):

@@ -511,7 +511,7 @@ def connect_runs(steps: list[FoldmapRun]) -> None:
         if found and step.on is not None:
             raise PlanError(
                 f"{found[0]} gathers from active vertices only, and vertices that "
-                ".on excludes would miss them",
+                ".on excludes would miss contributions",
                 where=".on",
                 fix='drop sources="active", or .on',
             )

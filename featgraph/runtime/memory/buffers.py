@@ -51,7 +51,7 @@ __all__ = [
 #: Prefix of the name of the memory that `Buffers.stalled` returns; the schedule's name
 #: follows. `_WHY` has the reasons for an early end; a kernel stores 1 + the index.
 _STALLED = "stalled "
-_WHY = ("a pass over the edges that were left ran none", "a worker waited for 60 s")
+_WHY = ("a pass over the remaining edges ran none of them", "a worker waited for 60 s")
 #: Value of `Buffers.stale` for a property that is stale at all entries.
 ALL = "all"
 Stale = Any
@@ -157,7 +157,7 @@ class Buffers:
         """The State that the values belong to."""
         state = self.find_state()
         if state is None:
-            raise ReferenceError("the State is gone")
+            raise ReferenceError("the State has been deleted")
         return state  # type: ignore[no-any-return]
 
     # -- Place

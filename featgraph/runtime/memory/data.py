@@ -270,7 +270,7 @@ class StaleEntries:
         if self._in_place:
             return
         for name, reads in phase.touches_next:
-            if name in self._touched:
+            if name in self._touched:  # an earlier phase of the superstep has done it
                 continue
             of_vertices = sources is None or name in self._of_vertices
             if name in self._forwarded and not self._has_ghosts:

@@ -413,7 +413,7 @@ class _Capture:
         requested, into = int(stream), self._main
         if event not in self._marks:
             raise DeviceError(
-                "a recording cannot wait for what was launched before it",
+                "a recording cannot wait for work that was launched before it",
                 got="an event that it has not recorded",
             )
         if requested:

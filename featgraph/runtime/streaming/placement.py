@@ -194,7 +194,7 @@ class Placement:
     def _graph(self) -> Graph:
         arrays = self._arrays()
         if arrays is None:
-            raise ReferenceError("the arrays of the graph are gone")
+            raise ReferenceError("the arrays of the graph have been deleted")
         return arrays.graph  # type: ignore[no-any-return]
 
     def graph_array(self, name: str) -> Array:

@@ -245,7 +245,7 @@ class BoundState:
         """The State."""
         state = self.find_state()
         if state is None:
-            raise ReferenceError("the State is gone")
+            raise ReferenceError("the State has been deleted")
         return state  # type: ignore[no-any-return]
 
     def fits(self, buffers: Buffers) -> bool:

@@ -302,9 +302,9 @@ class Due:
     def _base(self, frontier: Frontier) -> Words:
         """Return the vertices that are due because of A.
 
-        They are A itself if no gather reads neighbors before an edge function runs; all
-        vertices if functions read at computed vertices and A is not empty; else A with
-        the vertices that gather from it.
+        If functions read at computed vertices, all vertices are due unless A is empty.
+        Otherwise these are A and the vertices that gather from it, or A alone if every
+        gather has an edge function before it.
         """
         if frontier.base is None:
             active = frontier.active

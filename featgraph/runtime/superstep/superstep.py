@@ -163,6 +163,7 @@ class Superstep:
         if frontier.active is None:
             frontier.active, frontier.all_due = bound.full, True
         bound.stale.begin(frontier.in_place)
+        # The entry in progress: an error of its launch is explained by its kernel.
         launched, superstep = None, bound.find_state().superstep
         try:
             for own, prepare, finish in self._steps:
@@ -177,7 +178,7 @@ class Superstep:
                     if own.reads_results:
                         bound.exchange.settle()
                 fault = self._begin_checks() if self._is_checked else None
-                if frontier.data is None:
+                if frontier.data is None:  # of the first phase, or a result has moved
                     frontier.data = bound.data(frontier, fault)
                 given["d"], form = frontier.data, "plain"
                 if own.takes_own:
@@ -222,6 +223,7 @@ class Superstep:
             if raised is error:
                 raise
             raise raised from error
+        # The commit advances `State.superstep`, and the number on the device with it.
         if buffers.clock is not None:
             advance_clock(buffers, buffers.clock)
         bound.stale.commit(buffers, frontier.passed)
