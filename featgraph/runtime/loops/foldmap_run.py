@@ -452,7 +452,7 @@ def _may_pay(graph: Graph, width: int) -> bool:
 def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
     """Return all choices of `FoldmapRun.choose` that the active count determines.
 
-    Two active counts with equal choices lead to the same launches.
+    A recording of the superstep holds for all counts with equal choices.
     """
     incremental = step._is_incremental(active_count)
     if not incremental and step._sweeps_all(active_count):

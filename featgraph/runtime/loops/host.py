@@ -40,7 +40,7 @@ class HostLoop:
     Attributes
     ----------
     traced : Traced or None
-        The trace of the last superstep, without its CUDA calls, which the recorder
+        The trace of the last superstep, without its CUDA calls, which `ReplayLoop`
         adds.
     """
 

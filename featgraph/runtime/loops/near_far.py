@@ -1,9 +1,9 @@
 """Near and far: vertices with a key beyond a moving threshold wait (S4, S8).
 
 With a distance as the key this is delta-stepping. An announced vertex is near if its
-key is within the threshold, and is processed only then; far vertices stay due. The
-fixpoint is the same, with fewer edges: a far value is not passed on before it has been
-improved. When no vertex is near, the threshold moves.
+key is within the threshold, and is processed only then; far vertices stay due. When no
+vertex is near, the threshold moves. The fixpoint is the same, with fewer edges: a value
+that is improved several times while its vertex is far is passed on once.
 
 `NearFar` is the option of `iterate`. `Waiting` splits active sets; compiled loops split
 them themselves, by the `Keys` that it returns.

@@ -290,7 +290,7 @@ class ReplayLoop:
         """Return the most supersteps to replay: whole cycles, unless `is_exact`."""
         run_state, length = self._run_state, len(cycle)
         if is_exact and any(t.work == "kept" for t in cycle):
-            return 0  # a superstep that keeps makes new sets: only whole cycles fit
+            return 0  # `Incremental` has new sets then, known after a whole cycle only
         places = [t.place for t in cycle]
         turns = len(run_state.runs)
         if places != [(run_state.turn + i) % turns for i in range(length)]:

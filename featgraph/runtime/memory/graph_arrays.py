@@ -168,9 +168,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def lend_kit(
         self, columns: Mapping[str, Column], to: object
     ) -> tuple[Kit, Callable[[], object]] | None:
-        """Return memory of a deleted State with equal columns: see `SpareMemory.lend`.
+        """Return memory of a deleted State with the same properties.
 
-        Results of reduces are not compared, since a State gets them only when it runs.
+        See `SpareMemory.lend`. Results of reduces are not compared, since a State gets
+        them only when it runs.
         """
         if self._spare is None:
             return None

@@ -152,7 +152,7 @@ class Orders:
         Time limits, in s: of the loop, and of supersteps with other choices than their
         active counts lead to.
     vertices : int
-        Number of vertices that are not dead; -1, which no count equals, if all are.
+        Number of vertices that are not dead; -1 if all are dead.
     pending : sequence of int
         Number of pending vertices of each foldmap; `EVERYTHING` for all.
     steps : sequence of (int, int, int, int)

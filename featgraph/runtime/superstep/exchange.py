@@ -78,9 +78,10 @@ class Ghosts(Protocol):
     def announce(
         self, buffers: Buffers, committed: Words | None, active: Words
     ) -> Words:
-        """Send the active vertices and, unless None, the committed ones to all ranks.
+        """Send the active vertices and, unless None, the committed ones to other ranks.
 
-        Returns the active vertices of this rank, with the ghosts that are active.
+        Ranks receive those that they have as ghosts. Returns the active vertices of
+        this rank, with the ghosts that are active.
         """
 
 
