@@ -144,8 +144,7 @@ class Superstep:
         Parameters
         ----------
         frontier : Frontier, optional
-            The active set and the restriction of this superstep; updated in place. By
-            default, all vertices are active.
+            The input, updated in place. By default, all vertices are active.
 
         Returns
         -------
