@@ -222,8 +222,7 @@ class Superstep:
             if raised is error:
                 raise
             raise raised from error
-        # The commit advances `State.superstep`, and the number on the device with it.
-        if buffers.clock is not None:
+        if buffers.clock is not None:  # equals `State.superstep`, which commits advance
             advance_clock(buffers, buffers.clock)
         bound.stale.commit(buffers, frontier.passed)
         active = frontier.passed
