@@ -165,7 +165,7 @@ class _Landing:
                 if len(in_flight) == PIECES // 2:
                     start_copy()
                 before = taken[place]
-                if before is not None:
+                if before is not None:  # a thread may still read the piece
                     before.result()
                 event = self._driver.start_read(
                     int(self._pieces[place].ctypes.data),

@@ -73,6 +73,7 @@ def split(  # type: ignore[no-untyped-def]
     """
     width = keys.size // max(keys.shape[0], 1)
     flat = keys.reshape(keys.size)
+    # A vertex that becomes near leaves its entry in `far`, and may be added again.
     if far_count + count > far.size:
         far_count = _compact(far, far_count, waits)
     near_count = 0

@@ -116,6 +116,7 @@ def _add_tile(typing_context, matrix, left, right, count, row, column):
             for t, a in zip(signature.args[:3], arguments[:3], strict=True)
         )
         count_, row_, column_ = arguments[3:]
+        # Sums are in stack slots, which LLVM promotes to registers.
         held, places = [], []
         for r in range(ROWS):
             below = builder.add(row_, ir.Constant(row_.type, r))

@@ -337,7 +337,7 @@ def _run(
         while run.supersteps < max_supersteps and not run.converged:
             order.follow(run)
             before, run_state = run.supersteps, order.run_state
-            for loop in order.loops:
+            for loop in order.loops:  # None: the next loop must run the superstep
                 ran = loop.run(run, max_supersteps - before)
                 if ran is not None:
                     break
@@ -360,7 +360,7 @@ def _run(
                 session.look(run, run_state)
             if order.moves is not None and not run.converged:
                 order.move(order.moves, run)
-        else:
+        else:  # no break: the run has converged, or reached its limit, or both
             order.follow(run)
             run.converged = run.converged or (
                 then is None and not order.run_state.has_work()

@@ -172,6 +172,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
     thread = uint32(cuda.threadIdx.x)
     box_count = cuda.shared.array(THREADS, int32)
     box_edges = cuda.shared.array(THREADS, int64)
+    # Each thread sums the counts of consecutive warps.
     each = (warps + THREADS - 1) // THREADS
     first = min(int64(thread) * each, warps)
     last = min(first + each, warps)
@@ -182,6 +183,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
     box_count[thread] = count
     box_edges[thread] = total
     cuda.syncthreads()
+    # Inclusive prefix sums over the threads, in log2(THREADS) steps.
     offset = uint32(1)
     while offset < THREADS:
         more, further = int32(0), int64(0)
@@ -197,6 +199,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
         all_rows = box_count[thread]
         share_count[0] = all_rows
         share_begins[uint32(all_rows)] = box_edges[thread]
+    # Sums over all earlier threads; the counts of this thread follow one by one.
     count = int32(box_count[thread] - count)
     total = box_edges[thread] - total
     for place in range(first, last):

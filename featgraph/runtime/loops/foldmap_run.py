@@ -213,7 +213,7 @@ class FoldmapRun:
         frontier.spreads, frontier.options = self.spreads, self.options
         everything = frontier.all_due or frontier.active is None
         if not (self._may_ever_patch and self._is_incremental(frontier.active_count)):
-            if self._incremental is not None:
+            if self._incremental is not None:  # this superstep does not update it
                 self._incremental.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
             if self.may_sweep_all and not everything:
@@ -262,6 +262,8 @@ class FoldmapRun:
             return self.plain
         if reach is None or reach.active is not active:
             reach = self._reached(active)
+        # Bound the edges of a pull before they are counted: active vertices and their
+        # targets have at most `most_in` in-edges each.
         pushed, most = reach.pushed, bound.graph.edge_count
         if count is not None:
             most = min(most, (pushed + count) * self._traits.most_in)
@@ -274,6 +276,7 @@ class FoldmapRun:
         if is_push_shorter(bound, reach, most, find_base):
             find_base()
             return self._pushing(count, frontier) or self.plain
+        # If a pull may read all edges, the kernel finds the due vertices in its sweep.
         looks = most == bound.graph.edge_count and frontier.also_due is None
         if looks and self.plan.phases[0].finds_due:
             frontier.base, frontier.some_due = bound.full, True

@@ -341,7 +341,7 @@ def _mean_step(
         weights = weights[np.isfinite(weights)]
         own = np.array([weights.sum(), weights.size])
         total, size = exchange.all_reduce(own, "sum").tolist()
-        if total:
+        if total:  # otherwise there is no edge, or all weights are 0
             mean = total / size
     degree = state.graph.edge_count / max(state.graph.vertex_count, 1)
     if loop:

@@ -313,5 +313,6 @@ class HostReplay:
         is_late = decided != following.decisions
         self._late = self._late + seconds if is_late else 0.0
         self._ends |= self._late > self._how.most_late
+        # Extrapolated: number ** 2 / before vertices, fewer than `_FEWEST`.
         is_soon_over = not is_run or number * number < _FEWEST * (before or 0)
         return int(not (self._how.is_exact or is_soon_over))

@@ -184,7 +184,7 @@ class FoldMap:
         try:
             device = choose_device(target, state.graph)
             step = self.prepare(state, device, options)
-            if active_out is not None:
+            if active_out is not None:  # checked before the State changes
                 if not isinstance(active_out, ActiveSet):
                     raise StateError(
                         "not an ActiveSet, which can be overwritten",
@@ -344,6 +344,8 @@ class FoldMap:
         found = known.get(short_key)
         if found is not None:
             return found
+        # The types of reduces' results follow from the functions: they may be in the
+        # State or not, and must not lead to another kernel.
         filled = _reductions(self.program)
         signature = {
             name: type_

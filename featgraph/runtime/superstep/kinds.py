@@ -198,6 +198,7 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     due = bound.due.reached(frontier)
     swept = full
     all_sources = isinstance(sources, VertexSet)
+    # Finding the vertices to sweep may take longer than sweeping all.
     if not (all_sources or pulls_all(bound, frontier.active_count)):
         swept = bound.due.targeted(sources, due, frontier)
     allowed = full.words if frontier.only is None else frontier.only.words
