@@ -36,7 +36,7 @@ def refresh(next_, current, vertices, count):  # type: ignore[no-untyped-def]
 
 @_njit
 def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
-    """Whether any key of a vertex is within the limit; nan is not."""
+    """Whether any key of a vertex is within the limit; NaN counts as near."""
     far = 0
     for f in range(width):
         far += sign * float64(keys[first + f]) > limit

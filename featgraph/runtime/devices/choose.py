@@ -54,7 +54,7 @@ class CpuRows:
         array[ids] = values
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
-        """Copy the rows of which a mark is 1."""
+        """Copy the rows of `source` with a mark of 1 to `target`."""
         is_marked = marks[: len(source)] == 1
         target[is_marked] = source[is_marked]
 

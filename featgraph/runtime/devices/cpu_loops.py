@@ -71,7 +71,10 @@ def find_set(words, at, found):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def refresh_few(words, at, without, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of vertices in the words at `at`, but not those in `without`."""
+    """Copy rows of `current` to `next_` at vertices in `words`, not in `without`.
+
+    `at` has the indices of the words that may be nonzero; `without` may be None.
+    """
     for place in range(at.size):
         word = at[place]
         pending = words[word]
@@ -127,7 +130,7 @@ def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    """Copy rows of `current` to `next_`, of shape (V, N), at vertices in `words`."""
     for word in range(words.size):
         pending = words[word]
         while pending != 0:

@@ -144,7 +144,7 @@ class CpuSets:
         return None if words is None else words.copy()
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector without vertices, except those in the words of `apart`."""
+        """Return a bitvector of `count` zero words, except for ``apart[index]``."""
         words = np.zeros(count, np.uint32)
         for number, bits in (apart or {}).items():
             words[number] = bits
@@ -168,7 +168,7 @@ class CpuSets:
         return due & on
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Mark due vertices as patched or, where stale, as recomputed."""
+        """Update the sets of `Incremental`: see `VertexSets.settle`."""
         patched |= due
         patched &= ~(due & stale)
         stale &= ~due
@@ -181,7 +181,7 @@ class CpuSets:
         return int(np.bitwise_count(words).sum())
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of edges of a set's vertices in rows along some edges."""
+        """Return the number of edges in the rows of a set's vertices."""
         known = self.known.find(words)
         at = self.every_word[words.size] if known is None else known.at
         count = graph.kernel("count", along)
@@ -272,7 +272,7 @@ class CpuSets:
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy `current` to `next_` at vertices in `words` but not in `without`."""
         if current.ndim != 2:
             rows = (len(current), current.size // max(len(current), 1))
             next_, current = next_.reshape(rows), current.reshape(rows)
@@ -287,7 +287,7 @@ class CpuSets:
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`."""
+        """Copy `current` to `next_` at the out-edges of the vertices in `words`."""
         rows = (len(current), current.size // max(len(current), 1))
         entries = next_.reshape(rows), current.reshape(rows)
         kernel = graph.kernel("refresh", "out")

@@ -124,7 +124,7 @@ class CudaRows:
         self._arrays.upload(rows, array)
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
-        """Copy the rows of which a mark is 1."""
+        """Copy the rows of `source` with a mark of 1 to `target`."""
         count = source.shape[0]
         if source.size == 0:
             return

@@ -231,7 +231,7 @@ def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-d
 
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    """Copy rows of `current` to `next_`, of shape (V, N), at vertices in `words`."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
     for place in range(cuda.grid(1) >> 5, words.size, turn * step):
@@ -242,7 +242,7 @@ def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
+    """Do the same at vertices in `words` but not in `without`."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
     for place in range(cuda.grid(1) >> 5, words.size, turn * step):
@@ -255,7 +255,7 @@ def refresh_vertices_without(words, without, next_, current):  # type: ignore[no
 
 @kernel(cache=True)
 def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
-    """Copy the rows of which a mark is 1, both of shape (N, K)."""
+    """Copy the rows of `source` with a mark of 1 to `target`, of shape (N, K)."""
     for place in range(cuda.grid(1), source.shape[0], cuda.gridsize(1)):
         row = uint64(place)
         if marks[row] == 1:

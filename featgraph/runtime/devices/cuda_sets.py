@@ -134,7 +134,7 @@ class CudaSets:
         return words
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector without vertices, except those in the words of `apart`."""
+        """Return a bitvector of `count` zero words, except for ``apart[index]``."""
         words = self.some_words(count)
         first = self._launch.address_of(words)
         self._driver.set_words(first, 0, count)
@@ -169,7 +169,7 @@ class CudaSets:
         return out
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Mark due vertices as patched or, where stale, as recomputed."""
+        """Update the sets of `Incremental`: see `VertexSets.settle`."""
         blocks = block_count(due.size)
         self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
 
@@ -240,7 +240,7 @@ class CudaSets:
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of a set's edges in some rows; wait for the device."""
+        """Return the number of edges in the rows of a set; wait for the device."""
         self._walks.leave_edges(words, graph, along, self._arrays.own.total)
         return self._arrays.read_counts(0, 0)[0]
 
@@ -313,7 +313,7 @@ class CudaSets:
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy `current` to `next_` at vertices in `words` but not in `without`."""
         blocks = scanning(words)
         rows = self.rows_of(next_), self.rows_of(current)
         if without is None:
@@ -325,7 +325,7 @@ class CudaSets:
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`.
+        """Copy `current` to `next_` at the out-edges of the vertices in `words`.
 
         If there are hubs, the edges of which would occupy one warp for long, all edges
         of the graph are swept and their sources tested.

@@ -93,7 +93,7 @@ class SetLog:
         return words
 
     def read_ends(self, count: int) -> list[int]:
-        """Return the number of pairs, and the ends of `count` sets."""
+        """Return the number of pairs, and the ``count + 1`` borders of `count` sets."""
         return self._sets.read_rows(self.ends, 1, count + 3).tolist()  # type: ignore[no-any-return]
 
 

@@ -323,7 +323,7 @@ class ReplayLoop:
         return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:
-        """Whether the next superstep is due, and is like the first of a cycle."""
+        """Whether the next superstep is due, with the choices of a cycle's first."""
         run_state = self._run_state
         run_state.refresh_version()
         is_due = run_state.pending[first.place].active_count != 0

@@ -549,7 +549,7 @@ def _upload_vector(buffers: Buffers, name: str, values: Any) -> Any:
 
 
 def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
-    """Return another buffer of a property, with undefined contents."""
+    """Return memory for the next buffer of a property, with undefined contents."""
     use = "next", name
     if buffers._kit is not None:
         found = buffers._kit.take(use, current.shape, current.dtype)

@@ -453,7 +453,8 @@ def graph_arrays(
 ) -> GraphArrays:
     """Return the arrays of `graph` on `device`, which all States on the graph share.
 
-    It may be a part of `whole`. Under another memory limit there are other arrays.
+    `graph` may be a part of `whole`. After a change of the memory limit, the arrays are
+    made anew.
     """
     cached = _graphs.setdefault(graph, {})
     known = cached.get(device.name)

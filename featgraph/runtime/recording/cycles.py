@@ -192,7 +192,7 @@ class Cycles:
         self._traced.append(made)
 
     def begin_with(self, traced: Traced) -> bool:
-        """Whether exactly one superstep has run, with the operations of another one."""
+        """Whether exactly one superstep has run, with the operations of `traced`."""
         return [t.operations for t in self._traced] == [traced.operations]
 
     def find(
@@ -261,7 +261,7 @@ def _are_alike(supersteps: Sequence[Traced]) -> bool:
 
 
 def _leaves_the_same(made: Traced, like: Traced) -> bool:
-    """Whether a superstep left the sets that another one with its operations left."""
+    """Whether a superstep left the same sets as another one with equal operations."""
     return (
         not made.keeps
         and made.everything == like.everything

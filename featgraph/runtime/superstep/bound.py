@@ -66,7 +66,7 @@ class ChangedEdges:
         self._right_at: tuple[Any, int] | None = None
 
     def begin(self, buffers: Buffers, edge_count: int) -> None:
-        """Prepare the set for a superstep."""
+        """Prepare the set, and the arguments in `given`, for a superstep."""
         words = buffers.temporary(SET, "uint32", tuple(self._full.shape))
         is_right = self._right_at == _content_version(buffers.state)
         if words is not self.given.get(SET) or not is_right:
