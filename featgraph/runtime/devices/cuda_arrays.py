@@ -444,7 +444,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
     A negative number is an error code of ranks, and ends the loop. Without gates, the
     condition of the while node is set after the last superstep of the body. With gates,
     it is cleared after the superstep at which the loop ends, and so are the conditions
-    of the later supersteps. `at` has compile-time constants: see `At`.
+    of the later supersteps. `at` is the position of the superstep: see `At`.
     """
     if cuda.grid(1) != 0:
         return

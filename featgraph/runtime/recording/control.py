@@ -60,7 +60,10 @@ ANY = EVERYTHING, (1 << 62)
 
 
 class At(NamedTuple):
-    """The position of a superstep in a loop: compile-time constants of its kernel.
+    """The position of a superstep in a loop, as an argument of the control kernel.
+
+    The values are constants of the CUDA graph: each superstep of the body has a launch
+    of its own.
 
     Attributes
     ----------
@@ -85,7 +88,7 @@ class At(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of a loop, for which its control kernels are compiled.
+    """The constants of a loop, which its CUDA graph contains.
 
     Attributes
     ----------
