@@ -19,8 +19,8 @@ Array = Any
 Pools = Any
 #: Most kits that are kept for a graph.
 _MOST_KITS = 8
-#: All kits together take at most as many bytes as the graph's own arrays on the device,
-#: and at most this many for a small graph. One larger kit is kept in addition.
+#: All kits together take at most as many bytes as the graph's own arrays on the device
+#: or, for a small graph, as this. One larger kit is kept in addition.
 _LEAST_BYTES = 1 << 26
 
 

@@ -94,8 +94,8 @@ class Placement:
     def reserve(self, holder: Any, needs: Needs) -> bool:
         """Reserve the memory that a kernel needs for a State; False if it cannot fit.
 
-        If the arrays of edges do not fit, those of the whole graph move to host memory.
-        No array is allocated here.
+        If the arrays of edges do not fit, all of the graph and its States move to host
+        memory. No array is allocated on the GPU here.
 
         Parameters
         ----------
